@@ -52,6 +52,7 @@ lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose
+	$(BIN)/python -m hack.patterns
 
 manifests: $(VENV)/.installed ## Write the files that are generated from code
 	$(BIN)/python -m hack.generate

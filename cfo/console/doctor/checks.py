@@ -179,7 +179,7 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
 
 def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
-    found, bounds = parse_version(version), [parse_version(text) for text in re.findall(r"\d+\.\d+", supported)]
+    found, bounds = parse_version(version), [parse_version(text) for text in re.findall(r"\d{1,4}\.\d{1,4}", supported)]
     if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
         yield skip("kubernetes", f"the version {version!r} cannot be compared with {supported}")
     elif bounds[0][:2] <= found[:2] <= bounds[1][:2]:

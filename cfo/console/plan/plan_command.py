@@ -17,7 +17,7 @@ import yaml
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
 from cfo.api.inferencestack.profiles import PROFILES, Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
-from cfo.console.errors import InvalidInput
+from cfo.console.errors import InvalidInput, echo
 from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
 from cfo.console.plan.planning import Action, Change, StackPlan, plan_stack
 from cfo.runtime import NamespacedName, Object, gvk_of, key_of, labels_of, name_of, namespace_of
@@ -81,7 +81,7 @@ def command(
         if before is not None and before is not changed:
             _check(key, before)
         for warning in _check(key, changed):
-            click.echo(f"InferenceStack {key}: {warning}", err=True)
+            echo(f"InferenceStack {key}: {warning}", err=True)
         plans.append(
             plan_stack(
                 changed,
@@ -92,7 +92,7 @@ def command(
             )
         )
     for line in _lines(plans, output):
-        click.echo(line)
+        (click.echo if output == "objects" else echo)(line)  # YAML escapes what is not printable
     if exit_code and any(plan.changes for plan in plans):
         raise SystemExit(_CHANGES_EXIT_CODE)
 
@@ -138,8 +138,7 @@ def _lines(plans: list[StackPlan], output: str) -> Iterator[str]:
             yield from diff(plan.changes)
 
 
-_TOKEN: Final = re.compile(r"^(\s*access_token:\s*)(\S.*)$", re.MULTILINE)
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TOKEN: Final = re.compile(r"^([ \t]*+access_token:[ \t]*+)(\S.*)$", re.MULTILINE)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -210,7 +209,7 @@ def diff(changes: Iterable[Change]) -> Iterator[str]:
             f"after/{path}" if change.after is not None else "/dev/null",
             lineterm="",
         )
-        yield from (_UNPRINTABLE.sub("?", line) for line in lines)
+        yield from lines
 
 
 def _text(obj: Object | None) -> str:

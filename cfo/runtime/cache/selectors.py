@@ -33,7 +33,7 @@ class Operator(StrEnum):
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-_TOKEN: Final = re.compile(r"\s*(==|!=|[=!<>(),]|[^\s=!<>(),]+)")
+_TOKEN: Final = re.compile(r"==|!=|[=!<>(),]|[^\s=!<>(),]+")
 
 
 def _check_key(key: str) -> str:

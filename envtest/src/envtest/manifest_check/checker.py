@@ -36,7 +36,7 @@ _DISABLED: Final = (
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _POLICY: Final = re.compile(r"(Validating|Mutating)AdmissionPolicy(Binding)?")
 _NO_NAMESPACE: Final = re.compile(r'namespaces ".*" not found')
-_CANNOT_BE_HANDLED: Final = re.compile(r"\S+ in version \S+ cannot be handled as an? \S+: ")
+_CANNOT_BE_HANDLED: Final = re.compile(r"(?<!\S)\S++ in version \S++ cannot be handled as an? \S+: ")
 _UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
 _ALLOCATED: Final = "failed to allocate IP "
 """The service network of the cluster is unknown."""

@@ -22,7 +22,7 @@ MAX_BYTES: Final = 64 << 20
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE: Final = re.compile(r"line (\d+)")
 _PLACE: Final = re.compile(r",? ?in \"<byte string>\", line \d+, column \d+:?")
-_STEP: Final = re.compile(r"\[([^\]]*)\]|\.?([^.\[\]]+)")
+_STEP: Final = re.compile(r"\[([^\[\]]*+)\]|\.?([^.\[\]]+)")
 _MAX_STEPS: Final = 400
 
 

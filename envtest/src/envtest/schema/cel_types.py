@@ -50,7 +50,7 @@ _FIELD_OR_TEXT = re.compile(
     r"|[rR]?(?:\"{3}.*?\"{3}|'{3}.*?'{3})"
     r"|[rR](?:\"[^\"\n]*\"|'[^'\n]*')"
     r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
-    rf"|(\.\s*\??\s*)({_KEYWORDS})\b(?!\s*\()",  # a selected field, which is not a function
+    rf"|(\.\s*+\??\s*+)({_KEYWORDS})\b(?!\s*\()",  # a selected field, which is not a function
     re.DOTALL,
 )
 _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))

@@ -24,7 +24,7 @@ _MAC = re.compile(
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _GO_DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
-_GO_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_GO_PART = re.compile(r"(?<![\d.])([\d.]++)(ns|us|µs|μs|ms|s|m|h)")
 _UNIT_NAME_DURATION = re.compile(
     r"(\d+)\s*(nanoseconds?|nanos?|nsecs?|ns|microseconds?|micros?|usecs?|us|µs|milliseconds?|millis?|msecs?|ms|seconds?|secs?|s"
     r"|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w)"

@@ -1,0 +1,256 @@
+"""Checks that every regular expression of both distributions takes linear time.
+
+    python -m hack.patterns
+
+Each pattern is run with the methods that the code calls, on up to 100,000 characters that repeat what one of its
+repetitions matches, followed by an end that does not match. It must take less than 50 ms. Patterns that are not known
+before they are used are in :data:`DYNAMIC`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from re import _constants as sre  # type: ignore[attr-defined]
+from re import _parser as sre_parser  # type: ignore[attr-defined]
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCES: Final = ((ROOT, "cfo"), (ROOT / "envtest/src", "envtest"))
+LENGTHS: Final = (18, 24, 400, 2_000, 12_000, 100_000)
+"""Growing lengths: even exponential time ends at the first."""
+LIMIT_SECONDS: Final = 0.05
+ENDS: Final = ("", "\x00", "\n")
+METHODS: Final = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
+DYNAMIC: Final = {
+    "cfo/config/section.py": "the argument of matching(), whose callers are checked",
+    "envtest/src/envtest/schema/formats.py": "the argument of _matches(), whose callers are checked",
+    "envtest/src/envtest/schema/patterns.py": "the pattern of a CRD",
+    "envtest/src/envtest/chaos/normal_form.py": "names of one run, escaped",
+    "envtest/src/envtest/builtins/string_validation.py": "the argument is a constant in each branch",
+}
+"""Files with a pattern that is not a constant, and what it is."""
+_FACTORIES: Final = {"matching": "fullmatch", "_matches": "fullmatch"}
+"""Functions that take a pattern as their first argument, and how they match it."""
+_FACTORY_FILES: Final = {path.name for path in (ROOT / "cfo/config").glob("*.py")} | {"formats.py"}
+
+
+class Use(NamedTuple):
+    """A pattern, the place where it is defined, and the methods that match it."""
+
+    where: str
+    pattern: re.Pattern[Any]
+    methods: frozenset[str]
+
+
+def uses() -> Iterator[Use]:
+    """Yield all patterns. Raises :class:`ValueError` for one that is not a constant."""
+    trees = {
+        path: ast.parse(path.read_text()) for folder, package in SOURCES for path in (folder / package).rglob("*.py")
+    }
+    everywhere = _methods_by_name(trees.values())
+    for path, tree in sorted(trees.items()):
+        folder = next(folder for folder, package in SOURCES if folder / package in path.parents)
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        here = _methods_by_name([tree])
+        for node in ast.walk(tree):
+            name = _pattern_function(node)
+            if name is None or (name in _FACTORIES and path.name not in _FACTORY_FILES):
+                continue
+            call: Any = node
+            where = f"{path.relative_to(ROOT)}:{call.lineno}"
+            try:
+                pattern = _evaluate(path.relative_to(folder), call)
+            except Exception as error:
+                if str(path.relative_to(ROOT)) not in DYNAMIC:
+                    raise ValueError(f"{where}: the pattern is not a constant: {error}") from error
+                continue
+            found = frozenset({_FACTORIES.get(name, name)})
+            if name == "compile":
+                found = _methods_of(parents[call], here) or _methods_of(parents[call], everywhere)
+            yield Use(where, pattern, found)
+
+
+def _pattern_function(node: ast.AST) -> str | None:
+    """Return ``compile`` or the method if ``node`` is a call that takes a pattern."""
+    if not isinstance(node, ast.Call) or not node.args:
+        return None
+    function = node.func
+    if isinstance(function, ast.Name) and function.id in _FACTORIES:
+        return function.id
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "re":
+        return function.attr if function.attr in METHODS or function.attr == "compile" else None
+    return None
+
+
+def _evaluate(path: Path, call: ast.Call) -> re.Pattern[Any]:
+    """Compile the pattern of ``call`` with the constants of its module."""
+    module = import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+    names = {**vars(module), "re": re}
+    flags = 0
+    for argument in [*call.args[1:], *(each.value for each in call.keywords)]:
+        if ast.unparse(argument).startswith("re."):
+            flags = int(eval(compile(ast.Expression(argument), "flags", "eval"), names))
+    found = eval(compile(ast.Expression(call.args[0]), "pattern", "eval"), names)
+    return found if isinstance(found, re.Pattern) else re.compile(found, flags)
+
+
+def _methods_by_name(trees: Any) -> dict[str, set[str]]:
+    """Return the methods that the code calls on each name."""
+    found: dict[str, set[str]] = {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in METHODS and isinstance(node.value, ast.Name):
+                found.setdefault(node.value.id, set()).add(node.attr)
+    return found
+
+
+def _methods_of(parent: ast.AST, methods: dict[str, set[str]]) -> frozenset[str]:
+    if isinstance(parent, ast.Attribute):
+        return frozenset({parent.attr})
+    target: ast.expr | None = parent.target if isinstance(parent, ast.AnnAssign) else None
+    if isinstance(parent, ast.Assign):
+        target = parent.targets[0]
+    return frozenset(methods.get(target.id, ())) if isinstance(target, ast.Name) else frozenset()
+
+
+def attacks(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what leads to each unbounded repetition of ``pattern``, and what it repeats."""
+    tree = sre_parser.parse(pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1"))
+    yield from dict.fromkeys((prefix[-200:], unit) for prefix, unit in _repetitions(tree, "") if unit)
+    for unit in sorted(set(_alphabet(tree))):
+        yield "", unit
+
+
+def _repetitions(tree: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    for operator, argument in tree:
+        if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            _, most, body = argument
+            if most is sre.MAXREPEAT or most > 100:
+                yield from ((prefix, unit) for unit in _samples(body))
+            yield from _repetitions(body, prefix)
+        for body in _bodies(operator, argument):
+            yield from _repetitions(body, prefix)
+        prefix += next(iter(_samples([(operator, argument)])), "")
+
+
+def _bodies(operator: Any, argument: Any) -> list[Any]:
+    if operator is sre.BRANCH:
+        return list(argument[1])
+    if operator is sre.SUBPATTERN:
+        return [argument[3]]
+    if operator is sre.ATOMIC_GROUP:
+        return [argument]
+    return [argument[1]] if operator in (sre.ASSERT, sre.ASSERT_NOT) else []
+
+
+def _samples(tree: Any) -> list[str]:
+    """Return a few strings that ``tree`` matches."""
+    found = [""]
+    for operator, argument in tree:
+        if operator in (sre.ASSERT, sre.ASSERT_NOT, sre.AT, sre.GROUPREF):
+            continue
+        if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            least, most, body = argument
+            parts = [part * max(least, 1) for part in _samples(body)] + ([""] if least == 0 and most else [])
+        elif bodies := _bodies(operator, argument):
+            parts = [part for body in bodies for part in _samples(body)]
+        else:
+            parts = _characters(operator, argument)
+        found = [before + part for before in found[:4] for part in parts[:6]]
+    return found[:12]
+
+
+_CATEGORIES: Final = {
+    sre.CATEGORY_DIGIT: "1",
+    sre.CATEGORY_SPACE: " \n\t",
+    sre.CATEGORY_WORD: "a1_",
+    sre.CATEGORY_NOT_DIGIT: "a",
+    sre.CATEGORY_NOT_SPACE: "a",
+    sre.CATEGORY_NOT_WORD: "-",
+}
+
+
+def _characters(operator: Any, argument: Any) -> list[str]:
+    """Return characters that one item of a pattern matches."""
+    if operator is sre.LITERAL:
+        return [chr(argument)]
+    if operator is sre.NOT_LITERAL:
+        return [character for character in "a \n" if ord(character) != argument]
+    if operator is sre.ANY:
+        return ["a", " "]
+    if operator is sre.RANGE:
+        return [chr(argument[0]), chr(argument[1])]
+    if operator is sre.CATEGORY:
+        return list(_CATEGORIES[argument])
+    if operator is not sre.IN:
+        return []
+    found = [character for item in argument for character in _characters(*item)]
+    if argument[0][0] is sre.NEGATE:
+        return [character for character in "a1 \n-\\" if character not in found]
+    return found
+
+
+def _alphabet(tree: Any) -> Iterator[str]:
+    for operator, argument in tree:
+        yield from _characters(operator, argument)
+        if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            yield from _alphabet(argument[2])
+        for body in _bodies(operator, argument):
+            yield from _alphabet(body)
+
+
+def slowest(pattern: re.Pattern[Any], method: str) -> tuple[float, str]:
+    """Return the seconds of the slowest attack on ``pattern``, and its description; ends at the first slow one."""
+    worst = (0.0, "")
+    for prefix, unit in attacks(pattern):
+        for end in ENDS:
+            for length in LENGTHS:
+                text = (prefix + unit * (length // len(unit) + 1))[:length] + end
+                seconds = _seconds(pattern, method, text)
+                if seconds > LIMIT_SECONDS:  # unless another process interrupted it
+                    seconds = min(seconds, _seconds(pattern, method, text), _seconds(pattern, method, text))
+                worst = max(worst, (seconds, f"{len(text)} characters: {prefix!r} + {unit!r}... + {end!r}"))
+                if seconds > LIMIT_SECONDS:
+                    return worst
+                if seconds < 0.001 and length == LENGTHS[-2]:
+                    break  # at most the square of 8.3 times as long for the last length, which is below the limit
+    return worst
+
+
+def _seconds(pattern: re.Pattern[Any], method: str, text: str) -> float:
+    subject: Any = text if isinstance(pattern.pattern, str) else text.encode()
+    arguments = [subject[:0], subject] if method in ("sub", "subn") else [subject]
+    began = time.thread_time()
+    result = getattr(pattern, method)(*arguments)
+    if method == "finditer":
+        for _ in result:
+            pass
+    return time.thread_time() - began
+
+
+def problems() -> Iterator[str]:
+    """Yield a line for each pattern and method that is too slow."""
+    for use in uses():
+        for method in sorted(use.methods or {"fullmatch", "search"}):
+            seconds, attack = slowest(use.pattern, method)
+            if seconds > LIMIT_SECONDS:
+                yield f"{use.where}: {method}() took {seconds * 1000:.0f} ms for {attack}"
+
+
+def main() -> None:
+    """Print the problems; exit with 1 if there are any."""
+    failed = False
+    for problem in problems():
+        print(problem, flush=True)
+        failed = True
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
