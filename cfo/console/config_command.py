@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cfo.console.errors import InvalidInput
+from cfo.console.errors import InvalidInput, echo
 
 
 @click.group("config", short_help="Check a configuration, or print the default one.")
@@ -52,9 +52,9 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     if strict and parsed.warnings:
         raise InvalidInput(*(f"{file.name}: {warning}" for warning in parsed.warnings))
     for warning in parsed.warnings:
-        click.echo(f"Warning: {file.name}: {warning}", err=True)
+        echo(f"Warning: {file.name}: {warning}", err=True)
     if output is None:
-        click.echo(f"{file.name}: valid")
+        echo(f"{file.name}: valid")
         return
     document = effective_document(parsed.configuration)
     click.echo(

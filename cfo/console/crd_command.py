@@ -10,7 +10,7 @@ from typing import Final
 import click
 import yaml
 
-from cfo.console.errors import CommandFailed, InvalidInput
+from cfo.console.errors import CommandFailed, InvalidInput, echo
 from cfo.runtime import CustomResource, NamespacedName, Object, name_of
 from cfo.runtime.objects import SchemaError, breaking_changes, custom_resource_definitions, resources_in
 
@@ -51,7 +51,7 @@ def command(source: str, released: Path | None, conversion_service: str | None) 
         for change in _changes_since(old, current.get(name_of(old)), released)
     ]
     for change in changes:
-        click.echo(change, err=True)
+        echo(change, err=True)
     if changes:
         raise CommandFailed(f"{len(changes)} breaking changes since {released}")
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import click
 
+from cfo.runtime.process import printable, printable_lines
+
 _T = TypeVar("_T")
+_MAX_LINE: Final = 10_000
 
 
 class CommandFailed(click.ClickException):
     """A command failed: prints one line, exit code 1."""
 
     exit_code = 1
+
+    def format_message(self) -> str:
+        """Return the message that :meth:`show` prints."""
+        return printable_lines(self.message)
 
 
 class ClusterUnreadable(CommandFailed):
@@ -35,12 +42,20 @@ class InvalidInput(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the problems to ``file`` (default: stderr)."""
         for problem in self.problems:
-            click.echo(f"Error: {problem}", file=file or sys.stderr)
+            click.echo(f"Error: {printable_lines(problem)}", file=file or sys.stderr)
 
 
 def one_line(message: object) -> str:
-    """Return ``message``, for example an exception, in one line."""
-    return " ".join(str(message).split())
+    """Return ``message``, for example an exception, as one line of printable characters."""
+    return printable(" ".join(str(message).split()), _MAX_LINE)
+
+
+def echo(line: str, *, err: bool = False) -> None:
+    """Print one line to stdout, or to stderr; characters that are not printable are escaped.
+
+    What a cluster sends is printed with this function; only JSON and YAML, which escape by themselves, are not.
+    """
+    click.echo(printable(line, _MAX_LINE), err=err)
 
 
 def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import click
 
-from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, run_async
+from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
 from cfo.console.summaries.kind_view import KindView, related_kinds
 from cfo.console.summaries.overview import Overview
 from cfo.console.summaries.summary import Summary
@@ -138,11 +138,11 @@ def _names_of(view: KindView) -> tuple[str, ...]:
 
 async def _watch(session: Session, server: str) -> None:
     if is_interactive() and not is_installed():
-        click.echo(NOT_INSTALLED, err=True)
+        echo(NOT_INSTALLED, err=True)
     elif is_interactive():
         await show_live(session.overview, title=server, with_log=False)
         return
-    await print_changes(session.overview, click.echo)
+    await print_changes(session.overview, echo)
 
 
 def _report(
@@ -168,17 +168,18 @@ def _report(
     if name:
         for number, summary in enumerate(summaries):
             for line in ([""] if number else []) + list(detail(summary, now)):
-                click.echo(line)
+                echo(line)
     else:
         for line in table(summaries, now, wide=output == "wide", namespaces=namespace is None):
-            click.echo(line)
+            echo(line)
         problems = list(problem_lines(summaries))
         for line in ["", *problems] if problems else []:
-            click.echo(line)
+            echo(line)
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
-        click.echo(f"{chr(10) if summaries else ''}{counts(summaries)} in {where}")
+        for line in ([""] if summaries else []) + [f"{counts(summaries)} in {where}"]:
+            echo(line)
     for line in _notes(session, unavailable):
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _notes(session: Session, unavailable: dict[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import anyio
 import click
 
-from cfo.console.errors import CommandFailed
+from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import run_with_client
 from cfo.features import FEATURES
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
@@ -83,7 +83,7 @@ def command(
         return client.transport.config.server
 
     async def work(client: Client) -> None:
-        await uninstall(client, namespace, click.echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
+        await uninstall(client, namespace, echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
 
     try:
         server = run_with_client(kubeconfig, "cfo-uninstall", check)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cfo.config.model import OperatorConfiguration
+from cfo.console.errors import one_line
 from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, namespace_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
@@ -65,9 +66,9 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the text output: one line for each finding, its remedy below it, and a summary."""
     width = max((len(finding.check) for finding in findings), default=0)
     for finding in findings:
-        yield f"{finding.status:4}  {finding.check:{width}}  {_one_line(finding.message)}"
+        yield f"{finding.status:4}  {finding.check:{width}}  {one_line(finding.message)}"
         if finding.remedy:
-            yield f"{'':4}  {'':{width}}  -> {_one_line(finding.remedy)}"
+            yield f"{'':4}  {'':{width}}  -> {one_line(finding.remedy)}"
     counts = Counter(finding.status for finding in findings)
     yield ", ".join(f"{counts[status]} {status}" for status in Status)
 
@@ -79,11 +80,6 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
         "checks": [asdict(finding) for finding in findings],
         "summary": {str(status): counts[status] for status in Status},
     }
-
-
-def _one_line(text: str) -> str:
-    """Return ``text``, which a cluster may have sent, as one line without control characters."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")

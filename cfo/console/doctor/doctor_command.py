@@ -6,7 +6,7 @@ import json
 
 import click
 
-from cfo.console.errors import ClusterUnreadable, cluster_failure
+from cfo.console.errors import ClusterUnreadable, cluster_failure, echo, one_line
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 _TIMEOUT = 20.0
@@ -84,7 +84,7 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
         click.echo(json.dumps(document(findings), indent=2))
     else:
         for line in lines(findings):
-            click.echo(line)
+            echo(line)
     if has_failed(findings):
         raise SystemExit(1)
 
@@ -92,4 +92,4 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
 def _cause(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return " ".join(str(error).split())
+    return one_line(error)

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
+from cfo.runtime.process import printable
 
 MAX_TEXT: Final = 300
 """The maximum length of a text in characters."""
@@ -47,9 +48,7 @@ def text(value: object, limit: int = MAX_TEXT) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     given = value if isinstance(value, str) else f"{value:.15g}" if isinstance(value, float) else _integer(value)
-    line = " ".join(given[: 4 * limit].split())
-    printable = line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
-    return printable if len(printable) <= limit else f"{printable[: limit - 1]}…"
+    return printable(" ".join(given[: 4 * limit].split()), limit)
 
 
 def _integer(value: int) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import Phase
 from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED
 from cfo.runtime import GVK, Object, find_condition
-from cfo.runtime.process import micro_time
+from cfo.runtime.process import micro_time, printable
 
 MESSAGE_LIMIT: Final = 4096
 """The maximum length of a condition's message, in characters; the API allows eight times as many."""
@@ -61,7 +61,7 @@ def set_condition(
         conditions.append(existing)
     if existing.get("status") != value or (restart and existing.get("reason") != reason):
         existing["lastTransitionTime"] = micro_time(now)
-    existing |= {"status": value, "reason": reason, "message": message}
+    existing |= {"status": value, "reason": reason, "message": printable(message, MESSAGE_LIMIT)}
 
 
 class Status:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from cfo.runtime.process.text import printable
+
 _SECTIONS: Final = ("clusters", "contexts", "users")
 _MAX_OUTPUT: Final = 300
 _MAX_CHARACTERS: Final = 16 << 20
@@ -119,5 +121,4 @@ def reason(error: Exception) -> str:
 
 def one_line(text: str) -> str:
     """Return ``text`` as one line of printable characters, at most 300."""
-    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
-    return line if len(line) <= _MAX_OUTPUT else f"{line[:_MAX_OUTPUT]}..."
+    return printable(" ".join(text.split()), _MAX_OUTPUT)

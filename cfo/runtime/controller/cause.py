@@ -17,6 +17,7 @@ import msgspec
 
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.process.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +181,7 @@ def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
                     continue
                 if len(found) == MAX_FIELDS:
                     return (*found, "...")
-                found.append(_printable(field))
+                found.append(printable(field, _MAX_FIELD_LENGTH))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ()
     return tuple(found)
@@ -199,9 +200,3 @@ def _differing(name: str, old: msgspec.Raw | None, new: msgspec.Raw | None) -> I
 
 def _is_object(raw: msgspec.Raw) -> bool:
     return bytes(memoryview(raw)[:1]) == b"{"
-
-
-def _printable(field: str) -> str:
-    """Return the name of a field for a log line; users choose the keys of maps, such as the data of a ConfigMap."""
-    shown = field if field.isprintable() else ascii(field)[1:-1]
-    return shown if len(shown) <= _MAX_FIELD_LENGTH else f"{shown[: _MAX_FIELD_LENGTH - 3]}..."

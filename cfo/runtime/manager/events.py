@@ -33,6 +33,7 @@ from cfo.runtime.objects.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of, uid_of
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
+from cfo.runtime.process.text import printable
 
 __all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
 
@@ -188,7 +189,7 @@ class EventBroadcaster:
     ) -> None:
         """Queue an event; see :meth:`EventRecorder.event`."""
         regarding = _Reference.to(obj)
-        note = _truncate(note, _NOTE_BYTES)
+        note = _truncate(printable(note, _NOTE_BYTES), _NOTE_BYTES)
         identity = regarding.uid or f"{regarding.kind} {regarding.key}"
         now = self._clock.now()
         key = self._aggregate(_Key(component, identity, type, reason, action, note), now)

@@ -17,7 +17,6 @@ from cfo.runtime.process.clock import rfc3339
 if TYPE_CHECKING:
     from cfo.runtime.objects.resource.field_types import Condition  # imports pydantic
 
-_MAX_MESSAGE: Final = 32768
 _MAX_REASON: Final = 1024
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
@@ -47,7 +46,7 @@ class Conditions:
             "type": condition_type,
             "status": "Unknown" if status is None else str(bool(status)),
             "reason": reason,
-            "message": message[:_MAX_MESSAGE],
+            "message": message,
         }
         if self._generation is not None:
             condition["observedGeneration"] = self._generation

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from cfo.runtime.process.text import escape, printable
+
 __all__ = [
     "MAX_ERRORS",
     "OMIT",
@@ -147,16 +149,16 @@ class FieldError(NamedTuple):
         text = _MESSAGES.get(self.reason, self.reason)
         if self.reason not in _WITHOUT_VALUE and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
-        return f"{text}: {_shortened(self.detail)}" if self.detail else text
+        return f"{text}: {printable(self.detail, _MAX_SHOWN)}" if self.detail else text
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.body}"
+        return f"{printable(self.field)}: {self.body}"
 
     def cause(self) -> dict[str, str]:
         """Return the entry for ``details.causes`` of a Status."""
         cause = {"reason": self.reason, "message": self.body}
         if self.field:
-            cause["field"] = self.field
+            cause["field"] = printable(self.field)
         return cause
 
 
@@ -268,7 +270,7 @@ def internal(path: Path | str, detail: str) -> FieldError:
 def go_value(value: Any) -> str:
     """Format a value as ``field.Error`` does: numbers and booleans plain, strings quoted, everything else as JSON."""
     if isinstance(value, Verbatim):
-        return _shortened(str(value))
+        return printable(value, _MAX_SHOWN)
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -277,7 +279,7 @@ def go_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return _go_float(value)
-    return _shortened(go_json(value))
+    return printable(go_json(value), _MAX_SHOWN)
 
 
 def _shortened(text: str) -> str:
@@ -315,32 +317,8 @@ def _go_float(value: float) -> str:
     return repr(value)
 
 
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    '"': '\\"',
-    "\\": "\\\\",
-}
-
-
 def go_quote(text: str) -> str:
     """Quote a string as ``%q`` does: with the escapes of Go's ``strconv.Quote``."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return '"' + "".join(_quoted(character) for character in text) + '"'
-
-
-def _quoted(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return '"' + "".join(f"\\{character}" if character in '"\\' else escape(character) for character in text) + '"'

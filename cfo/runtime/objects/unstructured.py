@@ -11,7 +11,11 @@ the object: objects returned by the cache are already copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+
+from cfo.runtime.process.text import printable
+
+_MAX_MESSAGE: Final = 32768
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object in its wire form."""
@@ -237,8 +241,10 @@ def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *
     """Add or replace the condition of the same type; return whether anything changed.
 
     ``lastTransitionTime`` is set to ``now`` (RFC 3339) only if the status changes, as
-    apimachinery's ``meta.SetStatusCondition`` does.
+    apimachinery's ``meta.SetStatusCondition`` does. Its message becomes printable, and at most 32768 characters.
     """
+    if "message" in condition:
+        condition = {**condition, "message": printable(condition["message"], _MAX_MESSAGE)}
     for index, existing in enumerate(conditions):
         if existing.get("type") != condition["type"]:
             continue

@@ -10,3 +10,4 @@ from .listener import AddressUnavailable as AddressUnavailable
 from .private_keys import PrivateKey as PrivateKey
 from .private_keys import load_private_key as load_private_key
 from .text import printable as printable
+from .text import printable_lines as printable_lines

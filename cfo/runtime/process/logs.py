@@ -10,16 +10,19 @@ string only if the line is written); these are context variables, so that no log
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TextIO, cast
+from typing import Any, Final, Literal, TextIO, cast
 
 import orjson
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+
+from cfo.runtime.process.text import printable, printable_lines
 
 __all__ = ["LEVELS", "LogFormat", "configure", "hide_local_variables", "redirect"]
 
@@ -27,6 +30,8 @@ LogFormat = Literal["console", "json"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
+_MAX_VALUE: Final = 10_000
+_BLOCKS: Final = frozenset({"stack", "exception"})
 _ORDER = ("level", "ts", "logger", "msg", "controller", "controllerGroup", "controllerKind", "namespace", "name")
 
 
@@ -62,9 +67,8 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
         colors = out.isatty() and not os.environ.get("NO_COLOR")
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            structlog.dev.ConsoleRenderer(
-                colors=colors, exception_formatter=structlog.dev.plain_traceback, timestamp_key="ts"
-            ),
+            _make_printable,
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_traceback, timestamp_key="ts"),
         ]
     structlog.configure(
         processors=[*shared, *render],
@@ -93,7 +97,7 @@ def hide_local_variables() -> None:
     processors = structlog.get_config()["processors"]
     if not structlog.is_configured() and isinstance(processors[-1], structlog.dev.ConsoleRenderer):
         # in place, so that structlog.testing.capture_logs, which does the same, can undo its own change
-        processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=_write_traceback)
 
 
 @contextmanager
@@ -163,5 +167,24 @@ def _as_zap(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     return {**{key: event[key] for key in _ORDER if key in event}, **event}
 
 
+def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Escape what a terminal interprets; the renderer prints strings as they are, and all other values escaped."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = printable_lines(value) if key in _BLOCKS else printable(value, _MAX_VALUE)
+    return event
+
+
+def _write_traceback(stream: TextIO, exception: ExcInfo) -> None:
+    """Write a stack trace, whose message can contain text of users."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exception)
+    stream.write(printable_lines(text.getvalue()))
+
+
 def _serialize(event: Any, default: Callable[[Any], Any] | None = None, **_: Any) -> str:
-    return orjson.dumps(event, default=default or str, option=orjson.OPT_NON_STR_KEYS).decode()
+    line = orjson.dumps(event, default=default or str, option=orjson.OPT_NON_STR_KEYS).decode()
+    if line.isprintable():
+        return line
+    # JSON may contain bidirectional marks as they are
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)

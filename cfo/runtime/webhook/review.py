@@ -15,6 +15,7 @@ import orjson
 
 from cfo.runtime.cache.wire import split_members
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
+from cfo.runtime.process.text import printable
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
 
 MAX_DEPTH: Final = 200
@@ -27,6 +28,7 @@ _NULL: Final = msgspec.Raw(b"null")
 _ENCODER_DEPTH: Final = 254  # of orjson
 _MAX_STEPS: Final = 4  # of a path in a message
 _MAX_KEY: Final = 63
+_MAX_MESSAGE: Final = 1 << 20
 
 
 class BadReview(ValueError):
@@ -220,7 +222,7 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
     """Encode the response to the request ``uid``. A patch is left out unless ``mutating``: API servers reject it."""
     status = {
         "status": "" if response.allowed else "Failure",
-        "message": response.message,
+        "message": response.message and printable(response.message, _MAX_MESSAGE),
         "reason": response.reason,
         "details": response.details,
         "code": response.code,
@@ -231,7 +233,7 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
         encoded["patchType"] = "JSONPatch"
         encoded["patch"] = b64encode(orjson.dumps(list(response.patch))).decode()
     if response.warnings:
-        encoded["warnings"] = list(response.warnings)
+        encoded["warnings"] = [printable(warning, _MAX_MESSAGE) for warning in response.warnings]
     if response.audit_annotations:
         encoded["auditAnnotations"] = dict(response.audit_annotations)
     return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": encoded})

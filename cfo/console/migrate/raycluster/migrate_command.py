@@ -13,7 +13,7 @@ import click
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.document import ConfigurationError
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.console.errors import CommandFailed, InvalidInput
+from cfo.console.errors import CommandFailed, InvalidInput, echo
 from cfo.console.execution import run_with_client
 from cfo.console.migrate.raycluster.applying import Outcome
 from cfo.console.migrate.raycluster.injected import known_settings
@@ -134,8 +134,8 @@ def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
         click.echo(document(plans, str(scope.target), obstacles))
     else:
         for line in table(plans):
-            click.echo(line)
-        click.echo(_summary(plans))
+            echo(line)
+        echo(_summary(plans))
         _echo_obstacles(obstacles, scope.target)
     if exit_code and any(plan.steps or plan.blockers for plan in plans):
         raise SystemExit(_INCOMPLETE_EXIT_CODE)
@@ -167,7 +167,7 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
         _echo_obstacles(obstacles, scope.target)
         raise SystemExit(_INCOMPLETE_EXIT_CODE)
     if scope.target is Target.CFO:
-        click.echo("nothing to apply: the operator makes the planned changes when it starts")
+        echo("nothing to apply: the operator makes the planned changes when it starts")
         return
     undo = None if dry_run else _undo_file(undo_file, identity, scope.target)
     if sys.stdin.isatty() and not yes and not dry_run:
@@ -175,11 +175,11 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
 
     async def work(client: Client) -> list[Outcome]:
         _, session = await scope.session(client)
-        return await session.apply(undo, click.echo, timeout=timeout, dry_run=dry_run)
+        return await session.apply(undo, echo, timeout=timeout, dry_run=dry_run)
 
     outcomes = _run(scope.kubeconfig, work)
     if undo is not None and undo.records:
-        click.echo(f"to undo: cfo migrate undo {undo.path}")
+        echo(f"to undo: cfo migrate undo {undo.path}")
     _finish(outcomes)
 
 
@@ -208,7 +208,7 @@ def undo_command(
 
     async def work(client: Client) -> list[Outcome]:
         session = Session(client, Observer(client), options, KubeRayConfiguration())
-        return await session.undo(undo, click.echo, force=force, timeout=timeout, dry_run=dry_run)
+        return await session.undo(undo, echo, force=force, timeout=timeout, dry_run=dry_run)
 
     _finish(_run(kubeconfig, work))
 
@@ -278,9 +278,9 @@ def _loaded(path: Path) -> UndoFile:
 def _echo_obstacles(obstacles: Sequence[str], target: Target) -> None:
     if obstacles:
         reason = "both would run" if target is Target.CFO else "it would be reverted"
-        click.echo(f"apply is refused until these are stopped or removed, because {reason}:", err=True)
+        echo(f"apply is refused until these are stopped or removed, because {reason}:", err=True)
     for obstacle in obstacles:
-        click.echo(f"  {obstacle}", err=True)
+        echo(f"  {obstacle}", err=True)
 
 
 def _summary(plans: Sequence[ObjectPlan]) -> str:
@@ -293,14 +293,14 @@ def _summary(plans: Sequence[ObjectPlan]) -> str:
 def _finish(outcomes: Sequence[Outcome]) -> None:
     """Print what is left, and exit with the code of the worst outcome."""
     for line in table([outcome.plan for outcome in outcomes if outcome.is_incomplete and not outcome.error]):
-        click.echo(line)
+        echo(line)
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         obj = outcome.plan.object
-        click.echo(f"{obj['kind']} {key_of(obj)}: {outcome.error}", err=True)
+        echo(f"{obj['kind']} {key_of(obj)}: {outcome.error}", err=True)
     incomplete = sum(outcome.is_incomplete for outcome in outcomes)
     changed = sum(bool(outcome.done) for outcome in outcomes)
-    click.echo(f"{len(outcomes)} objects: {changed} changed, {incomplete} incomplete, {len(failed)} failed")
+    echo(f"{len(outcomes)} objects: {changed} changed, {incomplete} incomplete, {len(failed)} failed")
     if failed:
         raise SystemExit(1)
     if incomplete:

@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import Final
 
 from cfo.runtime import Object, key_of, name_of, namespace_of
+from cfo.runtime.process import printable
 
 
 class Action(Enum):
@@ -107,12 +108,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Return the lines of a cell; options and names are not broken at hyphens, so that they can be copied."""
-    return wrap(_printable(text), width, subsequent_indent=" ", break_on_hyphens=False)
-
-
-def _printable(text: str) -> str:
-    """Replace control characters: users choose the names of containers."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return wrap(printable(text, 10_000), width, subsequent_indent=" ", break_on_hyphens=False)
 
 
 def document(plans: Iterable[ObjectPlan], target: str, obstacles: Sequence[str]) -> str:

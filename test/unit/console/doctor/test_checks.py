@@ -240,7 +240,7 @@ def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
     findings = [Finding(Status.OK, "clock", "fine"), Finding(Status.FAIL, "webhooks", "a\nb\x1b[0m", "do\nit")]
     assert list(lines(findings)) == [
         "ok    clock     fine",
-        "fail  webhooks  a b [0m",
+        "fail  webhooks  a b\\x1b[0m",
         "                -> do it",
         "1 ok, 0 warn, 1 fail, 0 skip",
     ]

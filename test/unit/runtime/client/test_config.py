@@ -379,7 +379,7 @@ async def test_missing_exec_plugin_is_an_error(tmp_path: Path) -> None:
         await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
     assert str(caught.value) == (
         f"{tmp_path}/k (context here): users[name=u].user.exec.command: the plugin no-such-plugin is not installed; "
-        "Install it: brew install [31m it"
+        "Install it: brew install\\x1b[31m it"
     )
 
 

@@ -101,4 +101,4 @@ def test_number_of_errors_is_limited_and_the_rest_is_not_computed() -> None:
 def test_long_values_are_shortened(value: Any) -> None:
     error = invalid("spec", value, "y" * 20_000)
     assert len(error.body) < 31_000
-    assert error.body.endswith("y...")
+    assert error.body.endswith("y…")
