@@ -15,6 +15,7 @@ import structlog
 from cfo.features import appwrapper, dashboard, flux, inferencestack, raycluster
 from cfo.features.contract import Context, Feature, UserRole
 from cfo.runtime import APIError, DiscoveryIncomplete, TransportError, UnknownKind
+from cfo.runtime.client import is_allowed
 
 if TYPE_CHECKING:
     from cfo.config.model import OperatorConfiguration
@@ -85,16 +86,11 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
             "subresource": subresource,
             "verb": feature.probe.verbs[0],
         }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
         try:
-            response = await client.create(review)
+            is_installed = await is_allowed(client, resourceAttributes=attributes)
         except (APIError, TransportError):
             continue
-        if not (response.get("status") or {}).get("allowed"):
+        if not is_installed:
             _log.warning(
                 f"The role for {feature.title} is not installed, waiting for it",
                 component=feature.name,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 
 from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, FieldError, Rule, TransportError, UnknownKind
-from cfo.runtime.client import Resource
+from cfo.runtime.client import Resource, is_allowed
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path, forbidden, internal
 from cfo.runtime.webhook import UserInfo
@@ -131,8 +131,6 @@ class AccessReviewer:
             spec["uid"] = user.uid
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        response = await self._client.create(review)
-        if (response.get("status") or {}).get("allowed"):
+        if await is_allowed(self._client, **spec):
             return ""
         return f"User {user.username} is not authorized to create {resource.resource} in {namespace}"

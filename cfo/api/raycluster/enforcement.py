@@ -103,16 +103,3 @@ def unmet(
     """
     is_missing = facts.responsibility(active_features).mtls is Actor.OPERATOR and not facts.has_injected_tls
     return (Concern.MTLS,) if Concern.MTLS in enforced and is_missing else ()
-
-
-def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``target`` with a merge patch (RFC 7386) applied; modifies neither."""
-    result = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            result[key] = merged(_mapping(result.get(key)), value)
-        else:
-            result[key] = value
-    return result

@@ -37,7 +37,7 @@ from cfo.runtime import (
     Rule,
     namespace_of,
 )
-from cfo.runtime.client import APIRequest
+from cfo.runtime.client import APIRequest, is_allowed, service_account
 from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -222,12 +222,13 @@ async def read_permissions(client: Client, installation: Installation, account: 
     configuration, namespace = installation.configuration, installation.namespace
     rules = [*operator.rules(namespace), *(r for f in await enabled_features(client, configuration) for r in f.rules())]
     wanted = _single_permissions(rules, configuration.watch_namespaces)[:_MAX_REVIEWS]
+    user = service_account(namespace, account)
     limiter = anyio.CapacityLimiter(_PARALLEL_REVIEWS)
     missing: list[Rule] = []
 
     async def review(rule: Rule) -> None:
         async with limiter:
-            if not await _is_allowed(client, rule, NamespacedName(namespace, account)):
+            if not await is_allowed(client, resourceAttributes=_attributes(rule), **user):
                 missing.append(rule)
 
     # The first review is sent alone, so that a missing permission for reviews is reported once.
@@ -255,30 +256,16 @@ def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> lis
     return list(found)
 
 
-async def _is_allowed(client: Client, rule: Rule, account: NamespacedName) -> bool:
+def _attributes(rule: Rule) -> Object:
     resource, _, subresource = rule.resources[0].partition("/")
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": f"system:serviceaccount:{account.namespace}:{account.name}",
-            "groups": [
-                "system:serviceaccounts",
-                f"system:serviceaccounts:{account.namespace}",
-                "system:authenticated",
-            ],
-            "resourceAttributes": {
-                "group": rule.group,
-                "resource": resource,
-                "subresource": subresource,
-                "verb": rule.verbs[0],
-                "namespace": rule.namespace,
-                "name": rule.resource_names[0] if rule.resource_names else "",
-            },
-        },
+    return {
+        "group": rule.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": rule.verbs[0],
+        "namespace": rule.namespace,
+        "name": rule.resource_names[0] if rule.resource_names else "",
     }
-    response = await client.create(review)
-    return bool((response.get("status") or {}).get("allowed"))
 
 
 def started_at(pod: Object) -> datetime | None:

@@ -11,8 +11,10 @@ from functools import partial
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.config.model import FluxConfiguration
-from cfo.controllers.flux import fluxjob, fluxsetup, minicluster
+from cfo.controllers.flux import fluxsetup
+from cfo.controllers.flux.fluxjob import reconciler as fluxjob
 from cfo.controllers.flux.metrics import FluxSetupMetrics
+from cfo.controllers.flux.minicluster import reconciler as minicluster
 from cfo.runtime import GVK, Channel, Manager, Rule
 
 

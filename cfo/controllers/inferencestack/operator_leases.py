@@ -20,6 +20,7 @@ import structlog
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import MANAGED_BY
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
+from cfo.runtime.client import is_allowed, service_account
 from cfo.runtime.objects import LEASE
 from cfo.runtime.process import Timer
 
@@ -152,17 +153,10 @@ class OperatorLeases:
             return False
         if pod is None:
             return False
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-        user = f"system:serviceaccount:{namespace}:{pod['spec'].get('serviceAccountName') or 'default'}"
+        user = service_account(namespace, pod["spec"].get("serviceAccountName") or "default")
         for gvk in INFERENCE_STACKS:
             attributes = {"verb": "patch", "group": gvk.group, "resource": "inferencestacks", "subresource": "status"}
-            review = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {"resourceAttributes": attributes, "user": user, "groups": groups},
-            }
-            response = await self._client.create(review)
-            if (response.get("status") or {}).get("allowed"):
+            if await is_allowed(self._client, resourceAttributes=attributes, **user):
                 return True
         return False
 

@@ -1,3 +1,5 @@
+from .access_reviews import is_allowed as is_allowed
+from .access_reviews import service_account as service_account
 from .client import Client as Client
 from .client import PatchType as PatchType
 from .client import Propagation as Propagation

@@ -13,7 +13,7 @@ from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.diffs import FieldPath, compute_diff, resolve
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.objects.unstructured import Object, key_of, resource_version_of, uid_of
+from cfo.runtime.objects.unstructured import Object, key_of, merged, resource_version_of, uid_of
 
 _RETRY_DELAYS: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds before a patch is sent again."""
@@ -41,20 +41,6 @@ def make_plain(patch: Patch) -> None:
         raise
     dict.clear(patch)
     patch.update(content)
-
-
-def merged(obj: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of an object to which a merge patch was applied."""
-    result = dict(obj)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            current = result.get(key)
-            result[key] = merged(current if isinstance(current, Mapping) else {}, value)
-        else:
-            result[key] = value
-    return result
 
 
 def _merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
+from cfo.runtime.client.access_reviews import is_allowed
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.objects.rbac import Rule
@@ -104,20 +105,14 @@ class MetricsAuthorizer:
         if not status.get("authenticated"):
             return 401, "Authentication failed"
         user: dict[str, Any] = status.get("user") or {}
-        access = await self._client.create(
-            {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {
-                    "user": user.get("username", ""),
-                    "uid": user.get("uid", ""),
-                    "groups": user.get("groups") or [],
-                    "extra": user.get("extra") or {},
-                    "nonResourceAttributes": {"path": path, "verb": "get"},
-                },
-            }
-        )
-        if (access.get("status") or {}).get("allowed"):
+        if await is_allowed(
+            self._client,
+            user=user.get("username", ""),
+            uid=user.get("uid", ""),
+            groups=user.get("groups") or [],
+            extra=user.get("extra") or {},
+            nonResourceAttributes={"path": path, "verb": "get"},
+        ):
             return 200, ""
         return 403, f"Authorization denied for user {user.get('username', '')}"
 

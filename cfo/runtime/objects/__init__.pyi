@@ -77,6 +77,7 @@ from .unstructured import is_controlled_by as is_controlled_by
 from .unstructured import is_deleting as is_deleting
 from .unstructured import key_of as key_of
 from .unstructured import labels_of as labels_of
+from .unstructured import merged as merged
 from .unstructured import name_of as name_of
 from .unstructured import namespace_of as namespace_of
 from .unstructured import owner_reference as owner_reference

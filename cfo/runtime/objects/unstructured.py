@@ -229,6 +229,20 @@ def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     return reference is not None and reference.get("uid") == uid_of(owner)
 
 
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``target`` with a merge patch (RFC 7386) applied; modifies neither."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            current = result.get(key)
+            result[key] = merged(current if isinstance(current, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
 def find_condition(conditions: Iterable[Mapping[str, Any]] | None, condition_type: str) -> Mapping[str, Any] | None:
     """Return the condition of type ``condition_type``, or ``None``."""
     for condition in conditions or ():

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cfo.api.raycluster.enforcement import merged
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
+from cfo.runtime.objects import merged
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,
     OAUTH,

@@ -3,7 +3,3 @@
 :mod:`.transition` is the state machine, a pure function from an observation to a :mod:`.step`. It builds on
 :mod:`.rendering` (the MiniCluster of a job); :mod:`.reconciler` executes its steps.
 """
-
-from cfo.controllers.flux.fluxjob.reconciler import FluxJobReconciler, setup
-
-__all__ = ["FluxJobReconciler", "setup"]

@@ -5,7 +5,3 @@ and :mod:`.scripts`. :mod:`.job_changes` decides what becomes of an existing Job
 says. :mod:`.reconciler` executes all this; it writes with :mod:`.objects` and :mod:`.children`, and reads pods with
 :mod:`.lead`.
 """
-
-from cfo.controllers.flux.minicluster.reconciler import MiniClusterReconciler, setup
-
-__all__ = ["MiniClusterReconciler", "setup"]

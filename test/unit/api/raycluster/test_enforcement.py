@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.enforcement import Enforcement, enforce, merged, unmet
+from cfo.api.raycluster.enforcement import Enforcement, enforce, unmet
 from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
+from cfo.runtime.objects import merged
 
 ENFORCED = frozenset({Concern.NETWORK_POLICY, Concern.MTLS, Concern.AUTHENTICATION})
 ACTIVE = ("tlsOptions", "authOptions", "secureTrustedNetwork")

@@ -20,11 +20,12 @@ from cfo.runtime.handlers.causes import detect_change
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
 from cfo.runtime.handlers.environment import Environment, Index
-from cfo.runtime.handlers.patching import apply_patch, make_plain, merged, plain
+from cfo.runtime.handlers.patching import apply_patch, make_plain, plain
 from cfo.runtime.handlers.program import command
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.storage import MAX_STORED
+from cfo.runtime.objects import merged
 from cfo.runtime.webhook.admission import AdmissionRequest
 
 OLD = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - kopf allows times without a time zone
