@@ -488,3 +488,28 @@ async def test_job_of_the_go_operator_is_kept_with_its_certificate(env: FluxEnvi
         await env.wait_until_idle()
     async with run_minicluster_controller(env):
         assert [request for request in env.requests() if request[0] != "discover"] == []
+
+
+async def test_cluster_runs_with_the_crd_of_the_go_operator() -> None:
+    async with start_flux_environment(controllers=SCHEDULED, upstream=True) as env:
+        await env.create_namespace("ns")
+        spec = {"flux": {"minimalService": True}, "pod": pod_annotations(phase="Running")}
+        async with run_minicluster_controller(env):
+            await env.create(mini_cluster(**spec))
+            cluster = await env.wait_for_state(READY, RUNNING)
+            assert set(cluster["status"]) == {"conditions", "jobid", "maximumSize", "selector", "size"}
+            assert condition(cluster, "ObjectsReady")["observedGeneration"] == 1
+
+            async def is_selected() -> bool:
+                (service,) = await env.client.list(SERVICE, namespace="ns")
+                wanted = service["spec"]["selector"].items()
+                assert [pod for pod in await env.pods() if wanted <= pod["metadata"]["labels"].items()]
+                return True
+
+            await eventually(is_selected, "the minimal Service selects the lead broker")
+            await env.wait_until_idle()
+            before = await env.get(MINICLUSTER, "flux-sample")
+        async with run_minicluster_controller(env):
+            await env.wait_until_idle()
+            assert await env.get(MINICLUSTER, "flux-sample") == before
+            assert [verb for verb, _ in env.requests() if verb not in ("get", "discover")] == ["apply"]  # refused, once

@@ -12,6 +12,7 @@ from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER,
 from cfo.config.model import FluxConfiguration
 from cfo.controllers import flux
 from cfo.controllers.flux import minicluster
+from cfo.controllers.flux.minicluster.status import ADDED_STATUS
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -116,15 +117,28 @@ class FluxEnvironment(Environment):
         return sorted(await self.client.list(POD, namespace=namespace), key=name_of)
 
 
+def upstream_minicluster_crd() -> Object:
+    """Return the CRD of MiniClusters without the fields that the Go operator's does not have."""
+    crd = minicluster_crd()
+    fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    for part, added in (("spec", {"suspend", "ttlSecondsAfterFinished"}), ("status", ADDED_STATUS)):
+        for name in added:
+            del fields[part]["properties"][name]
+    crd["spec"]["versions"][0].pop("additionalPrinterColumns", None)
+    return crd
+
+
 @asynccontextmanager
 async def start_flux_environment(
-    *crds: Object, controllers: Sequence[str] | None = None
+    *crds: Object, controllers: Sequence[str] | None = None, upstream: bool = False
 ) -> AsyncIterator[FluxEnvironment]:
     """Run a control plane with the CRDs of Flux and ``crds``, without the Flux controllers.
 
+    ``upstream``: the CRD of MiniClusters has only the fields of the Go operator's.
+
     Given ``controllers``, it is the embedded one with these controllers; otherwise it may be the real one.
     """
-    all_crds = [minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), *crds]
+    all_crds = [upstream_minicluster_crd() if upstream else minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), *crds]
     plane = new_plane(all_crds, controllers, embedded=controllers is not None)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         yield FluxEnvironment(plane, Client(transport, RESTMapper(transport), field_manager="tester"))

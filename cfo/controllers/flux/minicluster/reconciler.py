@@ -8,7 +8,7 @@ a reconcile that was interrupted anywhere is continued by the next.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -35,7 +35,7 @@ from cfo.controllers.flux.minicluster.lead import (
 )
 from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
-from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
+from cfo.controllers.flux.minicluster.status import ADDED_STATUS, Observed, desired_status, is_finished, notices
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -43,6 +43,7 @@ from cfo.runtime import (
     READ,
     SECRET,
     SERVICE,
+    APIError,
     Builder,
     Client,
     Clock,
@@ -72,6 +73,9 @@ from cfo.runtime.manager import SelectionKeywords
 
 _log = structlog.get_logger("cfo.controllers.flux")
 
+_NOT_DECLARED: Final = "field not declared in schema"
+"""The error of a server-side apply with a field that the CRD lacks."""
+
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
 
@@ -98,6 +102,8 @@ class MiniClusterReconciler:
     events: EventRecorder
     clock: Clock
     informers: Informers
+    _undeclared: set[str] = field(default_factory=set, init=False)
+    """Fields of the status that the CRD lacks, because it is that of the Go operator."""
 
     async def reconcile(self, request: Request) -> Result:
         """Bring one MiniCluster up to date."""
@@ -170,24 +176,31 @@ class MiniClusterReconciler:
             has_effect |= labels_of(patched).get(INDEX_LABEL) == index
         return has_effect and len(pods) > _LABELLED_PODS
 
-    async def _write_status(self, cluster: Object, job: Object | None, children: Children, error: str) -> bool:
+    async def _write_status(self, cluster: Object, job: Object | None, children: Children, invalid: str) -> bool:
         """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
         pods = entries_of_cluster(self.informers.pods, key_of(cluster)) if job is not None else []
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
             maximum=maximum_size(cluster, job),
-            error=error,
+            error=invalid,
             problem=children.problem,
             outdated=ignored_changes(job, cluster) if job is not None and has_started(job) else "",
         )
         status = desired_status(cluster, observed, self.clock.now())
+        status = {name: value for name, value in status.items() if name not in self._undeclared}
         if status == cluster.get("status"):
             return True
         try:
             await apply_status(self.client, cluster, status)
         except NotFound:
             return False
+        except APIError as error:
+            if self._undeclared or _NOT_DECLARED not in error.message:
+                raise
+            _log.warning("The CRD of MiniClusters is older than this operator", error=error.message)
+            self._undeclared.update(ADDED_STATUS)
+            return await self._write_status(cluster, job, children, invalid)
         for kind, reason, message in notices(cluster, status):
             self.events.event(cluster, kind, reason, message)
         return True

@@ -26,6 +26,9 @@ from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import size_of
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 
+ADDED_STATUS: Final = frozenset({"completionTime", "exitCode", "observedGeneration", "ready", "startTime"})
+"""Fields of the status that the CRD of the Go operator does not have."""
+
 _MESSAGE_LIMIT: Final = 4096
 
 
