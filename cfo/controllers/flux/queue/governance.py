@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
+
 from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_setup
@@ -30,7 +32,7 @@ INVALID_SELECTOR: Final = "InvalidSelector"
 class Setup:
     """A FluxSetup. ``selector`` is ``None`` if it has none; ``problem`` is why it governs nothing (reason, message).
 
-    ``defaults`` are those of its MiniClusters.
+    ``defaults`` are those of its MiniClusters, encoded.
     """
 
     key: NamespacedName
@@ -38,7 +40,7 @@ class Setup:
     generation: int
     created: str
     policy: Policy
-    defaults: Mapping[str, Any]
+    defaults: bytes
     cleans_up: bool
     kueue_queue: str
     selector: LabelSelector | None
@@ -83,7 +85,7 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         generation=int(metadata.get("generation") or 0),
         created=str(metadata.get("creationTimestamp") or ""),
         policy=policy,
-        defaults=defaults,
+        defaults=orjson.dumps({key: defaults[key] for key in ("flux", "pod", "size") if key in defaults}),
         cleans_up=defaults.get("cleanup") is not False and not defaults.get("ttlSecondsAfterFinished"),
         kueue_queue=_kueue_queue(spec),
         selector=parsed,

@@ -86,15 +86,17 @@ class Group(msgspec.Struct, gc=False, eq=False):
         job, known = self.job, self._demand_for
         if job is not None and (known[0] is not job or known[1] is not setup):
             self._demand_for = job, setup
-            self._demand = demand_of_job(job.shape, setup.defaults if setup is not None else {})
+            self._demand = demand_of_job(job.shape, setup.defaults if setup is not None else b"{}")
         return self._demand if job is not None else NOTHING
 
 
 def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -> Demand:
     """Return the sum of pods after a pod has changed."""
     old, new = (pod.demand if pod is not None else NOTHING for pod in (before, after))
-    if old == new:
+    if old is new or old == new:
         return total
+    if not total.resources and not old.resources and not new.resources:
+        return Demand(total.pods - old.pods + new.pods)
     resources = dict(total.resources)
     add_to(resources, old.resources, -1)
     add_to(resources, new.resources)

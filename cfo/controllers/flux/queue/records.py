@@ -30,7 +30,7 @@ from cfo.runtime import GVK, Entry
 
 
 class JobRecord(msgspec.Struct, gc=False, frozen=True):
-    """A FluxJob. ``shape`` determines its demand, together with the defaults of its FluxSetup.
+    """A FluxJob. ``shape``, an encoded :class:`.JobShape`, and the defaults of its FluxSetup determine its demand.
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
     controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
@@ -41,7 +41,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     uid: str
     generation: int
     created: float
-    shape: JobShape
+    shape: bytes
     duration: float
     priority: int | None
     priority_class: str
@@ -154,6 +154,7 @@ class PodRecord(msgspec.Struct, gc=False, frozen=True):
     has_ended: bool
 
 
+_shapes: Final = msgspec.json.Encoder()
 _jobs: Final = msgspec.json.Decoder(_Job)
 _clusters: Final = msgspec.json.Decoder(_Cluster)
 _batch_jobs: Final = msgspec.json.Decoder(_BatchJob)
@@ -172,7 +173,7 @@ def job_record(entry: Entry) -> JobRecord:
         uid=meta.uid,
         generation=meta.generation,
         created=_seconds(meta.creation_timestamp),
-        shape=spec,
+        shape=_shapes.encode(JobShape(size=spec.size, resources=spec.resources, template=spec.template)),
         duration=float(deadline),
         priority=spec.priority,
         priority_class=intern(spec.priority_class_name or ""),

@@ -7,12 +7,13 @@ any time by any client without exceeding the quota.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import localcontext
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+import orjson
 
 from cfo.api.flux.composition import cluster_spec
 from cfo.api.flux.facts import resources_of
@@ -25,6 +26,9 @@ DEFAULT_DEADLINE: Final = 31_500_000.0
 _MAX_AMOUNT: Final = 10**24
 _MAX_LENGTH: Final = 64
 """The length up to which a quantity is read; a longer one counts as more than any quota."""
+
+_MAX_REMEMBERED: Final = 4096
+"""The length up to which the demand of a job or pod is remembered, in bytes: at most 4 MiB together."""
 
 _NO_REQUESTS: Final[Mapping[str, int]] = {}
 _Quantities = dict[str, str | int | float]
@@ -87,9 +91,26 @@ class PodShape(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
     resources: Resources | None = None
 
 
-def demand_of_job(shape: JobShape, defaults: Mapping[str, Any]) -> Demand:
-    """Return what the MiniCluster of a FluxJob demands; ``defaults`` are ``spec.mini-cluster`` of its FluxSetup."""
-    return demand_of_cluster(cluster_spec(msgspec.to_builtins(shape), defaults))
+def demand_of_job(shape: bytes, defaults: bytes) -> Demand:
+    """Return what the MiniCluster of a FluxJob demands.
+
+    ``shape`` is an encoded :class:`JobShape`, and ``defaults`` are ``spec.mini-cluster`` of its FluxSetup, encoded.
+    """
+    return _cached(_demand_of_job, shape, defaults)
+
+
+def _demand_of_job(shape: bytes, defaults: bytes) -> Demand:
+    return demand_of_cluster(cluster_spec(orjson.loads(shape), orjson.loads(defaults)))
+
+
+def _cached(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
+    """Return the demand of something ``encoded``, of which many are equal; large ones are not remembered."""
+    return _remembered(compute, *encoded) if sum(map(len, encoded)) <= _MAX_REMEMBERED else compute(*encoded)
+
+
+@lru_cache(maxsize=1024)
+def _remembered(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
+    return compute(*encoded)
 
 
 def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
@@ -106,7 +127,11 @@ def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
 
 def demand_of_pod(pod: PodShape) -> Demand:
     """Return what one pod demands."""
-    spec = msgspec.to_builtins(pod)
+    return _cached(_demand_of_pod, msgspec.json.encode(pod))
+
+
+def _demand_of_pod(pod: bytes) -> Demand:
+    spec = orjson.loads(pod)
     requests = _requests(spec.get("containers") or (), spec.get("initContainers") or (), spec.get("overhead") or {})
     for name, amount in _requests((spec,)).items():
         requests[name] = max(requests.get(name, 0), amount)
