@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from cfo.api.inferencestack.kinds import HORIZONTAL_POD_AUTOSCALER, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET
 from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
+from cfo.controllers.inferencestack.hosts import StackHosts
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS
 from cfo.runtime import (
     CONFIG_MAP,
@@ -76,6 +77,7 @@ class Children:
         self._manager = manager
         self._informers = {gvk: self._create(gvk) for gvk in CHILD_KINDS}
         self._served: set[GVK] = set()
+        self.hosts = StackHosts(manager, lambda: self.served)
         self._watchers: list[_Watcher] = []
         for gvk in sorted(OPTIONAL_KINDS):
             if manager.mapper.cached(gvk) is not None:

@@ -58,7 +58,7 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
-from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
+from cfo.runtime.client import apply_status, patch_checked
 from cfo.version import __version__
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class InferenceStackReconciler:
         writes.raise_errors()
         if not paused and not writes.failures:
             await self._remove_helm_finalizers(stack)
-        return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS if writes.has_name_conflict else 0.0)
+        return Result(requeue_after=writes.retry_after)
 
     def _outcome(
         self,

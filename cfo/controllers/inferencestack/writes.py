@@ -16,6 +16,7 @@ import structlog
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.api.inferencestack.names import is_retained
 from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.hosts import CLAIMANTS
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
     CONFIG_MAP,
@@ -31,7 +32,7 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
-from cfo.runtime.client import NameTaken, OwnedWrites, patch_checked
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, NameTaken, OwnedWrites, patch_checked
 
 _log = structlog.get_logger("cfo.controllers.inferencestack")
 
@@ -73,6 +74,7 @@ class StackWrites(OwnedWrites):
         """Record a taken name for the status, and for the Deployments that use the object."""
         self._foreign.add((gvk_of(taken.obj), name_of(taken.obj)))
         self.failures.append(str(taken))
+        self.retry(NAME_CONFLICT_RETRY_SECONDS)
 
     def report_failure(self, message: str, *, is_lasting: bool) -> None:
         """Record the failure for the status, or that a retry will probably succeed."""
@@ -80,11 +82,6 @@ class StackWrites(OwnedWrites):
             self.failures.append(message)
         else:
             self.is_disturbed = True
-
-    @property
-    def has_name_conflict(self) -> bool:
-        """Whether another owner's object has the name of an object of the stack."""
-        return bool(self._foreign)
 
     async def write(self, desired: Object, existing: Object | None = None) -> Object | None:
         """Write ``desired``; return the stored object, or ``None`` if it was not written.
@@ -94,9 +91,13 @@ class StackWrites(OwnedWrites):
         gvk, entry = gvk_of(desired), self._children.get(desired)
         if gvk == DEPLOYMENT and not self._foreign.isdisjoint(_used_objects(desired)):
             return None
-        write = self.apply(desired, entry.object() if entry is not None else existing)
+        current = entry.object() if entry is not None else existing
+        if gvk in CLAIMANTS and (problem := await self._children.hosts.conflict(desired)):
+            self.failures.append(problem)
+            self.retry(NAME_CONFLICT_RETRY_SECONDS)
+            return None
         try:
-            return await self.attempt(write, gvk, name_of(desired))
+            return await self.attempt(self.apply(desired, current), gvk, name_of(desired))
         except UnknownKind:
             self._children.set_unserved(gvk)
             return None

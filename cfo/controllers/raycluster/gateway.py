@@ -14,10 +14,11 @@ from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.host_claims import HostClaims
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import GatewayKinds
-from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
+from cfo.controllers.raycluster.host_collisions import CandidateHosts, choose_host
 from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.controllers.raycluster.resources import (

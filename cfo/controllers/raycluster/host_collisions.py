@@ -1,7 +1,6 @@
 """Chooses the host of an Ingress or a route when other objects claim the same host.
 
-Ingresses, HTTPRoutes and TLSRoutes *claim* hosts. HTTPRoutes also claim the paths below ``/ray/``, at which the
-dashboards of all RayClusters are if they share one host.
+Ingresses, HTTPRoutes and TLSRoutes *claim* hosts (:mod:`cfo.controllers.host_claims`).
 
 A RayCluster's *address* is ``<name>-<namespace>``; the names of its hosts and of its ClusterRoleBinding contain it. It
 is not unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same address. Such clusters are called *colliding*. The
@@ -10,46 +9,15 @@ oldest of them normally gets the plain name, and every other one a name with a h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
-
-import msgspec
+from typing import Any, Self
 
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
-from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
+from cfo.controllers.host_claims import Holder, HostClaims, claims_of, controller_uid, is_owned_by
+from cfo.runtime import Entry, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
 
-_CLAIM = "claim"
-DASHBOARD_PATHS = "/ray/"
-"""The prefix of the paths of dashboards that share one host; CodeFlare SDK expects it."""
 _DNS_LABEL_LIMIT = 63
-
-
-class _Path(msgspec.Struct):
-    value: str = ""
-
-
-class _Match(msgspec.Struct):
-    path: _Path | None = None
-
-
-class _Rule(msgspec.Struct):
-    host: str = ""
-    matches: list[_Match] | None = None
-
-
-class _Spec(msgspec.Struct):
-    hostnames: list[str] | None = None
-    rules: list[_Rule] | None = None
-
-
-class _Claimant(msgspec.Struct):
-    """The fields of Ingresses, HTTPRoutes and TLSRoutes that claim hosts and paths."""
-
-    spec: _Spec | None = None
-
-
-_decoder = msgspec.json.Decoder(_Claimant)
 
 
 # --- Clusters with the same address -----------------------------------------------------------------------------------
@@ -85,72 +53,7 @@ def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> li
     ]
 
 
-# --- Claims of Ingresses and routes -----------------------------------------------------------------------------------
-
-
-def add_host_index(claimants: Informer) -> None:
-    """Add the index that :class:`HostClaims` reads to an informer of Ingresses, HTTPRoutes or TLSRoutes."""
-    claimants.add_index(_CLAIM, claims_of)
-
-
-def claims_of(claimant: Entry) -> list[str]:
-    """Return the hosts of an Ingress, an HTTPRoute or a TLSRoute, and the paths of dashboards in an HTTPRoute.
-
-    A path below that of a dashboard claims the dashboard: a Gateway sends the requests to the longest matching path.
-    """
-    spec = _decoder.decode(claimant.raw).spec
-    if spec is None:
-        return []
-    rules = spec.rules or ()
-    paths = [match.path.value for rule in rules for match in rule.matches or () if match.path is not None]
-    return [
-        *(rule.host for rule in rules if rule.host),
-        *(spec.hostnames or ()),
-        *dict.fromkeys(_dashboard_of(path) for path in paths if path.startswith(DASHBOARD_PATHS)),
-    ]
-
-
-def _dashboard_of(path: str) -> str:
-    """Return the first parts of ``path``: the prefix, a namespace and a name."""
-    return "/".join(path.split("/", 4)[:4]).rstrip("/")
-
-
-class _Holder(NamedTuple):
-    """An object that claims a host."""
-
-    kind: str
-    entry: Entry
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.entry.key}"
-
-
-class HostClaims:
-    """Looks up which objects claim a host.
-
-    ``informers`` returns the informers of the kinds that are served at the moment, each with the index of
-    :func:`add_host_index`.
-    """
-
-    def __init__(self, informers: Callable[[], Iterable[Informer]]) -> None:
-        self._informers = informers
-
-    def of(self, claim: str) -> list[_Holder]:
-        """Return the objects that claim a host or a path."""
-        return [
-            _Holder(informer.gvk.kind, entry)
-            for informer in self._informers()
-            for entry in informer.reader.entries(index=(_CLAIM, claim))
-        ]
-
-    def of_cluster(self, cluster: Object, kind: str, key: NamespacedName) -> list[Entry]:
-        """Return the object of this kind and key, and objects of other kinds that have the key and the same owner."""
-        found = ((informer.gvk.kind, informer.reader.entry(key)) for informer in self._informers())
-        return [
-            entry
-            for found_kind, entry in found
-            if entry is not None and (found_kind == kind or _is_owned_by(entry, cluster))
-        ]
+# --- The choice of a host ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +102,14 @@ def choose_host(
     other object has it and no older cluster claims it, and the hashed one when only colliding clusters claim the plain
     one. It never gets a host that another client's object already has.
     """
-    own = [host for entry in claims.of_cluster(cluster, kind, key) for host in claims_of(entry)]
+    own = [host for entry in claims.of_owner(cluster, kind, key) for host in claims_of(entry)]
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
 
-    def others(host: str) -> list[_Holder]:
+    def others(host: str) -> list[Holder]:
         return [
             holder
             for holder in claims.of(host)
-            if (holder.kind, holder.entry.key) != (kind, key) and not _is_owned_by(holder.entry, cluster)
+            if (holder.kind, holder.entry.key) != (kind, key) and not is_owned_by(holder.entry, cluster)
         ]
 
     older_owners = {(namespace_of(other), uid_of(other)) for other in older}
@@ -214,7 +117,7 @@ def choose_host(
         if not host or host not in own:
             continue
         holders = others(host)
-        if any((holder.entry.key.namespace, _controller_uid(holder.entry)) in older_owners for holder in holders):
+        if any((holder.entry.key.namespace, controller_uid(holder.entry)) in older_owners for holder in holders):
             continue
         if not holders:
             return HostChoice(suffix)
@@ -242,15 +145,6 @@ def choose_host(
     blocker = (foreign or hashed_holders or holders)[0]
     message = f"{kind} {key.name} is not created: {hosts.noun} {hosts.plain} is used by {blocker}"
     return HostChoice(None, "HostTaken", message)
-
-
-def _controller_uid(claimant: Entry) -> str:
-    return claimant.meta.controller.uid if claimant.meta.controller is not None else ""
-
-
-def _is_owned_by(claimant: Entry, cluster: Object) -> bool:
-    # clients of other namespaces can write the uid into their objects
-    return claimant.namespace == namespace_of(cluster) and _controller_uid(claimant) == uid_of(cluster)
 
 
 def _is_of_colliding_cluster(claimant: Entry, cluster: Object) -> bool:

@@ -20,19 +20,12 @@ from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.host_claims import DASHBOARD_PATHS, HostClaims, add_host_index, claims_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
-from cfo.controllers.raycluster.host_collisions import (
-    DASHBOARD_PATHS,
-    CandidateHosts,
-    HostClaims,
-    add_host_index,
-    choose_host,
-    claims_of,
-    clusters_at_address,
-)
+from cfo.controllers.raycluster.host_collisions import CandidateHosts, choose_host, clusters_at_address
 from cfo.controllers.raycluster.ingress_resources import (
     NGINX_CLASS,
     IngressClass,

@@ -22,7 +22,7 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import ROUTE, label_value
 from cfo.api.raycluster.ports import PROXY_PORT
 from cfo.config.network import GatewayConfiguration
-from cfo.controllers.raycluster.host_collisions import DASHBOARD_PATHS
+from cfo.controllers.host_claims import DASHBOARD_PATHS
 from cfo.runtime import CONFIG_MAP, GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 

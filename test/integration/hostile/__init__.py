@@ -24,5 +24,8 @@ a RayCluster with forged parts of the operator                  unit/webhooks/ra
 KubeRay's security fields without KubeRay's feature             integration/test_raycluster_networkpolicy.py
 certificate requests for other names, floods of them            integration/test_raycluster_node_certificates.py
 another operator on the webhook port                            unit/runtime/webhook/test_server.py
+objects that a stack's creator is not allowed to create        test_lent_permissions
+a FluxJob or MiniCluster without permission for Jobs           test_lent_permissions
+a stack with another namespace's host                         test_hosts_of_stacks
 ==============================================================  ===================================================
 """

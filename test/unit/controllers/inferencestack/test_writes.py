@@ -8,7 +8,7 @@ from cfo.api.inferencestack.names import HELM_RELEASE_NAME, MANAGED_BY, MANAGED_
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import Client, Object, owner_reference
-from cfo.runtime.client import NameTaken
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, NameTaken
 
 STACK: Object = {
     "apiVersion": "doublewordai.co/v1alpha1",
@@ -63,11 +63,11 @@ def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
     writes, _ = stack_writes()
     writes.report_failure("later", is_lasting=False)
     assert writes.is_disturbed
-    assert not writes.has_name_conflict
+    assert writes.retry_after == 0.0
     writes.report_failure("refused", is_lasting=True)
     writes.report_taken(NameTaken(obj(), STACK), "")
     assert writes.failures == ["refused", "ConfigMap a already exists and does not belong to this InferenceStack"]
-    assert writes.has_name_conflict
+    assert writes.retry_after == NAME_CONFLICT_RETRY_SECONDS
 
 
 def test_ownership_is_by_controller() -> None:

@@ -7,14 +7,8 @@ from typing import Any, cast
 import orjson
 
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
-from cfo.controllers.raycluster.host_collisions import (
-    CandidateHosts,
-    HostChoice,
-    HostClaims,
-    choose_host,
-    claims_of,
-    clusters_at_address,
-)
+from cfo.controllers.host_claims import HostClaims, claims_of
+from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostChoice, choose_host, clusters_at_address
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.objects.kinds import INGRESS

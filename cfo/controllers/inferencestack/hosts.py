@@ -1,0 +1,66 @@
+"""The hosts of stacks: an Ingress or HTTPRoute never gets a host that an object in another namespace already has.
+
+The rule is that of RayClusters (:mod:`cfo.controllers.host_claims`), but users choose the hosts of stacks, so there is
+no other host to use instead. Objects in the namespace of the stack can share its hosts, and a host that the stack
+already has is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from cfo.api.gateway import HTTP_ROUTE
+from cfo.controllers.host_claims import HostClaims, add_host_index, claims_in, claims_of
+from cfo.runtime import GVK, INGRESS, Informer, Manager, Object, gvk_of, key_of, name_of, namespace_of
+
+CLAIMANTS: Final = (INGRESS, HTTP_ROUTE)
+"""The kinds of a stack's objects that have hosts."""
+
+_MAX_CACHED_BYTES: Final = 64 << 10
+"""The size is that of the informers for RayClusters, so that both share them."""
+
+_SYNC_SECONDS: Final = 10.0
+
+
+class StackHosts:
+    """Finds who has the hosts of stacks. ``served`` returns which of the optional kinds the cluster serves.
+
+    The Ingresses and HTTPRoutes of all clients are read from the moment the first stack has one.
+    """
+
+    def __init__(self, manager: Manager, served: Callable[[], frozenset[GVK]]) -> None:
+        self._cache = manager.cache
+        self._served = served
+        self._claims = HostClaims(self._informers)
+
+    def _informers(self) -> list[Informer]:
+        kinds = [gvk for gvk in CLAIMANTS if gvk == INGRESS or gvk in self._served()]
+        return [self._cache.informer(gvk, max_bytes=_MAX_CACHED_BYTES) for gvk in kinds]
+
+    async def conflict(self, desired: Object) -> str:
+        """Return why ``desired`` must not be written; empty if all hosts that the stored object does not have are free.
+
+        If the objects of other clients cannot be read, no host is free.
+        """
+        wanted = dict.fromkeys(claims_in(desired))
+        if not wanted:
+            return ""
+        refused = f"{gvk_of(desired).kind} {name_of(desired)} is not written"
+        for informer in self._informers():
+            add_host_index(informer)
+            with anyio.move_on_after(_SYNC_SECONDS):
+                await informer.wait_for_sync()
+            if not informer.has_synced:
+                return f"{refused}: the hosts of {informer.gvk.kind} objects cannot be read: {informer.problem}"
+            stored = informer.reader.entry(key_of(desired)) if informer.gvk == gvk_of(desired) else None
+            for claim in claims_of(stored) if stored is not None else ():
+                wanted.pop(claim, None)
+        for claim in wanted:
+            for holder in self._claims.of(claim):
+                if holder.entry.namespace != namespace_of(desired):
+                    noun = "path" if claim.startswith("/") else "host"
+                    return f"{refused}: {noun} {claim} is used by {holder}"
+        return ""

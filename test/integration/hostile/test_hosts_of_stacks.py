@@ -1,0 +1,96 @@
+"""Tests that a stack does not get the host of an Ingress or HTTPRoute in another namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfo.api.gateway import HTTP_ROUTE
+from cfo.runtime.objects.kinds import INGRESS
+from cfo.runtime.objects.unstructured import GVK, Object
+from test.integration.hostile.attacks import ingress
+from test.support.gateways import HTTP_ROUTE_CRD
+from test.support.inference_environment import (
+    InferenceEnvironment,
+    new_stack,
+    run_inference_controllers,
+    start_inference_environment,
+)
+from test.support.raycluster_environment import eventually
+
+GATEWAY = "s-inference-stack-gateway"
+PARENT = {"name": "shared", "namespace": "gateways"}
+
+
+def route(name: str, namespace: str, *hosts: str, path: str = "/") -> Object:
+    """Return an HTTPRoute of a tenant for these hosts, on the shared Gateway."""
+    rules = [{"matches": [{"path": {"type": "PathPrefix", "value": path}}]}]
+    return {
+        "apiVersion": HTTP_ROUTE.api_version,
+        "kind": HTTP_ROUTE.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"parentRefs": [PARENT], "hostnames": list(hosts), "rules": rules},
+    }
+
+
+def gateway(*, hosts: tuple[str, ...] = (), hostnames: tuple[str, ...] = (), path: str = "/") -> dict[str, Any]:
+    """Return ``spec.gateway`` with an Ingress for ``hosts`` and an HTTPRoute for ``hostnames``."""
+    matches = [{"path": {"type": "PathPrefix", "value": path}}]
+    return {
+        "ingress": {"enabled": bool(hosts), "hosts": [{"host": host, "paths": [{"path": "/"}]} for host in hosts]},
+        "httpRoute": {"parentRefs": [PARENT], "hostnames": list(hostnames), "rules": [{"matches": matches}]},
+    }
+
+
+async def wait_for_problem(env: InferenceEnvironment, *parts: str) -> None:
+    """Wait until the status of the stack contains all of ``parts``."""
+
+    def holds(obj: Object) -> bool:
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        messages = " ".join(str(condition.get("message")) for condition in conditions)
+        return all(part in messages for part in parts)
+
+    await env.wait_for(holds, f"a condition that contains {parts}")
+
+
+async def hosts_of(env: InferenceEnvironment, gvk: GVK, hosts: list[str]) -> None:
+    """Wait until the stack's object of this kind has exactly these hosts."""
+
+    async def has_hosts() -> bool:
+        found = await env.find(gvk, GATEWAY)
+        spec = found["spec"] if found is not None else {}
+        return hosts == (spec.get("hostnames") or [rule.get("host") for rule in spec.get("rules") or ()])
+
+    await eventually(has_hosts, f"{gvk.kind} with {hosts}")
+
+
+async def test_stack_gets_no_host_of_another_namespace() -> None:
+    async with start_inference_environment(HTTP_ROUTE_CRD) as env:
+        await env.create_namespace("victim")
+        await env.create(route("web", "victim", "shop.example.com"))
+        await env.create(route("ray", "victim", "ray.example.com", path="/ray/victim/rc"))
+        await env.create(ingress("old", "victim", "old.example.com"))
+        await env.create(ingress("same", "ns", "own.example.com"))
+        async with run_inference_controllers(env):
+            taken = gateway(hosts=("shop.example.com", "free.example.com"), hostnames=("old.example.com",))
+            await env.create(new_stack(gateway=taken))
+            await wait_for_problem(
+                env,
+                f"Ingress {GATEWAY} is not written: host shop.example.com is used by HTTPRoute victim/web",
+                f"HTTPRoute {GATEWAY} is not written: host old.example.com is used by Ingress victim/old",
+            )
+            assert await env.find(INGRESS, GATEWAY) is None
+            assert await env.find(HTTP_ROUTE, GATEWAY) is None
+
+            await env.change(gateway=gateway(hosts=("own.example.com",), hostnames=("own.example.com",)))
+            await hosts_of(env, INGRESS, ["own.example.com"])
+            await hosts_of(env, HTTP_ROUTE, ["own.example.com"])
+
+            path = "/ray/victim/rc/api"
+            await env.change(gateway=gateway(hosts=("own.example.com",), hostnames=("own.example.com",), path=path))
+            await wait_for_problem(env, "path /ray/victim/rc is used by HTTPRoute victim/ray")
+            await hosts_of(env, HTTP_ROUTE, ["own.example.com"])
+
+            await env.create(ingress("late", "victim", "own.example.com"))
+            wanted = gateway(hosts=("own.example.com", "new.example.com"), hostnames=("own.example.com",))
+            await env.change(gateway=wanted)
+            await hosts_of(env, INGRESS, ["own.example.com", "new.example.com"])
