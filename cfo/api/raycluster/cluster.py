@@ -29,7 +29,7 @@ HEAD_LABELS = f"{NODE_TYPE_LABEL}=head"
 
 def _spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = cluster.get("spec")
-    return spec if isinstance(spec, Mapping) else {}
+    return spec if isinstance(spec, dict) else {}
 
 
 def head_pod_spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -115,13 +115,13 @@ def uses_network_isolation(cluster: Mapping[str, Any]) -> bool:
 def restricts_ingress(cluster: Mapping[str, Any]) -> bool:
     """Return whether ``spec.networkPolicy`` restricts ingress; its mode can be for egress only."""
     policy = _spec(cluster).get("networkPolicy")
-    return isinstance(policy, Mapping) and policy.get("mode") in (None, "DenyAll", "DenyAllIngress")
+    return isinstance(policy, dict) and policy.get("mode") in (None, "DenyAll", "DenyAllIngress")
 
 
 def enables_ingress(cluster: Mapping[str, Any]) -> bool:
     """Return whether KubeRay exposes the dashboard: it reads ``ingressOptions`` only with ``enableIngress``."""
     head = _spec(cluster).get("headGroupSpec")
-    return isinstance(head, Mapping) and head.get("enableIngress") is True
+    return isinstance(head, dict) and head.get("enableIngress") is True
 
 
 def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) -> dict[str, str]:

@@ -209,11 +209,12 @@ class Conditions(ClusterConcern):
             return
         informers, environment = dict(self._children), self._environment
         for gvk, kind in ((ROUTE, environment.routes), (HTTP_ROUTE, environment.gateway_kinds.http_routes)):
-            if kind.served is not None:
-                informers[gvk] = kind.served
-        if not all(informer.has_synced or informer.is_forbidden for informer in informers.values()):
-            children.retry(_SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
-            return
+            if kind.served is None:
+                continue
+            if not kind.served.has_synced and not kind.served.is_forbidden:
+                children.retry(_SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
+                return
+            informers[gvk] = kind.served
         exposure = await cluster.exposure()
         # The names that the operator uses, and KubeRay's policies.
         found = {gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()}

@@ -18,8 +18,7 @@ Therefore an imitation of KubeRay's policy gains nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
@@ -42,12 +41,12 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Rule,
-    is_controlled_by,
     key_of,
-    labels_of,
     name_of,
     namespace_of,
+    uid_of,
 )
+from cfo.runtime.cache import Meta
 from cfo.runtime.controller import Kind
 
 _CREATED_BY_LABEL = "app.kubernetes.io/created-by"
@@ -144,13 +143,11 @@ class NetworkPolicies(ClusterConcern):
 
     def _is_restricted_by_kuberay(self, cluster: Object, name: str, directions: Sequence[str]) -> bool:
         """Return whether KubeRay's policy ``<cluster>-<name>`` exists and restricts the ``directions``."""
-        policy = self._policy(cluster, f"{name_of(cluster)}-{name}")
-        restricted = set((policy.get("spec") or {}).get("policyTypes") or ())
-        return restricted.issuperset(directions) and _is_by_kuberay(policy, cluster)
-
-    def _policy(self, cluster: Object, name: str) -> Object:
-        entry = self._policies.entry(NamespacedName(namespace_of(cluster), name))
-        return entry.object() if entry is not None else {}
+        policy = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{name}"))
+        if policy is None or not _is_by_kuberay(policy, cluster):
+            return False
+        restricted = set((policy.object().get("spec") or {}).get("policyTypes") or ())
+        return restricted.issuperset(directions)
 
     def _record_actor(self, children: Children, observed: frozenset[str]) -> None:
         record_responsibility(children, Concern.NETWORK_POLICY, observed)
@@ -173,9 +170,10 @@ class NetworkPolicies(ClusterConcern):
         usual = names.head_policy if node_type == "head" else names.workers_policy
         kuberay_name = f"{names.cluster}-{node_type}"
         other = fit(f"{kuberay_name}-{digest(kuberay_name)}")
+        current = self._policies.entry(NamespacedName(names.namespace, kuberay_name)) if usual == kuberay_name else None
         is_taken = usual == kuberay_name and (
             "networkIsolation" in self._config.kuberay_features
-            or _is_by_kuberay(self._policy(cluster, kuberay_name), cluster)
+            or (current is not None and _is_by_kuberay(current, cluster))
         )
         return (other, usual) if is_taken else (usual, other)
 
@@ -210,13 +208,19 @@ def _provider(facts: RayClusterFacts, observed: frozenset[str]) -> Actor:
     return facts.responsibility(observed).network_policy
 
 
-def _is_by_kuberay(policy: Mapping[str, Any], cluster: Object) -> bool:
+def _is_by_kuberay(policy: Entry, cluster: Object) -> bool:
     """Return whether KubeRay created ``policy`` for ``cluster`` or took it over: it replaces all labels by its own."""
+    meta = policy.meta
     return (
-        is_controlled_by(policy, cluster)
-        and labels_of(policy).get(_CREATED_BY_LABEL) == _KUBERAY
-        and not has_cluster_labels(policy, cluster)
+        meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY
+        and meta.controller is not None
+        and meta.controller.uid == uid_of(cluster)
+        and not _has_cluster_labels(meta, cluster)
     )
+
+
+def _has_cluster_labels(meta: Meta, cluster: Object) -> bool:
+    return has_cluster_labels({"metadata": {"namespace": meta.namespace, "labels": meta.labels}}, cluster)
 
 
 def _is_ours(policy: Entry, cluster: Object) -> bool:
@@ -224,8 +228,9 @@ def _is_ours(policy: Entry, cluster: Object) -> bool:
 
     If KubeRay took over a policy of ours, it replaced the labels, but our field manager still owns other fields.
     """
-    if has_cluster_labels({"metadata": {"namespace": policy.key.namespace, "labels": policy.meta.labels}}, cluster):
+    meta = policy.meta
+    if _has_cluster_labels(meta, cluster):
         return True
-    if policy.meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY:
+    if meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY:
         return False
     return any(field.get("manager") == FIELD_MANAGER for field in policy.managers)

@@ -191,7 +191,10 @@ class DashboardProxies(ClusterConcern):
         required = settings.kuberay.ray_dashboard_oauth_enabled
         key, recorded = key_of(children.cluster), (uid_of(children.cluster), exposure.message)
         is_new = self._recorded.get(key) != recorded
-        self._recorded[key] = recorded
+        if exposure.message:
+            self._recorded[key] = recorded
+        else:
+            self._recorded.pop(key, None)
         _record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
         _record_missing_client(children, exposure, self._config.authentication.oidc, self.oidc_secrets)
         match exposure.authentication:

@@ -233,9 +233,11 @@ class Cache(ClientCache):
         ]
         if not entries:
             return None
-        newest = max(entries, key=lambda entry: entry.version)
-        meta = newest.meta
-        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
+        newest = max(entries, key=lambda entry: entry.version) if len(entries) > 1 else entries[0]
+        newest.keep_meta()  # decoded once for both
+        meta, managers = newest.meta, newest.managers
+        newest.drop_meta()
+        return StoredObject(newest.raw, managers, meta.uid, meta.resource_version)
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

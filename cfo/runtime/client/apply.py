@@ -113,8 +113,8 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
         # An empty container that we own but that is missing was omitted by the encoder (omitempty): if another client
         # had removed it, we would no longer own it.
         return _equal(desired, current) or (current is None and desired in ({}, []))
-    if isinstance(desired, Mapping):
-        return isinstance(current, Mapping) and _matches_fields(owned, desired, current)
+    if isinstance(desired, dict):
+        return isinstance(current, dict) and _matches_fields(owned, desired, current)
     if not isinstance(desired, list) or not isinstance(current, list) or number != len(desired):
         return False
     children = owned.keys() - {"."}
@@ -178,11 +178,11 @@ def _pair_with_keys(desired: list[Any], keys: Mapping[str, Mapping[str, Any]]) -
 
 
 def _has_key(key: Mapping[str, Any], item: Any) -> bool:
-    return isinstance(item, Mapping) and all(name in item and _equal(item[name], value) for name, value in key.items())
+    return isinstance(item, dict) and all(name in item and _equal(item[name], value) for name, value in key.items())
 
 
 def _is_compatible(item: Any, key: Mapping[str, Any]) -> bool:
-    return isinstance(item, Mapping) and all(_equal(item.get(name, value), value) for name, value in key.items())
+    return isinstance(item, dict) and all(_equal(item.get(name, value), value) for name, value in key.items())
 
 
 def _position(items: list[Any], matches: Callable[[Any], bool]) -> int | None:
