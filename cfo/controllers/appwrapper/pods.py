@@ -14,31 +14,11 @@ import msgspec
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
+from cfo.controllers.pod_status import ContainerStatus, PodStatus
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
 _WRAPPER_INDEX = "appwrapper"
 _NODE_INDEX = "appwrapper-node"
-
-
-class _Terminated(msgspec.Struct, gc=False, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-
-
-class _State(msgspec.Struct, gc=False):
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(msgspec.Struct, gc=False):
-    name: str = ""
-    state: _State | None = None
-
-
-class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
-    phase: str = ""
-    reason: str = ""
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
 class _Resources(msgspec.Struct, gc=False):
@@ -62,7 +42,7 @@ class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
 class _Pod(msgspec.Struct, gc=False):
     metadata: _PodMeta
     spec: _PodSpec | None = None
-    status: _PodStatus | None = None
+    status: PodStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_Pod)
@@ -102,7 +82,7 @@ class Pod:
 def pod_of(entry: Entry) -> Pod:
     """Decode the pod in ``entry``."""
     pod = _decoder.decode(entry.raw)
-    status, spec = pod.status or _PodStatus(), pod.spec or _PodSpec()
+    status, spec = pod.status or PodStatus(), pod.spec or _PodSpec()
     deleting = entry.meta.is_deleting
     return Pod(
         phase=status.phase,
@@ -123,7 +103,7 @@ def pod_of(entry: Entry) -> Pod:
     )
 
 
-def _terminations(statuses: Iterable[_ContainerStatus] | None) -> tuple[Termination, ...]:
+def _terminations(statuses: Iterable[ContainerStatus] | None) -> tuple[Termination, ...]:
     return tuple(
         Termination(container.name, container.state.terminated.exit_code, container.state.terminated.reason)
         for container in statuses or ()

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import anyio
-import msgspec
 import structlog
 
 from cfo.api.inferencestack.names import CHART_NAME, COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL, names_of
+from cfo.controllers.pod_status import ContainerStatus, status_of
 from cfo.runtime import GVK, POD, Channel, Entry, Event, Informer, Manager, Object, Reader, Request, key_of
 
 _INDEX: Final = "inferencestack-component"
@@ -43,51 +43,6 @@ _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a new informer; its events cause another reconcile."""
 
 _log = structlog.get_logger("cfo.controllers.inferencestack.pod_informers")
-
-
-class _Terminated(msgspec.Struct, gc=False, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-
-
-class _Waiting(msgspec.Struct, gc=False):
-    reason: str = ""
-    message: str = ""
-
-
-class _State(msgspec.Struct, gc=False):
-    waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    restart_count: int = 0
-    state: _State | None = None
-    last_state: _State | None = None
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _Status(msgspec.Struct, gc=False, rename="camel"):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[_Condition, ...] | None = None
-    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-
-
-class _Pod(msgspec.Struct, gc=False):
-    status: _Status | None = None
-
-
-_decoder = msgspec.json.Decoder(_Pod)
 
 
 class PodFailure(NamedTuple):
@@ -137,9 +92,7 @@ def _failure(pod: Entry | None) -> PodFailure | None:
 
 def failure_of(pod: Entry) -> PodFailure | None:
     """Return why ``pod`` does not run; ``None`` if it runs, or is only starting."""
-    status = _decoder.decode(pod.raw).status
-    if status is None:
-        return None
+    status = status_of(pod.raw)
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
             return PodFailure("Unschedulable", _shortened(condition.message or "no node fits"))
@@ -151,7 +104,7 @@ def failure_of(pod: Entry) -> PodFailure | None:
     return None
 
 
-def _container_failure(container: _ContainerStatus) -> PodFailure | None:
+def _container_failure(container: ContainerStatus) -> PodFailure | None:
     waiting = container.state.waiting if container.state is not None else None
     terminated = container.last_state.terminated if container.last_state is not None else None
     if waiting is None:

@@ -9,40 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
+from cfo.controllers.pod_status import status_of
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _CLUSTER_INDEX = "minicluster"
-
-
-class _Terminated(msgspec.Struct, gc=False, rename="camel"):
-    exit_code: int = 0
-
-
-class _State(msgspec.Struct, gc=False):
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    state: _State | None = None
-    last_state: _State | None = None
-
-
-class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
-    phase: str = ""
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-
-
-class _Pod(msgspec.Struct, gc=False):
-    status: _PodStatus | None = None
-
-
-_decoder = msgspec.json.Decoder(_Pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +94,7 @@ def _controller_uid(pod: Entry) -> str:
 
 
 def _state_of(pod: Entry, container: str) -> LeadPod:
-    status = _decoder.decode(pod.raw).status or _PodStatus()
+    status = status_of(pod.raw)
     for item in status.container_statuses or ():
         if item.name == container:
             for state in (item.state, item.last_state):
