@@ -101,29 +101,32 @@ async def test_go_operator_adopts_objects_of_this_operator(configuration: str) -
             await env.create(_without_finalizers(find_ray_cluster(objects)))
         async with run_controllers(env, kuberay_config(**settings["kuberay"])):
             await env.wait_until_idle()
-        for case, objects in recordings.items():
-            await _switch_back(env, case, objects, openshift=openshift)
-        children = [await env.children(_namespace(objects), openshift=openshift) for objects in recordings.values()]
+        await _switch_back(env, recordings, openshift=openshift)
+        before = await env.all_children(openshift=openshift)
         async with run_controllers(env, kuberay_config(**settings["kuberay"])):  # to this operator again
             await env.wait_until_idle()
             assert {verb for verb, _ in env.requests()} <= {"discover", "get", "patch", "apply", "watch", "list"}
-        for objects, before in zip(recordings.values(), children, strict=True):
-            after = await env.children(_namespace(objects), openshift=openshift)
-            assert {key: uid_of(obj) for key, obj in after.items()} == {key: uid_of(obj) for key, obj in before.items()}
-            cluster = find_ray_cluster(objects)
-            await reconcile(
-                env, await env.get(RAY_CLUSTER, name_of(cluster), _namespace(objects)), objects
-            )  # and back again
+        after = await env.all_children(openshift=openshift)
+        for objects in recordings.values():
+            namespace, name = _namespace(objects), name_of(find_ray_cluster(objects))
+            assert _uids(after[namespace]) == _uids(before[namespace])
+            await reconcile(env, await env.get(RAY_CLUSTER, name, namespace), objects)  # and back again
         collects = await env.collects_garbage()
         for objects in recordings.values():
-            key = key_of(find_ray_cluster(objects))
-            await finalize(env, key, names_of(find_ray_cluster(objects)).cluster_role_binding)
+            cluster = find_ray_cluster(objects)
+            await finalize(env, key_of(cluster), names_of(cluster).cluster_role_binding)
 
-            async def all_deleted(namespace: str = key.namespace) -> bool:
-                remaining = await env.children(namespace, openshift=openshift)
-                return not [key for key in remaining if collects or key[0] == "ClusterRoleBinding"]
+        async def all_deleted() -> bool:
+            for namespace, remaining in (await env.all_children(openshift=openshift)).items():
+                kept = [key for key in remaining if collects or key[0] == "ClusterRoleBinding"]
+                assert not kept, f"{namespace}: {kept}"
+            return True
 
-            await eventually(all_deleted, f"all children of {key} are deleted")
+        await eventually(all_deleted, "all children are deleted")
+
+
+def _uids(children: dict[tuple[str, str], Object]) -> dict[tuple[str, str], str]:
+    return {key: uid_of(obj) for key, obj in children.items()}
 
 
 def _namespace(recorded: list[Object]) -> str:
@@ -137,12 +140,28 @@ def _without_finalizers(cluster: Object) -> Object:
     return cluster
 
 
-async def _switch_back(env: Environment, case: str, recorded: list[Object], *, openshift: bool) -> None:
-    """Reconcile a cluster as the Go operator does; assert that it creates, deletes and recreates nothing."""
-    key = key_of(find_ray_cluster(recorded))
-    before = await env.children(key.namespace, openshift=openshift)
-    cluster = await reconcile(env, await env.get(RAY_CLUSTER, key.name, key.namespace), recorded)
-    after = await env.children(key.namespace, openshift=openshift)
+async def _switch_back(env: Environment, recordings: dict[str, list[Object]], *, openshift: bool) -> None:
+    """Reconcile all clusters as the Go operator does; assert that it creates, deletes and recreates nothing."""
+    before = await env.all_children(openshift=openshift)
+    clusters = {}
+    for case, recorded in recordings.items():
+        key = key_of(find_ray_cluster(recorded))
+        clusters[case] = await reconcile(env, await env.get(RAY_CLUSTER, key.name, key.namespace), recorded)
+    after = await env.all_children(openshift=openshift)
+    for case, recorded in recordings.items():
+        namespace = _namespace(recorded)
+        _assert_adopted(case, recorded, clusters[case], before[namespace], after[namespace])
+        cluster = await env.get(RAY_CLUSTER, name_of(clusters[case]), namespace)
+        assert cluster["spec"] == find_ray_cluster(recorded)["spec"], case
+
+
+def _assert_adopted(
+    case: str,
+    recorded: list[Object],
+    cluster: Object,
+    before: dict[tuple[str, str], Object],
+    after: dict[tuple[str, str], Object],
+) -> None:
     assert set(after) == set(before), f"{case}: other objects than before"
     if case not in PARTLY_RECONCILED:
         assert set(after) == {(obj["kind"], name_of(obj)) for obj in recorded if is_applied_by_go_operator(obj)}, case
@@ -158,8 +177,6 @@ async def _switch_back(env: Environment, case: str, recorded: list[Object], *, o
             assert comparable_part(found) == comparable_part(obj), f"{case}: {name_of(obj)} differs from the recording"
             if "ca.key" in found.get("data", ()):
                 assert found["data"] == before["Secret", name_of(obj)]["data"], f"{case}: another CA"
-    spec = (await env.get(RAY_CLUSTER, key.name, key.namespace))["spec"]
-    assert spec == find_ray_cluster(recorded)["spec"], case
 
 
 def test_go_operator_accepts_webhook_certificate() -> None:

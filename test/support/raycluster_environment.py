@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,7 +32,16 @@ from cfo.runtime.objects.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    resource_version_of,
+)
 from cfo.runtime.process.clock import Clock
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.apimachinery.errors import GroupResource
@@ -161,14 +171,23 @@ class Environment:
 
         Routes are included only on OpenShift; ClusterRoleBindings are found by their label with the namespace.
         """
-        kinds = [SECRET, SERVICE, SERVICE_ACCOUNT, INGRESS, NETWORK_POLICY, *([ROUTE] if openshift else [])]
-        found = [
-            item
-            for kind in kinds
-            for item in await self.client.list(kind, namespace=namespace, label_selector=CLUSTER_LABEL)
-        ]
-        found += await self.client.list(CLUSTER_ROLE_BINDING, label_selector=f"{NAMESPACE_LABEL}={namespace}")
-        return {(item["kind"], name_of(item)): item for item in found}
+        return (await self.all_children(namespace, openshift=openshift))[namespace]
+
+    async def all_children(
+        self, namespace: str = "", *, openshift: bool = False
+    ) -> dict[str, dict[tuple[str, str], Object]]:
+        """Return the same for one namespace or (without ``namespace``) each of them, with one list for each kind.
+
+        The children of a namespace without any are an empty dictionary.
+        """
+        found: dict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
+        for kind in (SECRET, SERVICE, SERVICE_ACCOUNT, INGRESS, NETWORK_POLICY, *([ROUTE] if openshift else [])):
+            for item in await self.client.list(kind, namespace=namespace, label_selector=CLUSTER_LABEL):
+                found[namespace_of(item)][item["kind"], name_of(item)] = item
+        selector = f"{NAMESPACE_LABEL}={namespace}" if namespace else NAMESPACE_LABEL
+        for item in await self.client.list(CLUSTER_ROLE_BINDING, label_selector=selector):
+            found[labels_of(item)[NAMESPACE_LABEL]][item["kind"], name_of(item)] = item
+        return found
 
     async def patch(self, obj: Object, patch: Any, *, subresource: str = "") -> Object:
         """Apply a merge patch to an object."""
@@ -330,19 +349,22 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
     """Call ``condition`` until it returns a true value, and return that value.
 
     An ``AssertionError`` in ``condition`` counts as a false value. Fails after :data:`TIMEOUT_SECONDS` with the
-    description and the last such error.
+    description and the last such error. At most half of the time is spent in ``condition``, because the control plane
+    and the controllers that it waits for usually run in this process.
     """
     last: object = None
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
+                started = loop.time()
                 try:
                     found = await condition()
                 except AssertionError as error:
                     last, found = error, None
                 if found:
                     return found
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(max(0.01, loop.time() - started))
     except TimeoutError:
         raise AssertionError(f"timed out after {TIMEOUT_SECONDS:g} s: {description} {last or ''}") from None
 
