@@ -13,18 +13,27 @@ import grimp
 import pytest
 
 _PROGRAM: Final = """
-import sys
+import json, os, sys
 import cfo.features
-found = {name for name in sys.modules if name.startswith("cfo.")}
+
+def print_imported():
+    print(json.dumps(sorted(name for name in sys.modules if name.startswith("cfo."))), flush=True)
+
+print_imported()
 from cfo.config.model import OperatorConfiguration
 from cfo.operator import new_manager
 from cfo.runtime import ClientConfig
-import json
-if len(sys.argv) > 1:
-    new_manager(ClientConfig(server="https://localhost"), OperatorConfiguration.model_validate_json(sys.argv[1]), "ns")
-    found = {name for name in sys.modules if name.startswith("cfo.")}
-print(json.dumps(sorted(found)))
+for configuration in sys.argv[1:]:
+    pid = os.fork()
+    if not pid:
+        parsed = OperatorConfiguration.model_validate_json(configuration)
+        new_manager(ClientConfig(server="https://localhost"), parsed, "ns")
+        print_imported()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
 """
+"""Prints what cfo.features imports, and then what an operator imports with each configuration, in its own process."""
+
 _ALL: Final = {
     "kuberay": {"enabled": True},
     "appwrapper": {"enabled": True},
@@ -35,10 +44,30 @@ _ALL: Final = {
 """A configuration with all features that can be disabled."""
 
 
+_SECTIONS: Final = {
+    "kuberay": "cfo.controllers.raycluster",
+    "appwrapper": "cfo.controllers.appwrapper",
+    "flux": "cfo.controllers.flux",
+    "inferenceStack": "cfo.controllers.inferencestack",
+    "metrics": "cfo.console.dashboard",
+}
+"""The package of each feature that can be disabled, by its section in the configuration."""
+
+
 @cache
-def imported(*arguments: str) -> list[str]:
-    result = subprocess.run([sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, text=True, check=True)
-    return list(json.loads(result.stdout.splitlines()[-1]))
+def imported() -> dict[str, list[str]]:
+    """Return the modules of ``cfo`` that are imported with all features (``all``), and without that of a section.
+
+    Those that the declarations of the features import have the key ``features``.
+    """
+    configurations = {"all": _ALL}
+    for section in _SECTIONS:
+        configurations[section] = {**_ALL, section: {} if section == "metrics" else {"enabled": False}}
+    arguments = [json.dumps(configuration) for configuration in configurations.values()]
+    command = [sys.executable, "-c", _PROGRAM, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[")]
+    return dict(zip(("features", *configurations), lines, strict=True))
 
 
 def test_modules_have_no_import_cycle() -> None:
@@ -81,22 +110,12 @@ def test_features_import_nothing_heavy() -> None:
         *("cfo.config", "cfo.controllers", "cfo.webhooks", "cfo.console", "cfo.manifests", "cfo.operator"),
         "cfo.runtime.manager",
     )
-    found = imported()
+    found = imported()["features"]
     assert [name for name in found if name.startswith(heavy) or "models" in name] == []
     assert "cfo.features.raycluster" in found
 
 
-@pytest.mark.parametrize(
-    ("section", "package"),
-    [
-        ("kuberay", "cfo.controllers.raycluster"),
-        ("appwrapper", "cfo.controllers.appwrapper"),
-        ("flux", "cfo.controllers.flux"),
-        ("inferenceStack", "cfo.controllers.inferencestack"),
-        ("metrics", "cfo.console.dashboard"),
-    ],
-)
+@pytest.mark.parametrize(("section", "package"), _SECTIONS.items())
 def test_disabled_feature_is_not_imported(section: str, package: str) -> None:
-    disabled = {} if section == "metrics" else {"enabled": False}
-    assert package in imported(json.dumps(_ALL))
-    assert [name for name in imported(json.dumps({**_ALL, section: disabled})) if name.startswith(package)] == []
+    assert package in imported()["all"]
+    assert [name for name in imported()[section] if name.startswith(package)] == []
