@@ -17,6 +17,8 @@ from test.support.appwrapper_environment import (
 from test.support.raycluster_environment import eventually
 
 COMPONENTS = 49
+MISSING = 19
+"""So many ConfigMaps and a pod are created in one step; with more of them, the test only takes longer."""
 
 
 def config_map(name: str) -> Object:
@@ -30,7 +32,7 @@ async def test_missing_components_are_read_once_and_do_not_delay_others() -> Non
             await environment.create_namespace(namespace)
         async with run_appwrapper_controllers(environment, configuration()):
             for name in hostile:
-                components = [config_map(f"{name}-{index}") for index in range(COMPONENTS)]
+                components = [config_map(f"{name}-{index}") for index in range(MISSING)]
                 settings = {"deletionOnFailureGracePeriodDuration": "1h"}
                 await environment.create(wrapper(pod(name), *components, name=name, **settings))
             for name in hostile:
