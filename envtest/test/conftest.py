@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,11 +33,17 @@ collect_ignore = [] if find_spec("cel_expr_python") else list(_WITH_EXPRESSIONS)
 _SHARED = Path(__file__).parents[3] / "shared"
 
 
-def pytest_collection_finish() -> None:
-    """Exclude modules and collected tests from garbage collections, and do fewer of them."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without garbage collections, and exclude them and all modules from later ones, and do fewer."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
 
 
 @pytest.fixture
