@@ -20,6 +20,7 @@ from cfo.manifests import workload
 from cfo.manifests.rbac import aggregated
 from cfo.runtime import EVENT_RULES, Object, Rule, leader_election_rules
 from cfo.runtime.controller import AVAILABILITY_RULES
+from cfo.webhooks import access
 
 STACK_OPERATOR: Final = "inference-stack-operator"
 """The name of the operator, and of its OLM package: the original's."""
@@ -99,6 +100,7 @@ class StackOperator(NamedTuple):
             *EVENT_RULES,
             *leader_election_rules(self.name, namespace),
             *leader_election_rules(self.manager_lease, namespace),
+            *access.rules(),
             *STACKS.rules(),
         ]
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from cfo import operator
-from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.model import OperatorConfiguration
+from cfo.features import FEATURES
 from cfo.runtime.objects.field import Path, invalid
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import UserInfo
@@ -65,15 +66,18 @@ def test_component_without_a_cluster_of_its_own_has_none(kind: str, spec: dict[s
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_operator_validates_clusters_if_it_validates_rayclusters(
+def test_components_of_all_kinds_of_the_operator_are_validated(
     monkeypatch: pytest.MonkeyPatch, *, enabled: bool
 ) -> None:
+    """The operator creates components, so for the webhooks of their kinds it is the user, with its own permissions."""
     found: list[Any] = []
     setup = webhooks.setup
     monkeypatch.setattr(webhooks, "setup", lambda *args: (found.append(args[2]), setup(*args)))
     configuration = OperatorConfiguration.model_validate({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
-    assert [RAY_CLUSTER in validators for validators in found] == [enabled]
+    (validators,) = found
+    kinds = {kind for feature in FEATURES for kind in feature.kinds} - {APPWRAPPER}  # nested ones are rejected
+    assert set(validators) == (kinds if enabled else kinds - {RAY_CLUSTER})
 
 
 def test_objects_of_other_validated_kinds_are_planned_as_they_are() -> None:
