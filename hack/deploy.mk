@@ -103,6 +103,8 @@ olm-e2e: ## Install OLM v1, and the newest release through it, on the cluster of
 	@mkdir -p build
 	curl --fail --silent --show-error --location --output build/install-olm.sh \
 		https://github.com/operator-framework/operator-controller/releases/download/$(OLM)/install.sh
+	@echo '$(OLM_SHA256)  build/install-olm.sh' | sha256sum --check --strict --quiet || \
+		{ echo 'build/install-olm.sh: set OLM_SHA256 to the SHA-256 checksum of this file in the release $(OLM) of OLM'; exit 1; }
 	bash build/install-olm.sh
 	@if [ -z "$$(git tag --list 'v*')" ]; then echo 'no release to install'; else \
 		$(KUBECTL) apply -f config/olm/clustercatalog.yaml && \

@@ -287,3 +287,11 @@ def test_image_tags_of_a_ref(ref: str, expected: list[str]) -> None:
     releases = {"1.9.1": "stable", "1.10.0": "stable", "1.11.0": "fast"}
     text = yaml.safe_dump({"releases": [{"version": v, "channel": c} for v, c in releases.items()]}, sort_keys=False)
     assert image_tags.names(ref, text) == expected
+
+
+def test_downloaded_script_is_verified_and_runs_without_credentials() -> None:
+    (job,) = load(ROOT / ".github/workflows/olm.yaml")["jobs"].values()
+    steps = [target_of(step) or step["uses"].partition("@")[0] for step in job["steps"]]
+    assert steps[-3:] == ["olm-e2e", "docker/login-action", "olm-upgrade-e2e"]
+    recipe = (ROOT / "hack/deploy.mk").read_text().partition("\nolm-e2e:")[2].partition("\n\n")[0]
+    assert recipe.index("curl") < recipe.index("sha256sum --check") < recipe.index("bash build/install-olm.sh")
