@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,11 +37,18 @@ def write_kubeconfig(path: Path, text: str) -> None:
     if server and server != _server_of(_parse(text.encode())) and _accepts_connections(server):
         raise FileExistsError(f"{path}: is the kubeconfig of the control plane at {server}, which is still running")
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(text)
-    if path.is_file():
-        path.chmod(0o600)
+    if path.exists() and not path.is_file():  # a device such as /dev/stdout, which must not be replaced
+        path.write_text(text, encoding="utf-8")
+        return
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        # a new file, because an existing one, or the target of a link, can be readable by others
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _may_overwrite(path: Path) -> bool:

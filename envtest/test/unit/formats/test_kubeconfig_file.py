@@ -100,3 +100,19 @@ def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_existing_file_and_link_never_contain_the_token(tmp_path: Path) -> None:
+    """Another user may have opened a file that exists, or may read the target of a link."""
+    existing, target, link = tmp_path / "existing", tmp_path / "target", tmp_path / "link"
+    existing.touch(mode=0o644)
+    target.touch(mode=0o644)
+    link.symlink_to(target)
+    with existing.open() as opened:
+        write_kubeconfig(existing, own_kubeconfig())
+        assert opened.read() == ""
+    write_kubeconfig(link, own_kubeconfig())
+    assert (target.read_text(), link.is_symlink()) == ("", False)
+    for path in (existing, link):
+        assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (own_kubeconfig(), 0o600)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["existing", "link", "target"]
