@@ -154,8 +154,10 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
                 _report_unknown(problem, name, report)
             elif not is_open:
                 report.errors.append(too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
+                report.is_typed = False  # the rest is not checked
                 break
         if len(report.errors) > MAX_ERRORS:
+            report.is_typed = False
             break
     if report.is_typed:
         nulls = list(_null_applications(spec))

@@ -333,3 +333,16 @@ def test_selector_of_existing_deployment_cannot_change() -> None:
     assert str(error).startswith("spec.nameOverride: Forbidden: changes the selectors of the Deployments")
     assert validate_update(old, stack(fullnameOverride="y", nameOverride="y"), V2).errors == ()
     assert validate_update({**old, "spec": []}, stack(fullnameOverride="x", nameOverride="y"), V2).errors == ()
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {f"applicationTemplat{index}": {} for index in range(101)},
+        {f"unrelated{index}x": 1 for index in range(60)},
+        {f"gatewa{index}": 1 for index in range(101)},
+    ],
+)
+def test_many_unknown_fields_before_a_field_of_the_wrong_type(unknown: dict[str, Any]) -> None:
+    obj = {**stack({}), "spec": {**unknown, "applications": {"a": 1}, "gateway": "x"}}
+    assert errors(obj)
