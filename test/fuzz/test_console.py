@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 
 from cfo.config.document import ConfigurationError, extract_document, parse
@@ -70,7 +69,6 @@ CONFIGURATIONS = st.builds(
 )
 
 
-@pytest.mark.xfail(reason="holders of Leases are not escaped, and renewTime is not bounded", run=False)
 @fuzz(0.04, st.lists(DEPLOYMENTS, max_size=2), st.lists(LEASES, max_size=2), st.lists(CONFIGURATIONS, max_size=2))
 def test_each_operator_is_an_obstacle_or_none(deployments: Any, leases: Any, configurations: Any) -> None:
     check_obstacles(deployments, leases, configurations)
@@ -124,7 +122,6 @@ CONFIG_MAPS = st.builds(
 )
 
 
-@pytest.mark.xfail(reason="findings are not cut", run=False)
 @fuzz(0.06, DEPLOYMENTS, st.lists(PODS, max_size=2), CONFIG_MAPS, STRINGS)
 def test_each_installation_has_findings(deployment: Any, pods: Any, config_map: Any, text: str) -> None:
     check_doctor(deployment, pods, config_map, text)

@@ -257,8 +257,31 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
             ],
         }
     )
+    account = {"kind": "ServiceAccount", "namespace": "default", "name": "default"}
+    await env.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "operator"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operator"},
+            "subjects": [account],
+        }
+    )
+    # What users can create in their namespaces is no obstacle.
+    forged = await env.create(deployment("codeflare-operator-manager", NAMESPACE))
+    await env.create(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "codeflare-operator-lock", "namespace": NAMESPACE},
+            "spec": {"holderIdentity": "x\x1b[2J", "renewTime": "9999-12-31T23:59:59.000000Z"},
+        }
+    )
     refused = await run(env, directory, "apply", "--to", "rhoai", "-A")
     assert refused.exit_code == 3
+    assert f"-n {NAMESPACE} scale deployment codeflare-operator-manager" not in refused.stderr
+    assert "Lease" not in refused.stderr
+    await env.delete(forged)
     assert "kubectl -n default scale deployment codeflare-operator-manager --replicas 0" in refused.stderr
     assert "kubectl delete mutatingwebhookconfiguration codeflare-operator-mutating-webhook" in refused.stderr
     await env.delete(operator)

@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cfo.config.document import ConfigurationError
 from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
+from cfo.console.summaries.reading import time_of
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
 
 _SKEW_WARNING: Final = 5.0
@@ -210,7 +211,7 @@ def _changed_at(obj: Object) -> datetime | None:
     metadata = obj["metadata"]
     times = [each["time"] for each in metadata.get("managedFields") or () if each.get("time")]
     times = times or [metadata.get("creationTimestamp")]
-    return max((datetime.fromisoformat(str(time)) for time in times if time), default=None)
+    return max(filter(None, map(time_of, times)), default=None)
 
 
 def _rule_text(policy: Mapping[str, Any]) -> str:

@@ -39,22 +39,22 @@ class Finding:
 
 def ok(check: str, message: str) -> Finding:
     """Return a finding that everything is as it should be."""
-    return Finding(Status.OK, check, message)
+    return Finding(Status.OK, check, one_line(message))
 
 
 def warn(check: str, message: str, remedy: str) -> Finding:
     """Return a finding that something can fail, or soon will."""
-    return Finding(Status.WARN, check, message, remedy)
+    return Finding(Status.WARN, check, one_line(message), one_line(remedy))
 
 
 def fail(check: str, message: str, remedy: str) -> Finding:
     """Return a finding that something does not work."""
-    return Finding(Status.FAIL, check, message, remedy)
+    return Finding(Status.FAIL, check, one_line(message), one_line(remedy))
 
 
 def skip(check: str, message: str, remedy: str = "") -> Finding:
     """Return a finding that something could not be checked, or does not have to be."""
-    return Finding(Status.SKIP, check, message, remedy)
+    return Finding(Status.SKIP, check, one_line(message), one_line(remedy))
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
@@ -82,7 +82,7 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)

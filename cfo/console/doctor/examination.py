@@ -136,6 +136,8 @@ async def _run_one(name: str, check: _Check) -> list[Finding]:
         return [fail(name, f"cannot be checked: {error}", "check the API server, and try again")]
     except ExceptionGroup as group:
         return await _run_one(name, _raising(group))
+    except Exception as error:  # noqa: BLE001 (an object with fields that no server should have stored)
+        return [fail(name, f"cannot be checked: {type(error).__name__}: {error}", "check the objects that it reads")]
 
 
 def _raising(group: ExceptionGroup[Exception]) -> _Check:

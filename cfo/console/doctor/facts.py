@@ -18,7 +18,9 @@ import orjson
 
 from cfo import operator
 from cfo.config.document import ConfigurationError, ParsedConfiguration, parse, single_document
+from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
+from cfo.console.summaries.reading import time_of
 from cfo.features import enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
@@ -108,7 +110,23 @@ async def read_server(client: Client, clock: Clock) -> tuple[str, float | None]:
 
 
 async def find_namespace(client: Client, config_name: str) -> str:
-    """Return the only namespace with the operator's Deployment, or else with its ConfigMap; empty if it is unclear."""
+    """Return the namespace of the operator; empty if it is unclear.
+
+    It is that of the webhooks' Service. Without webhooks, it is the only one with the operator's Deployment, or else
+    with its ConfigMap, which other users can create in their namespaces.
+    """
+    settings = WebhookConfiguration()
+    for gvk, name in (
+        (MUTATING_WEBHOOK_CONFIGURATION, settings.mutating_configuration_name),
+        (VALIDATING_WEBHOOK_CONFIGURATION, settings.validating_configuration_name),
+    ):
+        try:
+            configuration = await client.get(gvk, NamespacedName("", name), live=True)
+        except APIError:
+            continue
+        for webhook in (configuration or {}).get("webhooks") or ():
+            if namespace := ((webhook.get("clientConfig") or {}).get("service") or {}).get("namespace"):
+                return str(namespace)
     for gvk, name in ((DEPLOYMENT, DEPLOYMENT_NAME), (CONFIG_MAP, config_name)):
         try:
             found = await client.list(gvk, field_selector=f"metadata.name={name}", live=True)
@@ -273,5 +291,5 @@ def started_at(pod: Object) -> datetime | None:
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         running = (status.get("state") or {}).get("running") or {}
         if running.get("startedAt"):
-            return datetime.fromisoformat(str(running["startedAt"]))
+            return time_of(running["startedAt"])
     return None

@@ -74,13 +74,18 @@ def command(
     wanted, current = _read(files, namespace), _read(current_files, namespace)
     if not wanted.stacks:
         raise InvalidInput(f"{', '.join(map(_name, files))}: no InferenceStack found")
-    plans = []
+    plans, problems = [], list[str]()
     for key, stack in wanted.stacks.items():
         before = current.stacks.get(key) if current_files else stack
         changed = _with_version(stack, operator_version)
-        if before is not None and before is not changed:
-            _check(key, before)
-        for warning in _check(key, changed):
+        try:
+            if before is not None and before is not changed:
+                _check(key, before)
+            warnings = _check(key, changed)
+        except InvalidInput as invalid:
+            problems += invalid.problems
+            continue
+        for warning in warnings:
             echo(f"InferenceStack {key}: {warning}", err=True)
         plans.append(
             plan_stack(
@@ -93,6 +98,8 @@ def command(
         )
     for line in _lines(plans, output):
         (click.echo if output == "objects" else echo)(line)  # YAML escapes what is not printable
+    if problems:
+        raise InvalidInput(*problems)
     if exit_code and any(plan.changes for plan in plans):
         raise SystemExit(_CHANGES_EXIT_CODE)
 

@@ -8,11 +8,12 @@ them; none of these is printable.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
 from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
+from cfo.runtime.objects import parse_time
 from cfo.runtime.process import printable
 
 MAX_TEXT: Final = 300
@@ -65,12 +66,9 @@ def number(value: object) -> int:
 def time_of(value: object) -> datetime | None:
     """Return the time of an RFC 3339 string; ``None`` if it is not one."""
     try:
-        parsed = datetime.fromisoformat(value) if isinstance(value, str) and len(value) <= 40 else None
+        return parse_time(value)
     except ValueError:
         return None
-    if parsed is None:
-        return None
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 def milliseconds(time: str | datetime | None) -> int:

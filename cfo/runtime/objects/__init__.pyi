@@ -31,6 +31,7 @@ from .parsers import is_quantity as is_quantity
 from .parsers import parse_duration as parse_duration
 from .parsers import parse_integer as parse_integer
 from .parsers import parse_quantity as parse_quantity
+from .parsers import parse_time as parse_time
 from .parsers import split_quantity as split_quantity
 from .rbac import CRUD as CRUD
 from .rbac import READ as READ

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
@@ -72,3 +72,16 @@ def parse_integer(text: str) -> int:
     if len(text) > MAX_LENGTH or not _INTEGER.fullmatch(text):
         raise ValueError("must be an integer")
     return int(text)
+
+
+def parse_time(text: object) -> datetime:
+    """Parse a time of RFC 3339, without an offset in UTC. Raises :class:`ValueError`, also outside of 1900 to 2999.
+
+    Within these years, adding the 32 bits of seconds that fields of objects can have does not overflow.
+    """
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
+    parsed = datetime.fromisoformat(text)
+    if not 1900 <= parsed.year < 3000:
+        raise ValueError("must be a time from 1900 to 2999")
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

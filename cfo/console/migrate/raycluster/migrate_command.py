@@ -127,7 +127,7 @@ def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
 
     async def work(client: Client) -> tuple[list[ObjectPlan], list[str]]:
         observer, session = await scope.session(client)
-        return await session.plan(), await observer.obstacles()
+        return await session.plan(), await observer.obstacles(scope.operator_namespace)
 
     plans, obstacles = _run(scope.kubeconfig, work)
     if output == "json":
@@ -160,7 +160,11 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
 
     async def check(client: Client) -> tuple[list[str], str, str]:
         observer = Observer(client)
-        return await observer.obstacles(), await observer.identity(), client.transport.config.server
+        return (
+            await observer.obstacles(scope.operator_namespace),
+            await observer.identity(),
+            client.transport.config.server,
+        )
 
     obstacles, identity, server = _run(scope.kubeconfig, check)
     if obstacles:
@@ -220,6 +224,7 @@ class _Scope:
         self.kubeconfig: str | None = arguments["kubeconfig"]
         self.names: tuple[str, ...] = arguments["names"]
         self.namespace: str = arguments["namespace"] or ""
+        self.operator_namespace: str = arguments["operator_namespace"]
         self.target = Target(arguments["target"])
         self._arguments = arguments
         if bool(self.namespace) == arguments["all_namespaces"]:
@@ -235,7 +240,7 @@ class _Scope:
             if await client.get(RAY_CLUSTER, NamespacedName(self.namespace, name), live=True) is None:
                 raise InvalidInput(f"RayCluster {self.namespace}/{name} does not exist")
         observer = Observer(client, self.namespace, self.names)
-        config = await observer.configuration(self._arguments["operator_namespace"])
+        config = await observer.configuration(self.operator_namespace)
         kuberay = await observer.kuberay(self._arguments["features"]) if self.target is Target.KUBERAY else KubeRay()
         options = Options(
             self.target,

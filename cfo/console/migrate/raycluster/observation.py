@@ -17,6 +17,7 @@ from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import KubeRay
+from cfo.console.summaries.reading import time_of
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (
@@ -43,6 +44,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
+from cfo.runtime.process import printable
 
 _LEASE_NAME: Final = "codeflare-operator-lock"
 """The name of the Lease of both operators, unless the configuration sets another one."""
@@ -164,8 +166,8 @@ class Observer:
         text = ((config_map or {}).get("data") or {}).get("config.yaml") or default_document()
         return parse(text).configuration.kuberay
 
-    async def obstacles(self) -> list[str]:
-        """Return the operators and webhooks that would revert the migration."""
+    async def obstacles(self, namespace: str) -> list[str]:
+        """Return the operators, also in ``namespace``, and webhooks that would revert the migration."""
         deployments = await self._client.list(
             DEPLOYMENT, field_selector=f"metadata.name={OPERATOR_DEPLOYMENT}", live=True
         )
@@ -175,6 +177,9 @@ class Observer:
             for gvk in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
             for configuration in await self._list(gvk)
         ]
+        bindings = await self._list(CLUSTER_ROLE_BINDING)
+        own = {namespace} | operator_namespaces(deployments, bindings, configurations)
+        deployments, leases = ([obj for obj in found if namespace_of(obj) in own] for found in (deployments, leases))
         return find_obstacles(deployments, leases, configurations, datetime.now(UTC))
 
     async def identity(self) -> str:
@@ -231,6 +236,38 @@ def _features_of(deployment: Object) -> frozenset[str]:
     return frozenset(found)
 
 
+def operator_namespaces(
+    deployments: Iterable[Object], bindings: Iterable[Object], webhook_configurations: Iterable[Object]
+) -> set[str]:
+    """Return the namespaces of operators.
+
+    They have the Service of a webhook, or a Deployment whose ServiceAccount has a ClusterRoleBinding. Users can create
+    Deployments and Leases with the operator's names in their own namespaces, but neither of these.
+    """
+    subjects = {
+        (subject.get("namespace"), subject.get("name"))
+        for binding in bindings
+        for subject in binding.get("subjects") or ()
+        if subject.get("kind") == "ServiceAccount"
+    }
+    bound = {
+        namespace_of(deployment)
+        for deployment in deployments
+        if (namespace_of(deployment), _service_account(deployment)) in subjects
+    }
+    return bound | {
+        str(((webhook.get("clientConfig") or {}).get("service") or {}).get("namespace"))
+        for configuration in webhook_configurations
+        for webhook in configuration.get("webhooks") or ()
+        if str(webhook.get("name") or "").endswith(_WEBHOOK_SUFFIX)
+    }
+
+
+def _service_account(deployment: Object) -> str:
+    template = (deployment.get("spec") or {}).get("template") or {}
+    return str((template.get("spec") or {}).get("serviceAccountName") or "default")
+
+
 def find_obstacles(
     deployments: Iterable[Object], leases: Iterable[Object], webhook_configurations: Iterable[Object], now: datetime
 ) -> list[str]:
@@ -239,7 +276,7 @@ def find_obstacles(
     The webhook of a running operator injects its entries again and rejects their removal. Without its server, it
     rejects every change, because it fails closed. Both must be removed before RayClusters are changed.
 
-    ``deployments`` and ``leases`` are those with the operator's names, of all namespaces.
+    ``deployments`` and ``leases`` are those with the operator's names in :func:`operator_namespaces`.
     """
     return [
         *_deployments(deployments),
@@ -264,19 +301,13 @@ def _leases(leases: Iterable[Object], now: datetime) -> Iterator[str]:
     for lease in leases:
         spec = lease.get("spec") or {}
         if spec.get("holderIdentity") and not _is_expired(spec, now):
-            yield (
-                f"Lease {namespace_of(lease)}/{name_of(lease)} is held by {spec['holderIdentity']}; stop that operator"
-            )
+            holder = printable(str(spec["holderIdentity"]), 200)
+            yield f"Lease {namespace_of(lease)}/{name_of(lease)} is held by {holder}; stop that operator"
 
 
 def _is_expired(spec: Mapping[str, Any], now: datetime) -> bool:
-    try:
-        renewed = datetime.fromisoformat(str(spec.get("renewTime")))
-    except ValueError:
-        return False
-    if renewed.tzinfo is None:
-        renewed = renewed.replace(tzinfo=UTC)
-    return renewed + timedelta(seconds=int(spec.get("leaseDurationSeconds") or 15)) < now
+    renewed = time_of(spec.get("renewTime"))
+    return renewed is not None and renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 15) < now
 
 
 def _webhooks(configurations: Iterable[Object]) -> Iterator[str]:

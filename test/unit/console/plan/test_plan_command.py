@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from cfo.cli import cli
 from cfo.console.plan.documents import InvalidDocument, read_documents
+from cfo.console.plan.plan_command import _masked
 from test.support.inference_stacks import stack
 
 
@@ -135,3 +137,20 @@ def test_dates_are_strings() -> None:
     found = read_documents([("file", content.encode())], "default")
     (obj,) = found.stacks.values()
     assert obj["spec"]["applications"]["a"]["readerConfig"]["modelName"] == "2001-01-01"
+
+
+def test_invalid_stack_does_not_hide_the_others() -> None:
+    invalid = yaml.safe_load(manifest())
+    invalid["metadata"] |= {"name": "bad", "namespace": "tenant", "labels": {"operatorVersion": "v99"}}
+    invalid["spec"] = {"applications": {"a\x1b[2J\u202e\n": {"replicaCount": "x"}}, "gateway": []}
+    result = run("-", stdin=f"{yaml.safe_dump(invalid)}---\n{manifest()}")
+    assert result.exit_code == 2
+    assert "InferenceStack ns/s: operatorVersion v2" in result.stdout
+    assert "Error: InferenceStack tenant/bad: " in result.stderr
+    assert all(line.isprintable() for line in result.output.split("\n"))
+
+
+def test_tokens_are_masked_in_linear_time() -> None:
+    began = time.thread_time()
+    assert _masked("\n" * 60_000, "  access_token: abc\n") == ("\n" * 60_000, "  access_token: *** (after)\n")
+    assert time.thread_time() - began < 2
