@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from cfo.api.gateway import TLS_ROUTES
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls
-from cfo.api.raycluster.enforcement import enforce, merged
+from cfo.api.raycluster.enforcement import enforce
 from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host, names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.network import GatewayConfiguration
 from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
+from cfo.runtime.objects import merged
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
