@@ -2,7 +2,8 @@
 
 The operator creates objects with its own permissions. It creates for a user only what the user is allowed to create:
 webhooks ask the API server with one SubjectAccessReview for each resource, because a server answers no more in one
-request. An answer is used for one review only. A request that fails or exceeds the deadline of the review is a denial.
+request. Answers are remembered for one review only: the objects in an AppWrapper need the same ones. A request that
+fails or exceeds the deadline of the review is a denial.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, FieldError, 
 from cfo.runtime.client import Resource, is_allowed
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path, forbidden, internal
-from cfo.runtime.webhook import UserInfo
+from cfo.runtime.webhook import AdmissionRequest, UserInfo
 
 _MAX_CONCURRENT_REVIEWS: Final = 16
 
@@ -50,8 +51,8 @@ class AccessReviewer:
         self._client = client
         self._check_permissions = check_permissions
 
-    async def review(self, kinds: Iterable[GVK], namespace: str, user: UserInfo) -> Mapping[GVK, Access]:
-        """Look up ``kinds``, and review whether ``user`` is allowed to create objects of them in ``namespace``.
+    async def review(self, kinds: Iterable[GVK], request: AdmissionRequest) -> Mapping[GVK, Access]:
+        """Look up ``kinds``, and review whether the user of ``request`` is allowed to create objects of them.
 
         Failures are reported in the result.
         """
@@ -71,20 +72,21 @@ class AccessReviewer:
         namespaced = {
             gvk: access.resource.gvr for gvk, access in found.items() if access.resource and access.resource.namespaced
         }
-        reviewed = await self.review_resources(namespaced.values(), namespace, user)
+        reviewed = await self.review_resources(namespaced.values(), request)
         for gvk, resource in namespaced.items():
             access = reviewed[resource.group, resource.resource]
             found[gvk] = access if access.failure else replace(found[gvk], denial=access.denial)
         return found
 
     async def review_resources(
-        self, resources: Iterable[GVR], namespace: str, user: UserInfo
+        self, resources: Iterable[GVR], request: AdmissionRequest
     ) -> Mapping[tuple[str, str], Access]:
-        """Review whether ``user`` is allowed to create objects of ``resources``, which need not be served.
+        """Review whether the user of ``request`` is allowed to create ``resources``, which need not be served.
 
-        Sends one request for each group and resource, all concurrently; the result has these keys.
+        Sends one request for each group and resource that was not asked for in this review, all concurrently. The
+        result has these keys.
         """
-        found: dict[tuple[str, str], Access] = {}
+        found: dict[tuple[str, str], Access] = request.memo.setdefault(AccessReviewer, {})
         limiter = anyio.CapacityLimiter(_MAX_CONCURRENT_REVIEWS)
 
         async def review(resource: GVR) -> None:
@@ -92,22 +94,23 @@ class AccessReviewer:
             if self._check_permissions:
                 try:
                     async with limiter:
-                        access = Access(denial=await self._denial(resource, namespace, user))
+                        access = Access(denial=await self._denial(resource, request.namespace, request.user_info))
                 except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
                     access = Access(failure=str(error))
             found[resource.group, resource.resource] = access
 
+        wanted = {(resource.group, resource.resource): resource for resource in resources}
         async with anyio.create_task_group() as tasks:
-            for resource in {(resource.group, resource.resource): resource for resource in resources}.values():
-                tasks.start_soon(review, resource)
+            for key in wanted.keys() - found.keys():
+                tasks.start_soon(review, wanted[key])
         return found
 
-    async def errors(self, resources: Mapping[GVR, Path], namespace: str, user: UserInfo) -> list[FieldError]:
-        """Return an error for each of ``resources`` that ``user`` is not allowed to create.
+    async def errors(self, resources: Mapping[GVR, Path], request: AdmissionRequest) -> list[FieldError]:
+        """Return an error for each of ``resources`` that the user of ``request`` is not allowed to create.
 
         ``resources`` has for each the field of the user's object that makes the operator create it.
         """
-        reviewed = await self.review_resources(resources, namespace, user)
+        reviewed = await self.review_resources(resources, request)
         found = []
         for resource, path in resources.items():
             access = reviewed[resource.group, resource.resource]

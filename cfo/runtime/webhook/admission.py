@@ -92,6 +92,8 @@ class AdmissionRequest:
     """``object`` as received, from which a JSON patch to the defaulted object is computed."""
     size: int = 0
     """The size of the request body in bytes."""
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What handlers remember for this review only, such as the answers of the API server; none of it is sent."""
     worker: ReviewWorker | None = field(default=None, repr=False)
     """Runs the CPU-bound work of large requests; ``None`` to run it in the event loop."""
 

@@ -16,12 +16,15 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
-from cfo.runtime.objects.field import Path
+from cfo.runtime.objects.field import Path, forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo
 from cfo.webhooks.access import AccessReviewer
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
 """Return the errors with which an object would be refused if it were created in the namespace of a request, by kind."""
+
+_MAX_PLANNED: Final = 20
+"""The maximum number of components that other webhooks of the operator validate: each costs as much as a review."""
 
 _DEFAULTED_OPERATIONS: Final = (Operation.CREATE,)
 _VALIDATED_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
@@ -52,7 +55,7 @@ class AppWrapperWebhook:
         from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings
 
         FieldErrors.check(count_errors(obj) or json_type_errors(obj))
-        access = await self._reviewer.review(component_kinds(obj), request.namespace, request.user_info)
+        access = await self._reviewer.review(component_kinds(obj), request)
         FieldErrors.check(await request.compute(create_errors, obj, request.namespace, access))
         FieldErrors.check(await self._embedded_errors(obj, request))
         request.warn(*create_warnings(obj, counts_added_pods=self._counts_added_pods))
@@ -60,7 +63,9 @@ class AppWrapperWebhook:
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in the objects that will be created, at most one for each component."""
         errors: list[FieldError] = []
-        for planned in planned_objects(obj, self._validators):
+        for number, planned in enumerate(planned_objects(obj, self._validators)):
+            if number == _MAX_PLANNED:
+                return [*errors, forbidden(planned.template_path, f"at most {_MAX_PLANNED} such objects are allowed")]
             errors += map(planned.located, await self._validators[gvk_of(planned.obj)](planned.obj, request))
         return errors
 

@@ -53,7 +53,7 @@ class FluxValidator:
         """
         if self.reviewer is None:
             return []
-        return await self.reviewer.errors({_JOBS: Path("spec")}, request.namespace, request.user_info)
+        return await self.reviewer.errors({_JOBS: Path("spec")}, request)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.

@@ -122,7 +122,7 @@ class InferenceStackWebhook:
             ]
         created, before = created_resources(stack), created_resources(old) if old is not None else {}
         new = {resource: path for resource, path in created.items() if resource not in before}
-        return [*errors, *await self.reviewer.errors(new, request.namespace, request.user_info)]
+        return [*errors, *await self.reviewer.errors(new, request)]
 
 
 def object_selector(operator_version: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import GVK, GVR
-from cfo.runtime.webhook.admission import UserInfo
+from cfo.runtime.webhook.admission import AdmissionRequest, UserInfo
 from cfo.webhooks.access import AccessReviewer
 from test.support.api_server import ApiServer, json
 
@@ -69,6 +69,10 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
         yield Client(transport, RESTMapper(transport), field_manager="test")
 
 
+def request_of(user: UserInfo) -> AdmissionRequest:
+    return AdmissionRequest(namespace="ns", user_info=user)
+
+
 def reviews(server: ApiServer) -> list[Any]:
     return [request.body for request in server.all_requests if request.path == REVIEWS]
 
@@ -82,7 +86,9 @@ async def allow_pods(request: web.Request) -> web.StreamResponse:
 async def test_access_to_each_kind_is_reviewed_once_for_the_user(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods)
-    found = await AccessReviewer(client, check_permissions=True).review([POD, JOB, NODE, THING, POD, JOB], "ns", ALICE)
+    found = await AccessReviewer(client, check_permissions=True).review(
+        [POD, JOB, NODE, THING, POD, JOB], request_of(ALICE)
+    )
     assert found[POD].resource is not None
     assert (found[POD].denial, found[POD].failure) == ("", "")
     assert found[JOB].denial == "User alice is not authorized to create jobs in ns"
@@ -113,7 +119,7 @@ async def test_access_to_each_kind_is_reviewed_once_for_the_user(server: ApiServ
 
 async def test_kinds_are_resolved_without_permission_check(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
-    found = await AccessReviewer(client, check_permissions=False).review([JOB, THING], "ns", ALICE)
+    found = await AccessReviewer(client, check_permissions=False).review([JOB, THING], request_of(ALICE))
     assert found[JOB].resource is not None
     assert found[THING].resource is None
     assert reviews(server) == []
@@ -129,7 +135,7 @@ async def test_reviews_are_sent_concurrently(server: ApiServer, client: Client) 
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods_when_both_arrived)
     async with asyncio.timeout(10):
-        found = await AccessReviewer(client, check_permissions=True).review([POD, JOB], "ns", ALICE)
+        found = await AccessReviewer(client, check_permissions=True).review([POD, JOB], request_of(ALICE))
     assert found[JOB].denial
 
 
@@ -142,7 +148,7 @@ async def test_failed_review_is_not_a_denial(server: ApiServer, client: Client) 
         "message": "the operator is not allowed to review access",
     }
     server.answer("POST", REVIEWS, json(denial, code=403))
-    found = await AccessReviewer(client, check_permissions=True).review([POD, THING], "ns", ALICE)
+    found = await AccessReviewer(client, check_permissions=True).review([POD, THING], request_of(ALICE))
     assert (found[POD].resource, found[POD].denial) == (None, "")
     assert "the operator is not allowed to review access" in found[POD].failure
     assert found[THING].failure == "example.com/v1 is registered, but its API server does not respond"
@@ -155,19 +161,36 @@ async def test_resources_that_are_not_served_are_reviewed_once_for_each_group_an
     server.answer("POST", REVIEWS, allow_pods)
     routes = GVR("gateway.networking.k8s.io", "v1", "httproutes")
     resources = {GVR("", "v1", "pods"): Path("spec"), routes: Path("spec", "route"), routes._replace(version="v2"): A}
-    errors = await AccessReviewer(client, check_permissions=True).errors(resources, "ns", ALICE)
+    errors = await AccessReviewer(client, check_permissions=True).errors(resources, request_of(ALICE))
     assert {(error.field, error.reason) for error in errors} == {
         ("spec.route", "FieldValueForbidden"),
         ("spec.a", "FieldValueForbidden"),
     }
     assert "User alice is not authorized to create httproutes in ns, which the operator" in errors[0].detail
     assert len(reviews(server)) == 2
-    assert await AccessReviewer(client, check_permissions=False).errors(resources, "ns", ALICE) == []
+    assert await AccessReviewer(client, check_permissions=False).errors(resources, request_of(ALICE)) == []
     assert len(reviews(server)) == 2
 
 
 async def test_object_is_refused_if_a_review_fails(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, json({"kind": "Status", "code": 403, "reason": "Forbidden"}, code=403))
-    (error,) = await AccessReviewer(client, check_permissions=True).errors({GVR("", "v1", "pods"): A}, "ns", ALICE)
+    (error,) = await AccessReviewer(client, check_permissions=True).errors(
+        {GVR("", "v1", "pods"): A}, request_of(ALICE)
+    )
     assert (error.reason, error.field) == ("InternalError", "spec.a")
+
+
+async def test_answers_are_remembered_for_one_review(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, allow_pods)
+    reviewer, request = AccessReviewer(client, check_permissions=True), request_of(ALICE)
+    await reviewer.review([POD, JOB], request)
+    for _ in range(3):
+        (error,) = await AccessReviewer(client, check_permissions=True).errors(
+            {GVR("", "v1", "pods"): Path("spec"), GVR("batch", "v1", "jobs"): A}, request
+        )
+        assert error.field == "spec.a"
+    assert len(reviews(server)) == 2
+    await reviewer.review([POD], request_of(ALICE))
+    assert len(reviews(server)) == 3
