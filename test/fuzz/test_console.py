@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from click.testing import CliRunner
 from hypothesis import strategies as st
 
 from cfo.config.document import ConfigurationError, extract_document, parse
@@ -14,6 +15,7 @@ from cfo.console.doctor import checks, raycluster
 from cfo.console.doctor.components import CustomResource, Finding, check_kueue, document, lines
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts
 from cfo.console.doctor.raycluster import Admission
+from cfo.console.errors import echo
 from cfo.console.migrate.raycluster.observation import find_obstacles
 from cfo.console.migrate.raycluster.planning import Options
 from cfo.console.migrate.raycluster.session import plan_safely
@@ -77,8 +79,7 @@ def test_each_operator_is_an_obstacle_or_none(deployments: Any, leases: Any, con
 def check_obstacles(deployments: Any, leases: Any, configurations: Any = ()) -> None:
     with limited_time():
         found = find_obstacles(deployments, leases, configurations, NOW)
-    assert_readable(found, MAX_TEXT)
-    assert all("\n" not in line for line in found)
+    assert_readable(_printed(found), MAX_TEXT)
 
 
 CLUSTERS = mutated(corpus_of("RayCluster"), 4)
@@ -97,7 +98,7 @@ def check_migration(cluster: Any, options: Options = TO_KUBERAY) -> None:
     before = json.dumps([state.cluster, list(state.children)])
     with limited_time():
         plan = plan_safely(state, options)
-        assert_readable(table([plan]), MAX_TEXT)
+        assert_readable(_printed(table([plan])), MAX_TEXT)
         text = migration_document([plan], "kuberay", [])
     assert len(text) <= 8 * len(before) + 100_000
     json.loads(text)
@@ -155,5 +156,16 @@ def check_doctor(deployment: Any, pods: Any, config_map: Any, text: str) -> None
     for examination in examinations:
         with limited_time():
             findings += examination()
-    assert_readable(lines(findings), MAX_TEXT)
-    assert_small(document(findings), MAX_TEXT)
+    assert_readable(_printed(lines(findings)), MAX_TEXT)
+    assert_small(document(findings), 8 << 20)
+
+
+def _printed(lines: Iterable[str]) -> list[str]:
+    """Return what a command prints for ``lines``, of which each is one line."""
+    found = list(lines)
+    with CliRunner().isolation(color=True) as (output, *_):
+        for line in found:
+            echo(line)
+    printed = output.getvalue().decode().splitlines()
+    assert len(printed) == len(found), "a string added a line"
+    return printed

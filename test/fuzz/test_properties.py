@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import click
 import pytest
 
-from test.fuzz import test_console, test_flux, test_handlers, test_inferencestack
+from cfo.config.document import ConfigurationError
+from test.fuzz import test_configuration, test_console, test_flux, test_handlers, test_inferencestack
 from test.fuzz.mutations import HOSTILE
 from test.fuzz.stored_objects import as_stored
 from test.fuzz.test_console import check_doctor, check_migration, check_obstacles
@@ -31,6 +33,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "minicluster": lambda: check_minicluster(CLUSTER, has_job=True),
     "flux job": lambda: check_flux_job(FULL_JOB),
     "stack": lambda: check_stack(FULL),
+    "configuration": lambda: test_configuration.check("kuberay: {}"),
     "plan": lambda: check_plan('{"items": []}'),
     "obstacles": lambda: check_obstacles([DEPLOYMENT], [LEASE]),
     "migration": lambda: check_migration(RAY_CLUSTER),
@@ -44,6 +47,10 @@ _LONG = "x" * 10_000_000
 
 def _raise(*_: Any, **__: Any) -> Any:
     raise KeyError("mutant")
+
+
+def _raise_configuration_error(problem: str) -> Any:
+    raise ConfigurationError(problem)
 
 
 def _constant(value: Any) -> Callable[..., Any]:
@@ -62,14 +69,17 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("stack", test_inferencestack, "validate", _raise),
     ("stack", test_inferencestack, "render", _constant([_LONG])),
     ("stack", test_inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
+    ("configuration", test_configuration, "parse", _raise),
+    ("configuration", test_configuration, "parse", lambda text: _raise_configuration_error("two\nlines")),
     ("plan", test_inferencestack, "cli", _raise),
-    ("obstacles", test_console, "find_obstacles", _constant(["\x1b[2J"])),
-    ("obstacles", test_console, "find_obstacles", _constant(["two\nlines"])),
+    ("obstacles", test_console, "find_obstacles", _raise),
+    ("obstacles", test_console, "echo", lambda line: click.echo(f"{line}\x1b[2J")),
+    ("obstacles", test_console, "echo", lambda line: click.echo(f"{line}\ntwo")),
     ("migration", test_console, "plan_safely", _raise),
-    ("migration", test_console, "table", _constant([_LONG])),
+    ("migration", test_console, "table", _constant([_LONG] * 30)),
     ("migration", test_console, "migration_document", _constant("{")),
     ("doctor", test_console, "check_kueue", _raise),
-    ("doctor", test_console, "lines", _constant(["\a"])),
+    ("doctor", test_console, "lines", _constant([_LONG] * 30)),
     ("progress", test_handlers.AnnotationsProgressStorage, "fetch", _raise),
     ("progress", test_handlers.HandlerState, "delay", _constant(1e300)),
     ("progress", test_handlers.HandlerState, "record", _constant({"message": _LONG})),

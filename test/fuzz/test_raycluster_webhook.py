@@ -89,3 +89,9 @@ def test_each_review_is_answered(cluster: Any, data: st.DataObject) -> None:
     reviewer = WEBHOOKS[False]
     for handler in (reviewer.defaulting, reviewer.validating):
         reviewer.respond(handler, encoded(review))
+
+
+@pytest.mark.parametrize("spec", ["x", ["x"], {"workerGroupSpecs": 1}, {"workerGroupSpecs": "xy"}])
+def test_old_object_of_any_type_does_not_fail_the_review(spec: Any) -> None:
+    cluster = next(filter(None, map(WEBHOOKS[False].admit, CORPUS.objects)))
+    WEBHOOKS[False].admit(cluster, {**cluster, "spec": spec})

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.names import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, State
+from cfo.api.flux.names import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUOTA_RESERVED, State
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
-from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
+from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, owner_reference
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,
     condition,
     flux_job,
     flux_setup,
+    mini_cluster,
     pod_annotations,
     run_flux_controllers,
     start_flux_environment,
@@ -479,3 +480,35 @@ async def test_default_setup_is_created_once(env: FluxEnvironment) -> None:
 
 async def _has_pods(env: FluxEnvironment, number: int) -> bool:
     return len(await env.client.list(POD, namespace="ns")) == number
+
+
+async def test_requests_of_a_tenant_neither_escape_the_quota_nor_take_it_from_others() -> None:
+    thousand = {"image": "i", "name": "a", "resources": {"requests": {"cpu": 1000}}}
+    runner = {"image": "i", "name": "b", "runFlux": True}
+    escapes: list[dict[str, Any]] = [
+        {"resources": {}, "template": {"containers": [thousand]}},
+        {"resources": {"requests": {"cpu": "1m"}}, "template": {"containers": [thousand, runner]}},
+    ]
+    async with start_flux_environment() as env:
+        for namespace in ("operator", "attacker", "victim"):
+            await env.create_namespace(namespace)
+        await env.create(flux_setup(namespace="operator", namespaceSelector={}, resources={"cpu": "10"}))
+        async with run_flux_controllers(env):
+            for number, fields in enumerate(escapes):
+                await env.create(flux_job(f"job-{number}", "attacker", size=1, **fields))
+                await wait_for_reason(env, "TooLarge", f"job-{number}", "attacker")
+            claim = [{"image": "i", "resources": {"requests": {"cpu": "1G"}}}]
+            cluster = await env.create(mini_cluster("manual", "attacker", suspend=True, containers=claim))
+            metadata = {
+                "name": "manual-0",
+                "namespace": "attacker",
+                "labels": {MINICLUSTER_LABEL: "manual"},
+                "ownerReferences": [owner_reference(cluster)],
+            }
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}
+            spec = {"containers": [container], "automountServiceAccountToken": False}
+            await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+            await env.create(flux_job("job", "victim", size=1, resources={"requests": {"cpu": "9"}}))
+            await wait_for_job(
+                env, lambda obj: condition(obj, QUOTA_RESERVED).get("status") == "True", "admitted", namespace="victim"
+            )

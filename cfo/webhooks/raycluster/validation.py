@@ -248,7 +248,9 @@ def replica_warnings(cluster: Object, old: Object | None = None) -> list[str]:
 
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
-    for index, group in enumerate((cluster.get("spec") or {}).get("workerGroupSpecs") or ()):
+    spec = cluster.get("spec")  # of an old object, which no webhook may have validated, it can have any type
+    groups = spec.get("workerGroupSpecs") if isinstance(spec, Mapping) else None
+    for index, group in enumerate(groups if isinstance(groups, list) else ()):
         if isinstance(group, Mapping):
             for problem in _problems(group):
                 yield f"spec.workerGroupSpecs[{index}]: {problem}"
