@@ -49,6 +49,8 @@ _BATCH: Final = 20
 """The number of summaries that are computed before other tasks run."""
 
 _REGARDING_INDEX: Final = "overview-regarding"
+_CLUSTER_EVENTS: Final = "default"
+"""The namespace of Events about cluster-scoped objects."""
 
 _Identity = tuple[GVK, NamespacedName]
 
@@ -152,7 +154,7 @@ class Overview:
         self._events: Informer | None = None
         if CORE_EVENT in related:
             events = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES)
-            self._events = self._watch(events, self._on_warning).add_index(_REGARDING_INDEX, _regarded_uid)
+            self._events = self._watch(events, self._on_warning).add_index(_REGARDING_INDEX, _regarded_object)
 
     @property
     def informers(self) -> Collection[Informer]:
@@ -305,7 +307,7 @@ class Overview:
                 if child.has_synced
             },
             pods=self._pods_of(self.views[gvk], key),
-            events=_decoded(self._events.reader.entries(index=(_REGARDING_INDEX, uid))[-MAX_EVENTS:])
+            events=_decoded(self._events.reader.entries(index=(_REGARDING_INDEX, f"{key[0]}/{uid}"))[-MAX_EVENTS:])
             if self._events is not None and uid
             else (),
             now=self._clock.now(),
@@ -422,16 +424,19 @@ def _index_by_owner(kind: str) -> _Index:
 
 
 def _regarding(entry: Entry) -> _Regarding | None:
+    """Return the object of its namespace that an Event regards: other objects' uids can be copied into any Event."""
     try:
-        return _event_head.decode(entry.raw).involved_object
+        regarding = _event_head.decode(entry.raw).involved_object
     except (msgspec.DecodeError, RecursionError):
         return None
+    allowed = regarding is not None and entry.key.namespace == (regarding.namespace or _CLUSTER_EVENTS)
+    return regarding if allowed else None
 
 
-def _regarded_uid(entry: Entry) -> Iterator[str]:
+def _regarded_object(entry: Entry) -> Iterator[str]:
     regarding = _regarding(entry)
     if regarding is not None and regarding.uid:
-        yield regarding.uid
+        yield f"{regarding.namespace or ''}/{regarding.uid}"
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import anyio
+import orjson
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries.overview import Overview, Subscription
@@ -28,9 +29,11 @@ class StubInformer:
     problem = ""
 
 
-def warning_event(name: str) -> Event:
-    raw = f'{{"metadata":{{"name":"{name}"}},"involvedObject":{{"kind":"RayCluster","name":"{name}","uid":"{name}"}}}}'
-    entry = EntryDecoder(CORE_EVENT).decode(raw.encode())
+def warning_event(name: str, namespace: str = "ns", uid: str = "") -> Event:
+    regarding = {"kind": "RayCluster", "name": name, "namespace": namespace, "uid": uid or name}
+    metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
+    obj = {"metadata": metadata, "involvedObject": regarding, "type": "Warning", "reason": namespace}
+    entry = EntryDecoder(CORE_EVENT).decode(orjson.dumps(obj))
     return Event(EventType.ADDED, entry.key, None, entry)
 
 
@@ -39,6 +42,24 @@ def test_events_about_objects_that_do_not_exist_are_not_remembered() -> None:
     for number in range(100):
         overview._on_warning(warning_event(f"ghost-{number}"))
     assert not overview._dirty
+
+
+def test_event_in_another_namespace_says_nothing_about_an_object() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    overview = Overview(cache, all_views(), related=(CORE_EVENT,))
+    key = NamespacedName("victim", "shop")
+    cluster = {"metadata": {"namespace": "victim", "name": "shop", "uid": "1"}, "spec": {}}
+    overview.informer_of[RAY_CLUSTER].store.put(EntryDecoder(RAY_CLUSTER).decode(orjson.dumps(cluster)))
+    (events,) = (informer for informer in cache.informers if informer.gvk == CORE_EVENT)
+    for namespace in ("attacker", "victim", "zebra"):
+        entry = warning_event("shop", namespace, uid="1").new
+        assert entry is not None
+        events.store.put(entry)
+    overview._mark(RAY_CLUSTER, key)
+    overview._update((RAY_CLUSTER, key))
+    found = overview._summaries[RAY_CLUSTER, key]
+    assert [warning.reason for warning in found.warnings] == ["victim"]
 
 
 def test_events_with_fields_of_other_types_are_ignored() -> None:
