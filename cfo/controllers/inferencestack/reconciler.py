@@ -7,12 +7,13 @@ it is changed. A stack that is being deleted is left to the garbage collector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import checkpoint
 
 from cfo.api.gateway import HTTP_ROUTE, route_problems
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
@@ -66,8 +67,15 @@ T = TypeVar("T")
 _log = structlog.get_logger("cfo.controllers.inferencestack")
 
 _LARGE_BYTES: Final = 64 << 10
-_MANY: Final = 10
-"""The size of a stack, and the number of its applications, above which it is validated and rendered in a thread."""
+"""The estimated size of a stack's rendered objects above which the stack is validated and rendered in a thread."""
+
+_APPLICATION_BYTES: Final = 4 << 10
+"""The size of an application's objects, in addition to what the stack contains for it."""
+
+_MAX_CREATED: Final = 50
+"""The maximum number of objects that one reconcile creates; the next one continues."""
+
+_NEXT_BATCH_SECONDS: Final = 0.05
 
 _OWNED: Final = (*READ, "create", "delete", "patch")
 """The verbs for the objects of stacks."""
@@ -103,6 +111,8 @@ class InferenceStackReconciler:
     events: EventRecorder
     clock: Clock
     operator_version: str
+    _thread: CapacityLimiter = field(default_factory=partial(CapacityLimiter, 1), init=False)
+    """One thread, because several would together take most of the time from the event loop."""
 
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
@@ -115,22 +125,25 @@ class InferenceStackReconciler:
             self.pods.release(self.kind, request)
             await self._remove_helm_finalizers(stack)
             return Result()
-        is_large = len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY
-        compute = to_thread.run_sync if is_large else _directly
+        # the template is rendered once for each application
+        weight = (len(entry.raw) + _APPLICATION_BYTES) * (len(application_names(stack)) + 1)
+        compute: _Compute = self._in_thread if weight > _LARGE_BYTES else _directly
         profile = pinned_profile(stack) or newest_profile(self.operator_version)
         validation = await compute(partial(validate, stack, profile))
         if validation.errors:
             await self._report_errors(stack, FieldErrors(validation.errors))
             return Result()
         existing = await observe(self.client, self.children, stack)
-        choice = await compute(partial(choose_profile, stack, self.operator_version, existing.deployments))
 
         def is_ready(name: str) -> bool:
             return component_state(existing.deployments.get(name), None).is_ready
 
-        desired, profile = await compute(
-            partial(render_with, stack, choice, existing.facts, existing.deployments, is_ready)
-        )
+        def render() -> tuple[list[Object], Profile, list[GVK]]:
+            choice = choose_profile(stack, self.operator_version, existing.deployments)
+            desired, profile = render_with(stack, choice, existing.facts, existing.deployments, is_ready)
+            return desired, profile, unserved_kinds(stack, profile, self.children.served)
+
+        desired, profile, unserved = await compute(render)
         writes = StackWrites(self.client, self.children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
@@ -138,11 +151,13 @@ class InferenceStackReconciler:
                 written = await writes.write(obj, existing.uncached.get((gvk_of(obj), key_of(obj))))
                 if written is not None and gvk_of(obj) == DEPLOYMENT:
                     existing.deployments[name_of(obj)] = written
+                if writes.created >= _MAX_CREATED:
+                    return Result(requeue_after=_NEXT_BATCH_SECONDS)
+                await checkpoint()  # an object that is as desired is compared without a request
             await writes.prune(desired)
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
         pods = await self.pods.reader(self.kind, stack)
-        unserved = await compute(partial(unserved_kinds, stack, profile, self.children.served))
         outcome = self._outcome(stack, profile, existing.deployments, desired, unserved, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
@@ -197,6 +212,9 @@ class InferenceStackReconciler:
             if problem is not None:
                 yield kind, (problem[0], f"{gvk_of(obj).kind} {name_of(obj)}: {problem[1]}")
 
+    async def _in_thread(self, function: Callable[[], T], /) -> T:
+        return await to_thread.run_sync(function, limiter=self._thread)
+
     async def _report_errors(self, stack: Object, errors: FieldErrors) -> None:
         messages = [str(error) for error in errors.errors]
         known = find_condition((stack.get("status") or {}).get("conditions"), "Ready") or {}
@@ -237,7 +255,11 @@ class InferenceStackReconciler:
         _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
 
 
-async def _directly(function: Callable[[], T]) -> T:
+class _Compute(Protocol):
+    async def __call__(self, function: Callable[[], T], /) -> T: ...
+
+
+async def _directly(function: Callable[[], T], /) -> T:
     return function()
 
 

@@ -116,8 +116,8 @@ class OwnedWrites:
 
     A write through :meth:`attempt` does not prevent the others: its error is kept in ``errors``, and
     :meth:`raise_errors` raises it at the end of the reconcile, which is then retried. ``retry_after`` are the seconds
-    until the next reconcile, or 0. ``block_owner_deletion``: whether a foreground deletion of the owner waits for the
-    objects.
+    until the next reconcile, or 0; ``created`` is the number of created objects. ``block_owner_deletion``: whether a
+    foreground deletion of the owner waits for the objects.
 
     A subclass overrides :meth:`owns`, :meth:`owned` and :meth:`adopt` if ownership is not only a controller reference,
     and the methods ``report_*`` to tell the user.
@@ -128,6 +128,7 @@ class OwnedWrites:
         self.owner = owner
         self.errors: list[APIError] = []
         self.retry_after = 0.0
+        self.created = 0
         self._block_owner_deletion = block_owner_deletion
 
     def owns(self, obj: Object) -> bool:
@@ -158,6 +159,7 @@ class OwnedWrites:
         An object of the owner that exists is returned as it is. Raises :class:`NameTaken` for any other.
         """
         current, is_new = await create_or_read(self.client, self.owned(desired))
+        self.created += is_new
         return (current if is_new else self.checked(current)), is_new
 
     async def apply(self, desired: Object, current: Object | None = None) -> Object | None:
@@ -167,6 +169,7 @@ class OwnedWrites:
         """
         if current is None:
             current, is_new = await create_or_read(self.client, self.owned(desired), by_apply=True)
+            self.created += is_new
             if is_new:
                 return current
         adopted = await self.adopt(self.checked(current))

@@ -29,6 +29,8 @@ def render(stack: Object, profile: Profile, facts: Facts | None = None) -> list[
 
 def unserved_kinds(stack: Object, profile: Profile, served: frozenset[GVK]) -> list[GVK]:
     """Return the kinds of objects that ``stack`` needs and the cluster does not serve, sorted."""
+    if served >= OPTIONAL_KINDS:
+        return []
     wanted = {gvk_of(obj) for obj in render(stack, profile)}
     return sorted((wanted & OPTIONAL_KINDS) - served)
 

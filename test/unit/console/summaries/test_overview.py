@@ -44,7 +44,7 @@ def test_events_about_objects_that_do_not_exist_are_not_remembered() -> None:
     assert not overview._dirty
 
 
-def test_event_in_another_namespace_says_nothing_about_an_object() -> None:
+def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     cache = Cache(transport, RESTMapper(transport))
     overview = Overview(cache, all_views(), related=(CORE_EVENT,))

@@ -1,0 +1,48 @@
+"""Tests that an InferenceStack that is rendered to many or large objects does not delay others."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from cfo.controllers.inferencestack import reconciler
+from cfo.runtime.objects.kinds import DEPLOYMENT
+from test.support.inference_environment import new_stack, run_inference_controllers, start_inference_environment
+
+
+def template_of(size: int) -> dict[str, Any]:
+    """Return an applicationTemplate of about ``size`` bytes, which is rendered once for each application."""
+    return {"env": [{"name": f"V{number}", "value": "x" * 500} for number in range(size // 530)]}
+
+
+@pytest.mark.parametrize(("size", "applications", "in_thread"), [(0, 3, False), (20_000, 8, True), (0, 40, True)])
+async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
+    monkeypatch: pytest.MonkeyPatch, size: int, applications: int, in_thread: bool
+) -> None:
+    threads = set()
+    original = reconciler.render_with
+
+    def render_with(*arguments: Any) -> Any:
+        threads.add(threading.current_thread())
+        return original(*arguments)
+
+    monkeypatch.setattr(reconciler, "render_with", render_with)
+    async with start_inference_environment() as env, run_inference_controllers(env):
+        sections: dict[str, Any] = {f"a{number}": {} for number in range(applications)}
+        await env.create(new_stack(sections, applicationTemplate=template_of(size)))
+        await env.wait_for_condition("Ready", "False")
+        await env.wait_until_idle()
+    assert (threading.main_thread() not in threads) is in_thread
+
+
+async def test_one_reconcile_creates_a_limited_number_of_objects() -> None:
+    async with start_inference_environment() as env, run_inference_controllers(env) as manager:
+        await env.create(new_stack({f"a{number}": {} for number in range(60)}))
+        await env.wait_for_condition("Ready", "False")
+        await env.wait_until_idle()
+        assert len(await env.client.list(DEPLOYMENT, namespace="ns")) == 61
+        labels = {"controller": "inferencestack-doublewordai", "result": "requeue_after"}
+        count = manager.metrics.registry.get_sample_value("controller_runtime_reconcile_total", labels)
+        assert count == 2, "of at least 124 objects, a reconcile creates 50"
