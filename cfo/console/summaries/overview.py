@@ -394,7 +394,7 @@ def _shared(cache: InformerSource, gvk: GVK, **selection: Any) -> Informer:
             and not existing.field_selector
             and (not existing.label_selector or str(existing.label_selector) == label_selector)
             and existing.namespaces == cache.namespaces
-            and (not existing.max_bytes or existing.max_bytes >= selection.get("max_bytes", _MAX_BYTES))
+            and existing.max_bytes >= selection.get("max_bytes", _MAX_BYTES)
         ):
             return informer
     return cache.informer(gvk, **selection)

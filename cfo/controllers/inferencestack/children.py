@@ -37,6 +37,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import by_controller
 from cfo.runtime.controller import Kind
+from cfo.runtime.manager import SelectionKeywords
 
 CHILD_KINDS: Final = (
     SERVICE_ACCOUNT,
@@ -51,8 +52,10 @@ CHILD_KINDS: Final = (
 )
 """The kinds of objects that every cluster serves."""
 
-MAX_CACHED_BYTES: Final = 1 << 20
-"""The maximum size of a cached object: ConfigMaps of other clients can have the label as well."""
+_MAX_BYTES: Final = 64 << 10
+_MAX_DEPLOYMENT_BYTES: Final = 256 << 10
+"""The maximum sizes of cached objects: those of other clients can have the label as well. A larger object of a stack is
+read from the API server in each reconcile; only its changes are not noticed."""
 
 _SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 _OWNER_INDEX: Final = "inferencestack-owner"
@@ -93,7 +96,7 @@ class Children:
     def watch(self, builder: Builder, stack: GVK) -> None:
         """Make the controller that ``builder`` builds wait for the objects of the kinds that every cluster serves."""
         for gvk in CHILD_KINDS:
-            builder.watches(gvk, EnqueueRequestForOwner(stack), label_selector=_SELECTOR, max_bytes=MAX_CACHED_BYTES)
+            builder.watches(gvk, EnqueueRequestForOwner(stack), **_selection(gvk))
 
     def attach(self, controller: Controller, stack: GVK, stacks: Informer, channel: Channel) -> None:
         """Feed ``controller`` with the events of optional kinds, those that are served and those that will be.
@@ -150,5 +153,8 @@ class Children:
             watcher.channel.enqueue([entry.key for entry in watcher.stacks.reader.entries()])
 
     def _create(self, gvk: GVK) -> Informer:
-        informer = self._manager.cache.informer(gvk, label_selector=_SELECTOR, max_bytes=MAX_CACHED_BYTES)
-        return informer.add_index(_OWNER_INDEX, by_controller)
+        return self._manager.cache.informer(gvk, **_selection(gvk)).add_index(_OWNER_INDEX, by_controller)
+
+
+def _selection(gvk: GVK) -> SelectionKeywords:
+    return {"label_selector": _SELECTOR, "max_bytes": _MAX_DEPLOYMENT_BYTES if gvk == DEPLOYMENT else _MAX_BYTES}

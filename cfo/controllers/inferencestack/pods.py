@@ -18,6 +18,7 @@ import structlog
 from cfo.api.inferencestack.names import CHART_NAME, COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL, names_of
 from cfo.controllers.pod_status import ContainerStatus, status_of
 from cfo.runtime import GVK, POD, Channel, Entry, Event, Informer, Manager, Object, Reader, Request, key_of
+from cfo.runtime.manager import SelectionKeywords
 
 _INDEX: Final = "inferencestack-component"
 _MAX_MESSAGE: Final = 300
@@ -131,7 +132,10 @@ def _selector(name_label: str) -> str:
     return f"{NAME_LABEL}={name_label},{COMPONENT_LABEL},{INSTANCE_LABEL}"
 
 
-POD_SELECTOR: Final = _selector(CHART_NAME)
+_MAX_POD_BYTES: Final = 256 << 10
+"""The maximum size of a cached pod; why a larger one fails is not reported."""
+
+POD_SELECTION: Final[SelectionKeywords] = {"label_selector": _selector(CHART_NAME), "max_bytes": _MAX_POD_BYTES}
 """Selects the pods of stacks without ``nameOverride``."""
 
 
@@ -156,7 +160,7 @@ class PodInformers:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._chart = manager.cache.informer(POD, label_selector=POD_SELECTOR)
+        self._chart = manager.cache.informer(POD, **POD_SELECTION)
         add_index(self._chart)
         self._named: dict[str, _NamedPods] = {}
         self._names: dict[tuple[GVK, Request], str] = {}
@@ -205,7 +209,7 @@ class PodInformers:
         return len(self._named) >= MAX_NAMES or first_used[namespace] >= MAX_NAMES_IN_NAMESPACE
 
     def _create(self, name: str) -> Informer:
-        informer = self._manager.cache.informer(POD, label_selector=_selector(name))
+        informer = self._manager.cache.informer(POD, label_selector=_selector(name), max_bytes=_MAX_POD_BYTES)
         add_index(informer)
         informer.add_handler(self._enqueue)
         return informer

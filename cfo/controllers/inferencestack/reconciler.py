@@ -59,14 +59,14 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
-from cfo.runtime.client import apply_status, patch_checked
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
 from cfo.version import __version__
 
 T = TypeVar("T")
 
 _log = structlog.get_logger("cfo.controllers.inferencestack")
 
-_LARGE_BYTES: Final = 64 << 10
+_LARGE_BYTES: Final = 128 << 10
 """The estimated size of a stack's rendered objects above which the stack is validated and rendered in a thread."""
 
 _APPLICATION_BYTES: Final = 4 << 10
@@ -163,6 +163,8 @@ class InferenceStackReconciler:
         writes.raise_errors()
         if not paused and not writes.failures:
             await self._remove_helm_finalizers(stack)
+        if existing.uncached:  # changes of an object that is too large for the cache cause no event
+            writes.retry(NAME_CONFLICT_RETRY_SECONDS)
         return Result(requeue_after=writes.retry_after)
 
     def _outcome(

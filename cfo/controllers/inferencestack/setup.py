@@ -19,7 +19,7 @@ from cfo.controllers.inferencestack.operator_leases import (
     OperatorLeases,
     lease_name,
 )
-from cfo.controllers.inferencestack.pods import POD_SELECTOR, PodInformers, failure_has_changed, stack_of
+from cfo.controllers.inferencestack.pods import POD_SELECTION, PodInformers, failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
     GVK,
@@ -39,6 +39,8 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import ElectedControllers
 from cfo.runtime.objects import LEASE
+
+_MAX_LEASE_BYTES = 4 << 10
 
 
 def rules() -> list[Rule]:
@@ -93,7 +95,7 @@ class _Controllers:
         """Add the controller that reports unclaimed stacks; ``namespace`` is that of our own Lease."""
         manager, name = self._manager, f"inferencestack-claims-{gvk.group.partition('.')[0]}"
         stacks = manager.cache.informer(gvk, metadata_only=True)
-        lease_informer = manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR)
+        lease_informer = manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR, max_bytes=_MAX_LEASE_BYTES)
         if self._claims is None:
             found = OperatorLeases(lease_informer, manager.client, manager.clock, namespace)
             self._claims = (found, ClaimMetrics(manager.metrics.registry))
@@ -134,7 +136,7 @@ class _Controllers:
         builder = (
             Builder(manager, name)
             .for_(gvk, on_update(_has_changed), label_selector=selector)
-            .watches(POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, label_selector=POD_SELECTOR)
+            .watches(POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, **POD_SELECTION)
         )
         channel = Channel()
         self._children.watch(builder, gvk)

@@ -17,14 +17,14 @@ from cfo.api.raycluster.authentication import (
     authentication_of,
     dashboard_backend,
 )
-from cfo.api.raycluster.cluster import HEAD_LABELS, requires_ray_token
+from cfo.api.raycluster.cluster import requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
-from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, MAX_CACHED_BYTES, all_clusters
+from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, HEAD_PODS, MAX_CACHED_BYTES, all_clusters
 from cfo.runtime import (
     POD,
     Controller,
@@ -100,7 +100,7 @@ class DashboardAccess:
         """Create the informer of head pods with ``manager``, if the configuration trusts Ray's tokens."""
         available = authenticators(ProfileTable(config).strictest().kuberay, openshift=False)
         needs_pods = available.required and available.ray_token
-        return cls(platform, HeadPods(manager.cache.informer(POD, label_selector=HEAD_LABELS)) if needs_pods else None)
+        return cls(platform, HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None)
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
         """Feed ``controller`` with the RayClusters for which the decision may have changed.

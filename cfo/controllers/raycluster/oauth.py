@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import HEAD_LABELS, is_suspended
+from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.facts import Actor, Concern
 from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, ROUTE
 from cfo.config.authentication import OIDCConfiguration
@@ -36,7 +36,7 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service_account,
 )
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CREATED_OR_DELETED, LABELED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CREATED_OR_DELETED, HEAD_PODS, LABELED, MAX_CACHED_BYTES
 from cfo.runtime import (
     CRUD,
     POD,
@@ -161,7 +161,7 @@ class DashboardProxies(ClusterConcern):
         services, accounts = cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
         pods = None
         if self._is_required:
-            pods = HeadPods(cache.informer(POD, label_selector=HEAD_LABELS))
+            pods = HeadPods(cache.informer(POD, **HEAD_PODS))
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(self.clusters, pod))
             deletion_began = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
             controller.watch(Kind(pods.informer, clusters_of, deletion_began, mapper=mapper))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
 from cfo.runtime import (
     AnnotationChanged,
@@ -30,6 +31,9 @@ A larger object looks like one that does not exist. That is safe, because the fi
 
 LABELED: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 """The selection of objects that have the label of a RayCluster."""
+
+HEAD_PODS: SelectionKeywords = {"label_selector": HEAD_LABELS, "max_bytes": 4 * MAX_CACHED_BYTES}
+"""The selection of head pods; a pod contains what users write to its template."""
 
 
 class _HeadInfo(msgspec.Struct):

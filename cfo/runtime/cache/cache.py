@@ -21,7 +21,7 @@ import structlog
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
+from cfo.runtime.cache.selectors import MAX_BYTES, FieldSelector, LabelSelector, Selection
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
@@ -79,13 +79,13 @@ class Cache(ClientCache):
         field_selector: str | FieldSelector = "",
         namespace: str = "",
         metadata_only: bool = False,
-        max_bytes: int = 0,
+        max_bytes: int = MAX_BYTES,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
-        Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache (0: no limit); each
-        is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
-        in the cache can exist: creating it then fails.
+        Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache; each is logged
+        once. The default is more than API servers store. Set a smaller one for objects that any user can create and
+        enlarge, and expect that an object that is not in the cache can exist: creating it then fails.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`. Raises :class:`ValueError` for an invalid selector, for a namespace outside the cache's
@@ -104,7 +104,7 @@ class Cache(ClientCache):
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk == SECRET and replace(selection, max_bytes=0) == Selection():
+        if gvk == SECRET and replace(selection, max_bytes=MAX_BYTES) == Selection():
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
@@ -192,8 +192,8 @@ class Cache(ClientCache):
     def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
 
-        It is not metadata-only, has no field selector and no size limit, and each requirement in its label selector is
-        in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
+        It is not metadata-only, has no field selector and the default size limit, and each requirement in its label
+        selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
         namespaces to which the cache is restricted.
         """
         informers = self._of_kind.get(gvk)
@@ -203,7 +203,7 @@ class Cache(ClientCache):
         required = {*restriction.requirements, *LabelSelector.of(label_selector).requirements} if label_selector else ()
         for informer in informers:
             selection = informer.selection
-            if selection.metadata_only or selection.max_bytes or selection.field_selector:
+            if selection.metadata_only or selection.max_bytes < MAX_BYTES or selection.field_selector:
                 continue  # an object that it does not hold can exist, or has more fields
             if selection.label_selector != restriction and not (
                 required and set(selection.label_selector.requirements).issubset(required)

@@ -83,10 +83,10 @@ _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 _MAX_PAGE_BYTES: Final = 32 << 20
-"""The maximum size of a page of informers with ``max_bytes``, which can contain large objects that are not stored."""
+"""The maximum size of a page, which can contain large objects that are not stored."""
 
-_SMALL_PAGE_SIZE: Final = 20
-"""The page size after a page was too large. A page is then at most 30 MB, because objects have at most 1.5 MB."""
+_SMALL_PAGE_SIZE: Final = 10
+"""The page size after a page was too large. A page is then small enough, because objects have at most 3 MiB."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
@@ -317,7 +317,7 @@ class Reflector:
                 compress=True,
                 timeout=timeout,
                 new_connection=new_connection,
-                max_response_bytes=_MAX_PAGE_BYTES if self._selection.max_bytes and limit else 0,
+                max_response_bytes=_MAX_PAGE_BYTES if limit else 0,
                 verb="list",
                 resource=str(self._resource.gvr),
             )

@@ -294,20 +294,24 @@ def _split_terms(string: str) -> list[str]:
     return [term for term in re.findall(r"(?:\\.|[^\\,])+", string, re.DOTALL) if term.strip()]
 
 
+MAX_BYTES: Final = 3 << 20
+"""The default maximum size of a cached object: more than etcd stores, and as much as kube-apiserver accepts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The objects of a kind that an informer lists and watches, and whether it stores only their metadata.
 
     ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
     ``metadata_only`` fetches and stores only the metadata. Objects of which more than ``max_bytes`` bytes of JSON would
-    be stored are not in the selection (0: no limit).
+    be stored are not in the selection; there is always a limit.
     """
 
     label_selector: LabelSelector = field(default_factory=LabelSelector)
     field_selector: FieldSelector = field(default_factory=FieldSelector)
     namespaces: tuple[str, ...] = ("",)
     metadata_only: bool = False
-    max_bytes: int = 0
+    max_bytes: int = MAX_BYTES
 
     @classmethod
     def of(
@@ -317,7 +321,7 @@ class Selection:
         field_selector: str | FieldSelector = "",
         namespaces: Iterable[str] = ("",),
         metadata_only: bool = False,
-        max_bytes: int = 0,
+        max_bytes: int = MAX_BYTES,
     ) -> Selection:
         """Parse the selectors; raises :class:`SelectorError`."""
         return cls(

@@ -95,7 +95,7 @@ class Store:
 
     def fits(self, entry: Entry) -> bool:
         """Return whether the object is not larger than the selection allows."""
-        return not 0 < self.selection.max_bytes < len(entry.raw)
+        return len(entry.raw) <= self.selection.max_bytes
 
     def indexed(self, index: str, value: str) -> list[Entry]:
         """Return the entries that ``index`` contains under ``value``.

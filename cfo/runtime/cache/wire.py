@@ -147,7 +147,7 @@ class ItemDecoder:
         except (msgspec.MsgspecError, ValueError) as error:
             self._report(_UNDECODABLE, hash(bytes(raw)), error=str(error))
             return None
-        if 0 < self._max_bytes < len(entry.raw):
+        if len(entry.raw) > self._max_bytes:
             self._report(_TOO_LARGE, entry.meta.uid or entry.key, object=str(entry.key), bytes=len(entry.raw))
         return entry
 

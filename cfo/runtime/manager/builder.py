@@ -29,7 +29,7 @@ class SelectionKeywords(TypedDict, total=False):
 
     ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
     informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
-    and cached. Objects larger than ``max_bytes`` are not cached (0: no limit).
+    and cached. Objects larger than ``max_bytes`` are not cached; the default is more than API servers store.
     """
 
     label_selector: str

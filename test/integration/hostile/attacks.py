@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError
-from cfo.runtime.objects.kinds import INGRESS, SECRET
+from cfo.runtime.objects.kinds import INGRESS, LEASE, SECRET
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, gvk_of, key_of
 from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import ray_cluster
 
@@ -30,6 +32,13 @@ TENANTS: Final = {
         Rule("", "secrets", ("create", "patch", "delete")),
     ),
     "ingresses": (Rule("networking.k8s.io", "ingresses", ("create", "patch")),),
+    "editor": (
+        Rule("doublewordai.co", "inferencestacks", ("create", "patch")),
+        Rule("flux-framework.org", ("fluxjobs", "miniclusters"), ("create", "patch")),
+        Rule("workload.codeflare.dev", "appwrappers", ("create", "patch")),
+        Rule("coordination.k8s.io", "leases", ("create", "patch")),
+        Rule("", ("configmaps", "pods"), "create"),
+    ),
 }
 """The permissions of each tenant, in a namespace of this name."""
 
@@ -202,3 +211,111 @@ async def repeat(request: Callable[[], Awaitable[float]], until: float, pause: f
         latencies.append(await request())
         await asyncio.sleep(pause)
     return latencies
+
+
+# Attacks of a tenant who may edit all kinds of a namespace, and work that the operator then does.
+
+
+async def store(client: Client, *objects: Object) -> None:
+    """Create the objects; a refusal is a success of the defence."""
+    for obj in objects:
+        with suppress(APIError):
+            await client.create(obj)
+
+
+async def _change(client: Client, objects: Sequence[Object], patches: Sequence[Object], until: float) -> int:
+    """Create the objects, then patch all of them again and again; return how often one was written.
+
+    The API server must have time for others, because the latency of the operator is measured, not its own.
+    """
+    await store(client, *objects)
+    count = len(objects)
+    while time.monotonic() < until:
+        for patch in patches:
+            for obj in objects:
+                if time.monotonic() < until:
+                    with suppress(APIError):
+                        await client.patch(gvk_of(obj), key_of(obj), patch)
+                        count += 1
+                    await asyncio.sleep(0.2)
+    return count
+
+
+def _annotated(text: str) -> Object:
+    return {"metadata": {"annotations": {"touched": text}}}
+
+
+_TOUCHES: Final = [_annotated("0"), _annotated("1")]
+
+
+def editor_object(gvk: GVK, name: str, spec: Object, **metadata: Any) -> Object:
+    """Return an object of the tenant ``editor``."""
+    identity = {"name": name, "namespace": "editor", **metadata}
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": identity, "spec": spec}
+
+
+async def store_quantities(client: Client, until: float) -> int:
+    """Store quantities and durations of many digits, which a pattern without a limit matches for minutes."""
+    digits = "1" * 60_000
+    resources = {"requests": {"cpu": f"{digits}e1.5", "memory": f"{digits}x"}}
+    container = {"image": "i", "command": "c", "resources": resources}
+    cluster = editor_object(MINICLUSTER, "digits", {"size": 1, "containers": [container]})
+    settings = {"workload.codeflare.dev.appwrapper/warmupGracePeriodDuration": f"{digits}x"}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "digits"}, "spec": spec}
+    slow = wrapper("digits", {"template": pod}, namespace="editor")
+    slow["metadata"]["annotations"] = settings
+    return await _change(client, [cluster, slow], _TOUCHES, until)
+
+
+def operator_lease(number: int) -> Object:
+    """Return a Lease like those of stack operators."""
+    labels = {"app.kubernetes.io/part-of": "inference-stack-operator"}
+    spec = {"holderIdentity": "x", "leaseDurationSeconds": 15}
+    return editor_object(LEASE, f"inference-stack-operator-v{number}", spec, labels=labels)
+
+
+def labelled_config_map(number: int, size: int = 990_000) -> Object:
+    """Return a ConfigMap with the labels of the objects of stacks and MiniClusters."""
+    labels = {"app.kubernetes.io/managed-by": "inference-stack-operator", MINICLUSTER_LABEL: "x"}
+    metadata = {"name": f"planted-{number}", "namespace": "editor", "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": "x" * size}}
+
+
+async def renew_leases(client: Client, until: float) -> int:
+    """Renew many of the Leases again and again."""
+    return await _change(client, [operator_lease(number) for number in range(20)], _TOUCHES, until)
+
+
+async def create_large_stacks(client: Client, until: float, number: int = 8) -> int:
+    """Create stacks of 40 kB whose objects have 400 kB, and change them."""
+    template = {"env": [{"name": f"V{at}", "value": "x" * 500} for at in range(75)]}
+    spec = {"applicationTemplate": template, "applications": {f"a{at}": {} for at in range(10)}}
+    labels = {"operatorVersion": "v2"}
+    stacks = [editor_object(INFERENCE_STACKS[1], f"large-{at}", spec, labels=labels) for at in range(number)]
+    patches: list[Object] = [{"spec": {"applicationTemplate": {"replicaCount": count}}} for count in (1, 2)]
+    return await _change(client, stacks, patches, until)
+
+
+async def create_large_jobs(client: Client, until: float, number: int = 6) -> int:
+    """Create FluxJobs with many containers and MiniClusters with large scripts, and change them."""
+    containers = [{"image": "i", "name": f"c{at}", "command": "true"} for at in range(99)]
+    main = {"image": "i", "command": "true", "runFlux": True}
+    many = {"size": 1, "containers": [main, *containers]}
+    jobs = [
+        editor_object(FLUX_JOB, f"many-{at}", {"command": "true", "template": many, "size": 1}) for at in range(number)
+    ]
+    clusters = [
+        editor_object(MINICLUSTER, f"scripts-{at}", {"size": 1, "containers": [{**main, "command": "x" * 400_000}]})
+        for at in range(number)
+    ]
+    large = [editor_object(MINICLUSTER, f"many-{at}", many) for at in range(number)]
+    return await _change(client, [*jobs, *clusters, *large], _TOUCHES, until)
+
+
+async def toggle_names(client: Client, until: float, number: int = 4) -> int:
+    """Change the names of MiniClusters' Services again and again, so that they are created and deleted."""
+    spec = {"size": 1, "containers": [{"image": "i", "command": "true"}]}
+    clusters = [editor_object(MINICLUSTER, f"toggled-{at}", spec) for at in range(number)]
+    patches: list[Object] = [{"spec": {"network": {"headlessName": name}}} for name in ("first", "second")]
+    return await _change(client, clusters, patches, until)

@@ -23,6 +23,9 @@ import pytest
 import yaml
 
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
+from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.raycluster.names import names_of
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
@@ -41,12 +44,16 @@ from test.support.raycluster_environment import (
 from test.support.tenant_clients import start_tenant_client
 
 SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "0"))
-SLOWER = 1 if SECONDS else 3
-"""In ``make test``, other tests use the same cores, so the limits are three times as high."""
+SLOWER = 1 if SECONDS else 6
+"""In ``make test``, other tests use the same cores, so the limits are six times as high."""
 MAX_HEALTHZ = 1.0 * SLOWER
 """The maximum latency of ``/healthz`` in seconds."""
-MAX_REVIEW = 2.0 * SLOWER
+MAX_REVIEW = 1.0 * SLOWER
 """The maximum latency of another tenant's review in seconds."""
+MAX_RAYCLUSTER = 2.0 * SLOWER
+"""The maximum time in seconds until another tenant's new RayCluster has a NetworkPolicy."""
+MAX_MEMORY_MB = 200.0
+"""The maximum resident memory of the operator in ``make soak``."""
 MAX_GROWTH_MB = 250.0
 """How much the resident memory of the operator may grow; its Pod may use 512 MiB, and uses 80 at rest."""
 
@@ -54,6 +61,8 @@ CONFIG = {
     **PLAIN_CONFIG,
     "leaderElection": {"leaderElect": True},
     "appwrapper": {"enabled": True},
+    "flux": {"enabled": True, "defaultSetup": {"enabled": True}},
+    "inferenceStack": {"enabled": True},
     "webhook": {"bindAddress": "127.0.0.1:0"},
 }
 HONEST = "honest"
@@ -88,6 +97,13 @@ class Tenants:
         ]
         await self.env.create(attacks.ingress("mine", "ingresses", "harmless.apps.test"))
 
+    async def store_planted_objects(self) -> None:
+        """Create thousands of Leases and large ConfigMaps with the operator's labels, as the tenant ``editor``."""
+        leases, config_maps = (2500, 120) if SECONDS else (100, 10)
+        client = self.clients["editor"]
+        await attacks.store(client, *(attacks.operator_lease(number) for number in range(leases)))
+        await attacks.store(client, *(attacks.labelled_config_map(number) for number in range(config_maps)))
+
     async def attack(self, seconds: float) -> dict[str, int]:
         """Run all attacks for this time; return how often each of them was repeated."""
         until = time.monotonic() + seconds
@@ -101,6 +117,11 @@ class Tenants:
                 "taken names": attacks.take_names(clients["clusters"], ["shop"], until),
                 "taken hosts": attacks.take_hosts(clients["ingresses"], hosts, until),
                 "failing AppWrappers": attacks.create_failing_wrappers(clients["wrappers"], until),
+                "quantities": attacks.store_quantities(clients["editor"], until),
+                "Leases": attacks.renew_leases(clients["editor"], until),
+                "large stacks": attacks.create_large_stacks(clients["editor"], until),
+                "large jobs": attacks.create_large_jobs(clients["editor"], until),
+                "toggled names": attacks.toggle_names(clients["editor"], until),
                 "reviews": self._run_pod(seconds),
             }
             started = {name: tasks.create_task(attack) for name, attack in running.items()}
@@ -124,7 +145,8 @@ async def run_module(name: str, *arguments: str) -> str:
 async def start_tenants(directory: Path) -> AsyncIterator[Tenants]:
     """Run a control plane, the operator in its own process, and a client for each tenant."""
     url = str(free_url())
-    async with start_environment(*VANILLA_CRDS, appwrapper_crd()) as env, AsyncExitStack() as stack:
+    crds = (*VANILLA_CRDS, appwrapper_crd(), *inference_stack_crds(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd())
+    async with start_environment(*crds) as env, AsyncExitStack() as stack:
         await create_config_map(env, {"config.yaml": yaml.safe_dump(CONFIG)})
         for configuration in webhook_configurations("default"):
             await env.create(configuration)
@@ -147,6 +169,7 @@ class Measurements:
         self.latencies: dict[str, list[float]] = {}
         self.memory: list[float] = []
         self.created: list[Object] = []
+        self._clusters = 0
 
     async def run(self, seconds: float) -> None:
         """Measure for this time."""
@@ -161,8 +184,10 @@ class Measurements:
         async with asyncio.TaskGroup() as tasks:
             probe = tasks.create_task(run_module("probe", address, self._tenants.url, f"{seconds:g}"))
             creations = tasks.create_task(attacks.repeat(self._create, until, pause=0.3))
+            clusters = tasks.create_task(attacks.repeat(self._create_cluster, until, pause=0.5))
             tasks.create_task(attacks.repeat(memory, until, pause=0.05))
         self.latencies = {**orjson.loads(probe.result()), "creation": creations.result()}
+        self.latencies["RayCluster"] = clusters.result()
 
     async def _create(self) -> float:
         """Create a RayCluster or an AppWrapper; return the latency, including that of the test's API server."""
@@ -174,6 +199,17 @@ class Measurements:
             cluster = attacks.wrapper(f"work-{number}", {"template": {**pod, "spec": spec}}, namespace=HONEST)
         started = time.monotonic()
         self.created.append(await self._env.create(cluster))
+        return time.monotonic() - started
+
+    async def _create_cluster(self) -> float:
+        """Create a RayCluster; return the time until it has a NetworkPolicy."""
+        self._clusters += 1
+        cluster = await self._env.create(ray_cluster(f"victim-{self._clusters}", HONEST, version=None))
+        started = time.monotonic()
+        while await self._env.find(NETWORK_POLICY, names_of(cluster).head_policy, HONEST) is None:
+            await asyncio.sleep(0.02)
+            if time.monotonic() > started + 30:
+                break
         return time.monotonic() - started
 
     async def all_are_reconciled(self) -> bool:
@@ -221,10 +257,12 @@ async def read_metrics(operator: OperatorProcess) -> str:
     return await asyncio.to_thread(read)
 
 
-async def lease_of(env: Environment) -> tuple[str, int]:
-    """Return the holder of the Lease and the number of its changes."""
-    (lease,) = await env.client.list(LEASE, namespace="default")
-    return lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]
+async def leases_of(env: Environment) -> list[tuple[str, str, int]]:
+    """Return name, holder and number of changes of the operator's Leases."""
+    return [
+        (name_of(lease), lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"])
+        for lease in await env.client.list(LEASE, namespace="default")
+    ]
 
 
 @pytest.mark.timeout(SECONDS * 3 + 120)
@@ -233,8 +271,9 @@ async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) ->
     async with start_tenants(tmp_path) as tenants:
         env, operator = tenants.env, tenants.operator
         await tenants.create_foreign_objects()
+        await tenants.store_planted_objects()
         measurements = Measurements(tenants)
-        lease = await lease_of(env)
+        leases = await leases_of(env)
         before = lag_buckets(await read_metrics(operator))
         at_rest = psutil.Process(operator.process.pid).memory_info().rss / 2**20
         counts, _ = await asyncio.gather(tenants.attack(seconds), measurements.run(seconds))
@@ -254,9 +293,11 @@ async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) ->
         assert min(counts.values()) > 0 or not SECONDS, "each attack has run"
         assert max(measurements.latencies["/healthz"]) < MAX_HEALTHZ
         assert max(measurements.latencies["review"]) < MAX_REVIEW
+        assert max(measurements.latencies["RayCluster"]) < MAX_RAYCLUSTER or not SECONDS
         assert max(measurements.memory) - at_rest < MAX_GROWTH_MB
+        assert max(measurements.memory) < MAX_MEMORY_MB or not SECONDS
         assert operator.process.returncode is None, operator.output
-        assert await lease_of(env) == lease
+        assert await leases_of(env) == leases
         await eventually(measurements.all_are_reconciled, "the objects of other tenants are reconciled")
         for obj in tenants.foreign:
             assert await env.client.get(gvk_of(obj), key_of(obj)) == obj

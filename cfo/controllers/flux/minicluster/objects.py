@@ -51,6 +51,9 @@ from cfo.runtime import (
     uid_of,
 )
 
+MAX_CACHED_BYTES: Final = 64 << 10
+"""The maximum size of a cached ConfigMap, Service or Secret: those of other clients can have the label as well."""
+
 _HEADLESS: Final = "None"
 
 
@@ -179,7 +182,7 @@ class ObjectWriter:
         services = ServiceWriter(children, self._informers.services)
         plan = await services.apply_main(self._plan(job), fixed=job is not None)
         if job is None or template_is_own(job):
-            await self._ensure_scripts_and_certificate(plan)
+            await self._ensure_scripts_and_certificate(plan, job)
         if not children.keep_existing:
             await services.apply_sidecars(plan)
         if job is None and children.problem is None:
@@ -206,10 +209,12 @@ class ObjectWriter:
         subdomain = (job or {}).get("spec", {}).get("template", {}).get("spec", {}).get("subdomain") or ""
         return Plan.of(self._cluster, maximum=known_hosts(self._cluster, job), service=subdomain)
 
-    async def _ensure_scripts_and_certificate(self, plan: Plan) -> None:
+    async def _ensure_scripts_and_certificate(self, plan: Plan, job: Object | None) -> None:
         secret = self._informers.secrets.entry(NamespacedName(plan.namespace, secret_name(plan.name)))
         await self._children.ensure_exists(partial(desired_secret, plan), secret)
         config_map = desired_config_map(plan)
+        if job is not None and sum(map(len, config_map["data"].values())) > MAX_CACHED_BYTES:
+            return  # it is not cached, so each reconcile would send it; it was written before the Job
         await self._children.ensure(config_map, self._informers.config_maps.entry(key_of(config_map)))
 
     async def _follow_spec(self, job: Object, plan: Plan) -> Object:

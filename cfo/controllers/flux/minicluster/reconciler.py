@@ -33,7 +33,7 @@ from cfo.controllers.flux.minicluster.lead import (
     needs_reconcile,
     unlabelled_pods,
 )
-from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
+from cfo.controllers.flux.minicluster.objects import MAX_CACHED_BYTES, Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
 from cfo.controllers.flux.minicluster.status import ADDED_STATUS, Observed, desired_status, is_finished, notices
 from cfo.runtime import (
@@ -238,18 +238,20 @@ def setup(manager: Manager) -> None:
 def _start(manager: Manager) -> None:
     name = "minicluster"
     labelled: SelectionKeywords = {"label_selector": MINICLUSTER_LABEL}
+    small: SelectionKeywords = {**labelled, "max_bytes": MAX_CACHED_BYTES}
+    metadata: SelectionKeywords = {**small, "metadata_only": True}
     cache = manager.cache
     pods = cache.informer(POD, **labelled)
     add_index(pods)
-    services = cache.informer(SERVICE, **labelled)
+    services = cache.informer(SERVICE, **small)
     add_index(services)
     informers = Informers(
         jobs=cache.informer(JOB, **labelled).reader,
         pods=pods.reader,
         services=services.reader,
-        config_maps=cache.informer(CONFIG_MAP, **labelled).reader,
+        config_maps=cache.informer(CONFIG_MAP, **small).reader,
         # Only metadata is requested, so the certificates are never in this process after their creation.
-        secrets=cache.informer(SECRET, label_selector=MINICLUSTER_LABEL, metadata_only=True).reader,
+        secrets=cache.informer(SECRET, **metadata).reader,
     )
     client = manager.client.with_field_manager(FIELD_MANAGER)
     reconciler = MiniClusterReconciler(client, manager.events(name), manager.clock, informers)
@@ -257,9 +259,9 @@ def _start(manager: Manager) -> None:
         Builder(manager, name)
         .for_(MINICLUSTER, ResourceVersionChanged())
         .owns(JOB, ResourceVersionChanged(), **labelled)
-        .owns(SERVICE, ResourceVersionChanged(), **labelled)
-        .owns(CONFIG_MAP, ResourceVersionChanged(), **labelled)
-        .owns(SECRET, ResourceVersionChanged(), label_selector=MINICLUSTER_LABEL, metadata_only=True)
+        .owns(SERVICE, ResourceVersionChanged(), **small)
+        .owns(CONFIG_MAP, ResourceVersionChanged(), **small)
+        .owns(SECRET, ResourceVersionChanged(), **metadata)
         .watches(POD, EnqueueRequestsFromMapFunc(_request_of), _pod_changed, **labelled)
         .complete(reconciler)
     )
