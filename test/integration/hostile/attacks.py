@@ -17,10 +17,10 @@ from cfo.api.flux.names import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import APIError
+from cfo.runtime.client.errors import AlreadyExists, APIError
 from cfo.runtime.objects.kinds import INGRESS, LEASE, SECRET
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, gvk_of, key_of
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, gvk_of, key_of, name_of
 from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import ray_cluster
 
@@ -37,7 +37,10 @@ TENANTS: Final = {
         Rule("flux-framework.org", ("fluxjobs", "miniclusters"), ("create", "patch")),
         Rule("workload.codeflare.dev", "appwrappers", ("create", "patch")),
         Rule("coordination.k8s.io", "leases", ("create", "patch")),
-        Rule("", ("configmaps", "pods"), "create"),
+        Rule("", ("configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"), "create"),
+        Rule("apps", "deployments", "create"),
+        Rule("batch", "jobs", "create"),
+        Rule("networking.k8s.io", ("ingresses", "networkpolicies"), "create"),
     ),
 }
 """The permissions of each tenant, in a namespace of this name."""
@@ -219,8 +222,12 @@ async def repeat(request: Callable[[], Awaitable[float]], until: float, pause: f
 async def store(client: Client, *objects: Object) -> None:
     """Create the objects; a refusal is a success of the defence."""
     for obj in objects:
-        with suppress(APIError):
+        try:
             await client.create(obj)
+        except AlreadyExists:
+            continue
+        except APIError as error:
+            print(f"{obj['kind']} {name_of(obj)} is refused: {error.message[:200]}")
 
 
 async def _change(client: Client, objects: Sequence[Object], patches: Sequence[Object], until: float) -> int:
@@ -297,20 +304,20 @@ async def create_large_stacks(client: Client, until: float, number: int = 8) -> 
     return await _change(client, stacks, patches, until)
 
 
-async def create_large_jobs(client: Client, until: float, number: int = 6) -> int:
-    """Create FluxJobs with many containers and MiniClusters with large scripts, and change them."""
+def large_jobs(number: int = 6) -> list[Object]:
+    """Return FluxJobs and MiniClusters with many containers, and MiniClusters with large scripts."""
     containers = [{"image": "i", "name": f"c{at}", "command": "true"} for at in range(99)]
     main = {"image": "i", "command": "true", "runFlux": True}
     many = {"size": 1, "containers": [main, *containers]}
-    jobs = [
-        editor_object(FLUX_JOB, f"many-{at}", {"command": "true", "template": many, "size": 1}) for at in range(number)
-    ]
-    clusters = [
-        editor_object(MINICLUSTER, f"scripts-{at}", {"size": 1, "containers": [{**main, "command": "x" * 400_000}]})
-        for at in range(number)
-    ]
-    large = [editor_object(MINICLUSTER, f"many-{at}", many) for at in range(number)]
-    return await _change(client, [*jobs, *clusters, *large], _TOUCHES, until)
+    scripts = {"size": 1, "containers": [{**main, "command": "x" * 400_000}]}
+    job = {"command": "true", "template": many, "size": 1}
+    kinds = ((FLUX_JOB, "job", job), (MINICLUSTER, "many", many), (MINICLUSTER, "scripts", scripts))
+    return [editor_object(gvk, f"{name}-{at}", spec) for at in range(number) for gvk, name, spec in kinds]
+
+
+async def change_large_jobs(client: Client, until: float) -> int:
+    """Change FluxJobs and MiniClusters with many containers and large scripts."""
+    return await _change(client, large_jobs(), _TOUCHES, until)
 
 
 async def toggle_names(client: Client, until: float, number: int = 4) -> int:

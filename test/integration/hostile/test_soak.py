@@ -98,11 +98,12 @@ class Tenants:
         await self.env.create(attacks.ingress("mine", "ingresses", "harmless.apps.test"))
 
     async def store_planted_objects(self) -> None:
-        """Create thousands of Leases and large ConfigMaps with the operator's labels, as the tenant ``editor``."""
+        """Create Leases and large ConfigMaps with the operator's labels, and large jobs, as the tenant ``editor``."""
         leases, config_maps = (2500, 120) if SECONDS else (100, 10)
         client = self.clients["editor"]
         await attacks.store(client, *(attacks.operator_lease(number) for number in range(leases)))
         await attacks.store(client, *(attacks.labelled_config_map(number) for number in range(config_maps)))
+        await attacks.store(client, *(attacks.large_jobs() if SECONDS else ()))
 
     async def attack(self, seconds: float) -> dict[str, int]:
         """Run all attacks for this time; return how often each of them was repeated."""
@@ -120,7 +121,7 @@ class Tenants:
                 "quantities": attacks.store_quantities(clients["editor"], until),
                 "Leases": attacks.renew_leases(clients["editor"], until),
                 "large stacks": attacks.create_large_stacks(clients["editor"], until),
-                "large jobs": attacks.create_large_jobs(clients["editor"], until),
+                "large jobs": attacks.change_large_jobs(clients["editor"], until),
                 "toggled names": attacks.toggle_names(clients["editor"], until),
                 "reviews": self._run_pod(seconds),
             }
