@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,7 +19,9 @@ from cfo.controllers.appwrapper.components import (
     desired_object,
     recorded_uids,
 )
+from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import Pod, Termination
+from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (
     WORKLOADS,
@@ -28,7 +31,8 @@ from cfo.controllers.appwrapper.workload import (
     reclaimable_pods,
 )
 from cfo.runtime.objects.unstructured import Object
-from test.fuzz.mutations import mutate, mutated
+from test.fuzz.bounds import assert_readable, limited_time
+from test.fuzz.mutations import HOSTILE, mutate, mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.seeds import corpus_of
 from test.fuzz.stored_objects import as_stored
@@ -121,3 +125,25 @@ def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk:
     flavors: dict[str, Object] = {"on": {"nodeLabels": {"a": "b"}}}
     pod_set_infos(stored, workload, flavors.get)
     reclaimable_pods(stored, [1] * len(components_of(stored)))
+
+
+ANNOTATIONS = [
+    f"{ANNOTATION_PREFIX}{name}"
+    for name in ("warmupGracePeriodDuration", "successTTLDuration", "retryLimit", "terminalExitCodes")
+]
+VALUES = st.sampled_from([*HOSTILE, "90s", "-1h", "1e400h", "3,137,x", "", "0", "9" * 18, "9" * 19])
+
+
+@fuzz(0.04, st.dictionaries(st.sampled_from(ANNOTATIONS), VALUES))
+def test_each_annotation_is_a_setting_or_a_problem(annotations: dict[str, str]) -> None:
+    check_settings(annotations)
+
+
+def check_settings(annotations: dict[str, str]) -> None:
+    config = CONFIG.fault_tolerance
+    with limited_time():
+        settings = Settings.of({"metadata": {"annotations": annotations}}, config)
+    assert_readable(settings.problems, 10_000)
+    assert len(settings.problems) <= 10
+    assert len(settings.terminal_exit_codes) <= 100
+    assert timedelta(0) <= settings.warmup_grace <= config.grace_period_ceiling

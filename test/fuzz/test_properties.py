@@ -12,7 +12,16 @@ import click
 import pytest
 
 from cfo.config.document import ConfigurationError
-from test.fuzz import test_configuration, test_console, test_flux, test_handlers, test_inferencestack
+from cfo.controllers.appwrapper import settings
+from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
+from test.fuzz import (
+    test_appwrapper_controller,
+    test_configuration,
+    test_console,
+    test_flux,
+    test_handlers,
+    test_inferencestack,
+)
 from test.fuzz.mutations import HOSTILE
 from test.fuzz.stored_objects import as_stored
 from test.fuzz.test_console import check_doctor, check_migration, check_obstacles
@@ -32,6 +41,7 @@ CONFIG_MAP = {"metadata": {"name": "c"}, "data": {"config.yaml": ""}}
 CHECKS: dict[str, Callable[[], None]] = {
     "minicluster": lambda: check_minicluster(CLUSTER, has_job=True),
     "flux job": lambda: check_flux_job(FULL_JOB),
+    "settings": lambda: test_appwrapper_controller.check_settings({f"{ANNOTATION_PREFIX}terminalExitCodes": "1,x"}),
     "stack": lambda: check_stack(FULL),
     "configuration": lambda: test_configuration.check("kuberay: {}"),
     "plan": lambda: check_plan('{"items": []}'),
@@ -66,6 +76,8 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("flux job", test_flux, "validate_flux_job", _raise),
     ("flux job", test_flux, "decide_step", _raise),
     ("flux job", test_flux, "desired_minicluster", _constant({"spec": _LONG})),
+    ("settings", settings, "parse_integer", _raise),
+    ("settings", settings, "printable", _constant("\x1b")),
     ("stack", test_inferencestack, "validate", _raise),
     ("stack", test_inferencestack, "render", _constant([_LONG])),
     ("stack", test_inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
