@@ -53,6 +53,7 @@ lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose
 	$(BIN)/python -m hack.patterns
+	$(BIN)/python -m hack.conversions
 
 manifests: $(VENV)/.installed ## Write the files that are generated from code
 	$(BIN)/python -m hack.generate

@@ -4,6 +4,7 @@
 * :mod:`hack.generate`: ``python -m hack.generate`` writes the files that are generated from code.
 * :mod:`hack.prose`: ``python -m hack.prose`` rejects words that ``docs/style.md`` replaces.
 * :mod:`hack.patterns`: ``python -m hack.patterns`` rejects regular expressions that take more than linear time.
+* :mod:`hack.conversions`: ``python -m hack.conversions`` rejects conversions of text outside of the bounded parsers.
 * :mod:`hack.bench_report`: ``python -m hack.bench_report`` writes benchmark results to ``docs/performance.md``.
 """
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.cluster import pod_groups_of
 from cfo.runtime import Object, annotations_of
+from cfo.runtime.objects import parse_time
 
 CA_LIFETIME: Final = timedelta(days=3650)
 """The lifetime of a CA certificate of the operator; it is renewed when a third remains."""
@@ -28,10 +29,9 @@ REQUEST_VOLUME: Final = "cert-request-vol"
 def recorded_renewal(secret: Object) -> datetime | None:
     """Return the time in :data:`RENEWAL_ANNOTATION` of a Secret; ``None`` if it is missing or invalid."""
     try:
-        recorded = datetime.fromisoformat(annotations_of(secret).get(RENEWAL_ANNOTATION, ""))
+        return parse_time(annotations_of(secret).get(RENEWAL_ANNOTATION))
     except ValueError:
         return None
-    return recorded if recorded.tzinfo is not None else None
 
 
 def requests_certificates(cluster: Mapping[str, Any]) -> bool:

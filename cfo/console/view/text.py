@@ -12,6 +12,7 @@ from cfo.console.summaries.kind_view import KindView
 from cfo.console.summaries.overview import Change, ChangeType
 from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK
+from cfo.runtime.objects import parse_time
 
 MARKS: Final = {Level.ERROR: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.IDLE: "–"}
 """One character for each level, so that color is not needed."""
@@ -28,7 +29,7 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 def age(created: str, now: datetime) -> str:
     """Return the time since ``created`` (RFC 3339) in its largest unit, as ``5m``; empty if it is not a time."""
     try:
-        seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
+        seconds = max(0, int((now - parse_time(created)).total_seconds()))
     except (ValueError, TypeError):
         return ""
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), (1, "s"))
@@ -143,7 +144,7 @@ def change_text(change: Change) -> str:
 def local_time(created: str) -> str:
     """Return an RFC 3339 time as local date and time; the string itself if it is not a time."""
     try:
-        return datetime.fromisoformat(created).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return parse_time(created).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
         return created or "at an unknown time"
 

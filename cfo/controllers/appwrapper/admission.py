@@ -50,7 +50,7 @@ from cfo.runtime import (
     namespace_of,
     rfc3339,
 )
-from cfo.runtime.objects import NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects import NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION, parse_time
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.admission")
 
@@ -152,7 +152,7 @@ class ValidationGate:
             problem = configurations.problem or "list in progress"
             message = f"ValidatingWebhookConfigurations cannot be read, so its components are not created: {problem}"
             return Validation(None, "WebhookUnknown", message)
-        created = datetime.fromisoformat(wrapper["metadata"]["creationTimestamp"])
+        created = parse_time(wrapper["metadata"]["creationTimestamp"])
         webhooks = [(item, hook) for item in await self._registrations(configurations) for hook in webhooks_of(item)]
         namespace: Object = {"metadata": {"name": namespace_of(wrapper)}}
         if any(depends_on_labels(webhook) for _, webhook in webhooks if not obstacle_of(webhook)):

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime import LabelSelector, Object
+from cfo.runtime.objects import parse_time
 
 _PATH: Final = "/validate-workload-codeflare-dev-v1beta2-appwrapper"
 _RESOURCE: Final = "appwrappers"
@@ -102,7 +103,7 @@ def registered_since(configuration: Mapping[str, Any]) -> datetime:
 
 
 def _latest(times: list[str | None], default: datetime) -> datetime:
-    known = [datetime.fromisoformat(time) for time in times if time]
+    known = [parse_time(time) for time in times if time]
     return max(known, default=default)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import Phase
 from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED
 from cfo.runtime import GVK, Object, find_condition
+from cfo.runtime.objects import parse_time
 from cfo.runtime.process import micro_time, printable
 
 MESSAGE_LIMIT: Final = 4096
@@ -33,7 +34,7 @@ def is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
 def _last_transition(conditions: Sequence[Mapping[str, Any]] | None, kind: str, default: datetime) -> datetime:
     text = (find_condition(conditions, kind) or {}).get("lastTransitionTime")
     try:
-        return datetime.fromisoformat(text) if text else default
+        return parse_time(text) if text else default
     except ValueError:
         return default
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import pod_sets_of
@@ -34,6 +35,7 @@ from cfo.runtime import (
     owner_reference,
     uid_of,
 )
+from cfo.runtime.objects import parse_integer
 
 WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))
 """The supported versions, the preferred one first."""
@@ -130,8 +132,9 @@ def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Obj
     for field, key in (("podIndexLabel", POD_INDEX_LABEL), ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL)):
         if key in pod_set_annotations:
             request[field] = pod_set_annotations[key]
-    if pod_set_annotations.get(SUB_GROUP_COUNT, "").isdecimal():
-        request["subGroupCount"] = int(pod_set_annotations[SUB_GROUP_COUNT])
+    with suppress(ValueError):
+        if (count := parse_integer(pod_set_annotations.get(SUB_GROUP_COUNT, ""))) >= 0:
+            request["subGroupCount"] = count
     return request
 
 

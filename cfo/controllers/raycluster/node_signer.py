@@ -16,7 +16,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -62,6 +61,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import parse_time
 
 CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
 
@@ -144,7 +144,7 @@ class NodeSigner:
 
     def _age(self, csr: Object) -> float:
         """Return the age of a request in seconds."""
-        return (self._clock.now() - datetime.fromisoformat(csr["metadata"]["creationTimestamp"])).total_seconds()
+        return (self._clock.now() - parse_time(csr["metadata"]["creationTimestamp"])).total_seconds()
 
     def _has_enough(self, identity: str) -> bool:
         """Return whether no more requests of this requester are decided for now."""

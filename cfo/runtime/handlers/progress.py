@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.declarations import Handler
 from cfo.runtime.handlers.progress_storage import ProgressRecord, ProgressStorage
+from cfo.runtime.objects.parsers import parse_time
 
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
@@ -176,13 +177,10 @@ def _format_time(value: datetime.datetime | None) -> str | None:
 
 
 def _parse_time(value: Any) -> datetime.datetime | None:
-    if not isinstance(value, str):
-        return None
     try:
-        parsed = datetime.datetime.fromisoformat(value)
+        return parse_time(value)
     except ValueError:
         return None
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=datetime.UTC)
 
 
 def _identities(values: list[Any]) -> frozenset[str]:

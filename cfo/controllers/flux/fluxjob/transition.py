@@ -44,6 +44,7 @@ from cfo.controllers.flux.queue.model import (
     Blocked,
 )
 from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
+from cfo.runtime.objects import parse_time
 
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
 _RETRYING: Final = "Retrying"
@@ -125,7 +126,7 @@ def _is_paused(seen: Observation, step: Step) -> bool:
     refused = step.status.condition(QUOTA_RESERVED)
     if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job["metadata"].get("generation"):
         return False
-    since = datetime.fromisoformat(str(refused.get("lastTransitionTime")))
+    since = parse_time(refused.get("lastTransitionTime"))
     remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
     if remaining > 0:
         step.requeue_after = remaining
@@ -319,7 +320,7 @@ def _clean_up(seen: Observation, step: Step) -> None:
     completion = step.status["completionTime"]
     if not completion:
         return
-    ended = datetime.fromisoformat(completion)
+    ended = parse_time(completion)
     if seen.cleanup and seen.own_cluster is not None:
         if (remaining := _seconds_until(ended, seen.keep_seconds, seen.now)) > 0:
             step.requeue_after = remaining

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -70,6 +70,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import apply_status, patch_checked
 from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import parse_time
 
 _log = structlog.get_logger("cfo.controllers.flux")
 
@@ -218,7 +219,7 @@ class MiniClusterReconciler:
             return 0.0
         if (controller_of(cluster) or {}).get("kind") == FLUX_JOB.kind:
             return 0.0
-        ended = datetime.fromisoformat(end["lastTransitionTime"])
+        ended = parse_time(end["lastTransitionTime"])
         remaining = (ended + timedelta(seconds=ttl or 0) - self.clock.now()).total_seconds()
         if ttl and remaining > 0:
             return remaining

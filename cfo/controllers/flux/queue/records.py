@@ -7,7 +7,6 @@ nothing that cannot be read again from the informers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from sys import intern
 from typing import Final
 
@@ -27,6 +26,7 @@ from cfo.api.flux.names import (
 from cfo.controllers.flux.queue.model import ADMITTED, REFUSED, Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, JobShape, PodShape, demand_of_pod
 from cfo.runtime import GVK, Entry
+from cfo.runtime.objects import parse_time
 
 
 class JobRecord(msgspec.Struct, gc=False, frozen=True):
@@ -276,6 +276,6 @@ def _is_valid(conditions: Iterable[_Condition] | None) -> bool:
 def _seconds(text: str) -> float:
     """Return a time as seconds since the epoch; 0 if there is none."""
     try:
-        return datetime.fromisoformat(text).timestamp() if text else 0.0
+        return parse_time(text).timestamp() if text else 0.0
     except ValueError:
         return 0.0

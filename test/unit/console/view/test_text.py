@@ -40,7 +40,7 @@ NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
         ("2025-12-29T00:05:00Z", "3d"),
         ("2027-01-01T00:00:00Z", "0s"),
         ("no time", ""),
-        ("2026-01-01T00:00:00", ""),
+        ("2026-01-01T00:00:00", "5m"),
     ],
 )
 def test_age_has_one_unit(created: str, expected: str) -> None:

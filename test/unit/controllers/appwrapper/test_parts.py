@@ -9,13 +9,20 @@ from typing import Any
 import orjson
 import pytest
 
+from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT
 from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
 from cfo.controllers.appwrapper.components import DELETED, InjectionError, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
-from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
+from cfo.controllers.appwrapper.workload import (
+    _topology,
+    desired_workload,
+    pod_set_infos,
+    reclaimable_pods,
+    workload_name,
+)
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects.unstructured import GVK, Object
 from test.support.observations import CONFIG, wrapper
@@ -350,3 +357,8 @@ def test_only_pods_without_successors_are_reclaimable(completions: int | None, s
         spec["completions"] = completions
     result = reclaimable_pods(obj, [succeeded])
     assert result == ([{"name": "w-0", "count": expected}] if expected else [])
+
+
+@pytest.mark.parametrize(("count", "expected"), [("3", {"subGroupCount": 3}), ("9" * 5000, {}), ("-1", {}), ("x", {})])
+def test_count_of_subgroups_is_bounded(count: str, expected: Object) -> None:
+    assert _topology({"annotations": {SUB_GROUP_COUNT: count}}, {}) == expected
