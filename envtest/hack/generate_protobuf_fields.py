@@ -4,12 +4,14 @@ Run it in the folder ``envtest`` of the repository:
 
     python hack/generate_protobuf_fields.py FOLDER...
 
-Each ``FOLDER`` is a checkout of k8s.io/api, k8s.io/apimachinery or k8s.io/apiextensions-apiserver, whose
-``generated.proto`` files contain the numbers. Only packages whose types are in ``src/envtest/data/types`` are included.
+The folders are checkouts of k8s.io/api, k8s.io/apimachinery, k8s.io/apiextensions-apiserver and k8s.io/kube-aggregator
+at the Kubernetes version of ``src/envtest/data/types``. Their ``generated.proto`` files contain the numbers of all
+packages whose types are there.
 
 An embedded Go struct is a field in protobuf, but its fields are inlined in JSON; such a field gets an empty name. It is
-recognized because the JSON type contains all fields of the embedded message. Fields that the types do not have, because
-the checkouts are of a newer Kubernetes version, are reported and skipped.
+recognized because the JSON type contains all fields of the embedded message.
+
+Nothing is skipped: if a type or a field exists on one side only, the generator lists it, writes nothing and fails.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ import gzip
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from envtest.builtins.catalog import schema_of
 
@@ -58,8 +59,16 @@ RENAMED = {
 
 
 def package_name(proto: str) -> str:
-    """Return the OpenAPI name of a package: ``io.k8s.api.core.v1`` for ``k8s.io.api.core.v1``."""
-    return proto.replace("k8s.io.", "io.k8s.", 1)
+    """Return the OpenAPI name of a package or type: ``io.k8s.api.core.v1`` for ``k8s.io.api.core.v1``.
+
+    Hyphens of Go modules are underscores in protobuf, and no other part of a package's name contains either.
+    """
+    return proto.replace("k8s.io.", "io.k8s.", 1).replace("_", "-")
+
+
+def type_names(package: str) -> list[str]:
+    """Return the names of a package's types in ``src/envtest/data/types``."""
+    return list(json.loads(gzip.decompress((DATA / "types" / f"{package}.json.gz").read_bytes())))
 
 
 def messages(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -92,6 +101,7 @@ def properties(package: str, name: str) -> set[str] | None:
 
 
 MessageLines = dict[tuple[str, str], list[str]]
+Table = dict[str, dict[str, dict[str, list[str]]]]
 
 
 def json_names(kind: str, messages_by_type: MessageLines) -> set[str]:
@@ -130,29 +140,49 @@ def fields(
     return numbered
 
 
-def main(folders: list[str]) -> None:
-    """Read the ``generated.proto`` files below the folders, and write the table."""
-    packages = {file.name.removesuffix(".json.gz") for file in (DATA / "types").glob("*.json.gz")}
+def missing(package: str, table: Table, messages_by_type: MessageLines) -> Iterator[str]:
+    """Yield the types of a package, and their fields, that ``table`` lacks."""
+    for name in type_names(package):
+        if name not in table.get(package, {}):
+            yield f"{package}.{name}: no such message"
+            continue
+        numbered = {"apiVersion", "kind"}
+        for field, kind, _ in table[package][name].values():
+            numbered |= {field} if field else json_names(kind, messages_by_type)
+        for field in sorted((properties(package, name) or set()) - numbered):
+            yield f"{package}.{name}.{field}: no such field of the message"
+
+
+def generate(folders: Iterable[Path]) -> tuple[Table, list[str]]:
+    """Return the table of the ``generated.proto`` files below the folders, and what it lacks."""
+    packages = sorted(file.name.removesuffix(".json.gz") for file in (DATA / "types").glob("*.json.gz"))
     messages_by_type: MessageLines = {}
     for folder in folders:
-        for file in sorted(Path(folder).rglob("generated.proto")):
+        for file in sorted(folder.rglob("generated.proto")):
             text = file.read_text()
             declared = re.search(r"^package (\S+);", text, re.MULTILINE)
             assert declared, file
             package = package_name(declared.group(1))
             if package in packages:
                 messages_by_type |= {(package, name): lines for name, lines in messages(text)}
-    table: dict[str, dict[str, Any]] = {}
+    table: Table = {}
     problems: list[str] = []
     for (package, name), lines in messages_by_type.items():
-        if not name.endswith("List") or properties(package, name) is not None:
-            table.setdefault(package, {})[name] = fields(package, name, lines, messages_by_type, problems)
+        table.setdefault(package, {})[name] = fields(package, name, lines, messages_by_type, problems)
+    for package in packages:
+        problems += missing(package, table, messages_by_type)
+    return table, problems
+
+
+def main(folders: list[str]) -> None:
+    """Write the table, or exit with the list of what it would lack."""
+    table, problems = generate(map(Path, folders))
+    if problems:
+        sys.exit("\n".join(problems))
     target = DATA / "protobuf.json.gz"
     target.write_bytes(gzip.compress(json.dumps(table, separators=(",", ":"), sort_keys=True).encode(), 9, mtime=0))
     count = sum(map(len, table.values()))
     print(f"wrote {count} messages of {len(table)} packages to {target} ({target.stat().st_size} bytes)")
-    for problem in problems:
-        print(f"skipped {problem}")
 
 
 if __name__ == "__main__":

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import random
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import orjson
 import pytest
 
+from envtest.builtins.catalog import all_resources
 from envtest.endpoints.protobuf import ProtobufError, decode_body
-
-
-def field(number: int, value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value & (2**64 - 1))
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def envelope(version: str, kind: str, raw: bytes) -> bytes:
-    return b"k8s\0" + field(1, field(1, version.encode()) + field(2, kind.encode())) + field(2, raw)
+from test.support.protobuf import envelope, field, varint
 
 
 def test_maps_and_metadata_are_decoded() -> None:
@@ -69,6 +55,62 @@ def test_times_and_negative_numbers_are_decoded() -> None:
     lease = field(2, field(3, field(1, 1_000_000_000) + field(2, 123_456_789)))
     found = decode_body(envelope("coordination.k8s.io/v1", "Lease", field(2, lease[2:])))
     assert found["spec"] == {"acquireTime": "2001-09-09T01:46:40.123456Z"}
+
+
+def test_years_below_1000_have_four_digits() -> None:
+    moment = field(1, -62_135_596_798)  # two seconds after Go's zero time
+    metadata = decode_body(envelope("v1", "Pod", field(1, field(8, moment))))["metadata"]
+    assert metadata["creationTimestamp"] == "0001-01-01T00:00:02Z"
+    lease = decode_body(envelope("coordination.k8s.io/v1", "Lease", field(2, field(4, moment))))
+    assert lease["spec"]["renewTime"] == "0001-01-01T00:00:02.000000Z"
+
+
+def test_all_kinds_are_decoded() -> None:
+    for each in all_resources():
+        version = f"{each.group}/{each.version}" if each.group else each.version
+        assert decode_body(envelope(version, each.kind, b"")) == {"apiVersion": version, "kind": each.kind}
+
+
+HACK = Path(__file__).parents[3] / "hack"
+TABLE = Path(__file__).parents[3] / "src" / "envtest" / "data" / "protobuf.json.gz"
+
+
+def generator() -> ModuleType:
+    """Import the program that writes the table of fields."""
+    spec = spec_from_file_location("generate_protobuf_fields", HACK / "generate_protobuf_fields.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PROTO = """
+package k8s.io.kube_aggregator.pkg.apis.apiregistration.v1;
+message ServiceReference {
+  optional string namespace = 1;
+  optional string name = 2;
+  optional string host = 3;
+}
+"""
+
+
+def test_generator_maps_packages_with_underscores_and_lists_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "generated.proto").write_text(PROTO)
+    table, problems = generator().generate([tmp_path])
+    package = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1"
+    assert table == {package: {"ServiceReference": {"1": ["namespace", "s", ""], "2": ["name", "s", ""]}}}
+    assert f"{package}.ServiceReference.host: not a field of the JSON type" in problems
+    assert f"{package}.ServiceReference.port: no such field of the message" in problems
+    assert f"{package}.APIService: no such message" in problems
+    assert "io.k8s.api.core.v1.Pod: no such message" in problems
+
+
+def test_generator_fails_without_writing(tmp_path: Path) -> None:
+    before = TABLE.read_bytes()
+    with pytest.raises(SystemExit, match=r"io\.k8s\.api\.core\.v1\.Pod: no such message"):
+        generator().main([str(tmp_path)])
+    assert TABLE.read_bytes() == before
 
 
 def test_delete_options_are_decoded() -> None:
