@@ -103,6 +103,9 @@ def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *
     return True
 
 
-def format_time(moment: datetime) -> str:
-    """Return a time in UTC in the format of object metadata: RFC 3339, whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def format_time(moment: datetime, fraction: str = "") -> str:
+    """Return a time in UTC in the format of object metadata: RFC 3339, whole seconds, then ``fraction``.
+
+    ``strftime`` is not used, because it writes years below 1000 with fewer than four digits on Linux.
+    """
+    return moment.isoformat(timespec="seconds")[:19] + fraction + "Z"

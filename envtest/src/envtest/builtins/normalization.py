@@ -409,7 +409,7 @@ def _time(value: Any, path: str, unknown: list[str]) -> Any:
 
 def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
     moment, fraction = _parse_time(value, path, MICRO)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
+    return format_time(moment, fraction)
 
 
 _SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"

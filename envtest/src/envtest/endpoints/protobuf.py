@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, format_time
 from envtest.builtins.catalog import all_resources
 
 __all__ = ["MEDIA_TYPE", "ProtobufError", "decode_body"]
@@ -192,12 +192,12 @@ def _moment(data: bytes) -> tuple[datetime, int] | None:
 
 def _time(data: bytes) -> str | None:
     found = _moment(data)
-    return None if found is None else found[0].strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if found is None else format_time(found[0])
 
 
 def _micro_time(data: bytes) -> str | None:
     found = _moment(data)
-    return None if found is None else f"{found[0]:%Y-%m-%dT%H:%M:%S}.{found[1] // 1000:06}Z"
+    return None if found is None else format_time(found[0], f".{found[1] // 1000:06}")
 
 
 def _int_or_string(data: bytes) -> Any:
