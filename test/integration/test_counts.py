@@ -51,6 +51,12 @@ VANILLA_CHILDREN = {
     ("apply", "networkpolicies"): 2,
     ("apply", "ingresses"): 2,
 }
+CHILDREN_WITHOUT_DOMAIN = {
+    ("apply", "rayclusters/status"): 1,
+    ("create", "events"): 1,  # the domain is missing, in each of its reconciles
+    ("create", "secrets"): 1,
+    ("apply", "networkpolicies"): 2,
+}
 OPENSHIFT_CHILDREN = {
     ("apply", "rayclusters/status"): 1,
     ("patch", "rayclusters"): 1,  # the finalizer
@@ -128,6 +134,7 @@ async def update_status(env: Environment, cluster: Object, **status: Any) -> Non
     [
         pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, VANILLA_CHILDREN, id="vanilla"),
         pytest.param(OPENSHIFT_CRDS, OAUTH_SETTINGS, OPENSHIFT_CHILDREN, id="openshift"),
+        pytest.param(VANILLA_CRDS, {**PLAIN_SETTINGS, "ingressDomain": ""}, CHILDREN_WITHOUT_DOMAIN, id="no-domain"),
     ],
 )
 async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer(

@@ -7,7 +7,7 @@ are still written; the reconcile then fails at its end and is retried.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
@@ -17,7 +17,9 @@ from cfo.runtime import (
     GVK,
     AlreadyExists,
     Client,
+    Clock,
     EventRecorder,
+    EventType,
     Object,
     Reader,
     controller_of,
@@ -44,10 +46,34 @@ def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     return controller_of(obj) is None and has_cluster_labels(obj, cluster)
 
 
+class RecentEvents:
+    """Records Events, but none that was recorded within the last minute: a RayCluster is reconciled for many causes."""
+
+    _SECONDS: ClassVar[float] = 60.0
+    _LIMIT: ClassVar[int] = 4096
+    """How many are remembered at most; one that is forgotten is only recorded again."""
+
+    def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._recorded: dict[int, float] = {}
+
+    def event(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
+        """Record an Event about ``obj``."""
+        key, now = hash((uid_of(obj), reason, message)), self._clock.monotonic()
+        if now - self._recorded.get(key, -self._SECONDS) < self._SECONDS:
+            return
+        self._recorded.pop(key, None)  # the order of the others is that of their times
+        self._recorded[key] = now
+        if len(self._recorded) > self._LIMIT:
+            del self._recorded[next(iter(self._recorded))]
+        self._recorder.event(obj, type_, reason, message)
+
+
 class Children(OwnedWrites):
     """The writes of one concern in one reconcile of ``cluster``."""
 
-    def __init__(self, client: Client, events: EventRecorder, cluster: Object, facts: RayClusterFacts) -> None:
+    def __init__(self, client: Client, events: RecentEvents, cluster: Object, facts: RayClusterFacts) -> None:
         super().__init__(client, cluster)
         self._events = events
         self.cluster = cluster

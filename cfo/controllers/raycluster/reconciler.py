@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.children import Children, RecentEvents
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
@@ -65,7 +65,7 @@ class ClusterConcern:
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         self._manager = manager
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
-        self.events = manager.events(self.name)
+        self.events = RecentEvents(manager.events(self.name), manager.clock)
         self._clock = manager.clock
         self._config = config
         self._environment = environment

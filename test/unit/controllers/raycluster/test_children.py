@@ -9,9 +9,10 @@ import pytest
 
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL
-from cfo.controllers.raycluster.children import Children, belongs_to
+from cfo.controllers.raycluster.children import Children, RecentEvents, belongs_to
 from cfo.runtime import Client, EventRecorder, owner_reference
 from cfo.runtime.client import NameTaken
+from test.support.clocks import FakeClock
 
 CLUSTER = {
     "apiVersion": "ray.io/v1",
@@ -57,7 +58,32 @@ def recording_children() -> tuple[Children, list[tuple[str, str]]]:
     """Return the writes of the cluster, and the reason and message of each Event that they record."""
     events: list[tuple[str, str]] = []
     recorder = SimpleNamespace(event=lambda _, __, reason, message: events.append((reason, message)))
-    return Children(cast("Client", None), cast("EventRecorder", recorder), CLUSTER, RayClusterFacts(CLUSTER)), events
+    recent = RecentEvents(cast("EventRecorder", recorder), FakeClock())
+    return Children(cast("Client", None), recent, CLUSTER, RayClusterFacts(CLUSTER)), events
+
+
+def test_repeated_event_is_recorded_once_a_minute() -> None:
+    recorded: list[tuple[str, str]] = []
+    recorder = SimpleNamespace(event=lambda obj, _, reason, __: recorded.append((obj["metadata"]["uid"], reason)))
+    clock = FakeClock()
+    events = RecentEvents(cast("EventRecorder", recorder), clock)
+    other = {"metadata": {"uid": "2"}}
+    for seconds, obj, reason in ((0, CLUSTER, "A"), (1, CLUSTER, "A"), (1, CLUSTER, "A"), (1, other, "A")):
+        clock.advance(seconds)
+        events.event(obj, "Warning", reason, "message")
+    assert recorded == [("1", "A"), ("2", "A")]
+    clock.advance(57)
+    events.event(CLUSTER, "Warning", "A", "message")
+    events.event(other, "Warning", "A", "message")
+    assert recorded == [("1", "A"), ("2", "A"), ("1", "A")]
+
+
+def test_number_of_remembered_events_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecentEvents, "_LIMIT", 1)
+    children, events = recording_children()
+    for reason in "ABA":
+        children.record_warning(reason, "message")
+    assert [reason for reason, _ in events] == ["A", "B", "A"]
 
 
 def taken_by(owner: dict[str, Any]) -> NameTaken:
