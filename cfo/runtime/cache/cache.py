@@ -88,10 +88,12 @@ class Cache(ClientCache):
         enlarge, and expect that an object that is not in the cache can exist: creating it then fails.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
-        :meth:`remove`. Raises :class:`ValueError` for an invalid selector, for a namespace outside the cache's
-        namespaces, and for a cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
+        :meth:`remove`. Raises :class:`ValueError` for an invalid selector or size, for a namespace outside the
+        cache's namespaces, and for a cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         gvk = kind.gvk
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes: {max_bytes}: must be 1 or more")
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
             raise ValueError(f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}")
         selection = Selection.of(

@@ -86,7 +86,7 @@ _MAX_PAGE_BYTES: Final = 32 << 20
 """The maximum size of a page, which can contain large objects that are not stored."""
 
 _SMALL_PAGE_SIZE: Final = 10
-"""The page size after a page was too large. A page is then small enough, because objects have at most 3 MiB."""
+"""The minimum page size after pages were too large. A page is then small enough, because objects have at most 3 MiB."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
@@ -243,7 +243,7 @@ class Reflector:
             except ResponseTooLarge:
                 if 0 < limit <= _SMALL_PAGE_SIZE:
                     raise  # not even the smallest pages are accepted: back off
-                limit = _SMALL_PAGE_SIZE
+                limit = max(limit // 10, _SMALL_PAGE_SIZE)
             except Expired:
                 self._use_quorum = True
                 expired += 1

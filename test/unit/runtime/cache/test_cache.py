@@ -96,6 +96,12 @@ async def test_equal_requests_share_one_informer() -> None:
         assert len(cache.informers) == 7
 
 
+async def test_informer_without_size_limit_is_refused() -> None:
+    async with running_cache(run=False) as (_, cache):
+        with pytest.raises(ValueError, match="max_bytes: 0: must be 1 or more"):
+            cache.informer(RAY, max_bytes=0)
+
+
 async def test_secrets_cannot_be_cached_for_the_whole_cluster() -> None:
     async with running_cache(run=False) as (_, cache):
         with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):

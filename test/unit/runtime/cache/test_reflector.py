@@ -91,10 +91,11 @@ async def test_page_that_is_too_large_is_not_read_and_smaller_pages_are_requeste
     monkeypatch.setattr(reflector_module, "_MAX_PAGE_BYTES", 2000)
     async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
         large = {**ray_cluster("large", 6), "content": "x" * 3000}
-        server.respond_with(list_response(9, ray_cluster("a", 5), large))
+        for _ in range(2):
+            server.respond_with(list_response(9, ray_cluster("a", 5), large))
         server.respond_with(list_response(9, ray_cluster("a", 5)))
         await start_watch(server, harness)
-        assert [query["limit"] for query in server.queries[:2]] == ["500", "10"]
+        assert [query["limit"] for query in server.queries[:3]] == ["500", "50", "10"]
         assert harness.version("a") == "5"
 
 
