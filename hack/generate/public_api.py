@@ -39,7 +39,7 @@ def lines() -> Iterator[str]:
                     names.setdefault(module, []).append(alias.name)
     for module, exported in sorted(names.items()):
         definitions = dict(_definitions(_parse(module)))
-        for name in sorted(exported):
+        for name in sorted(set(exported)):
             yield from _describe(f"{module}.{name}", definitions[name])
 
 
@@ -55,7 +55,7 @@ def _exported(tree: ast.Module) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
-    return []
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
@@ -67,7 +67,8 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
         elif isinstance(node, ast.AnnAssign):
             found.setdefault(ast.unparse(node.target), []).append(node)
         elif isinstance(node, ast.Assign):
-            found.setdefault(ast.unparse(node.targets[0]), []).append(node)
+            for target in node.targets:
+                found.setdefault(ast.unparse(target), []).append(node)
     yield from found.items()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias, TypedDict, cast
 
@@ -11,6 +12,12 @@ BodyEssence: TypeAlias = dict[str, Any]
 PatchFn: TypeAlias = Callable[[RawBody], None]
 ObjectReference: TypeAlias = dict[str, Any]
 OwnerReference: TypeAlias = dict[str, Any]
+Logger: TypeAlias = logging.Logger | logging.LoggerAdapter[logging.Logger]
+HandlerId: TypeAlias = str
+Headers: TypeAlias = Mapping[str, str]
+SSLPeer: TypeAlias = Mapping[str, Any]
+UserInfo: TypeAlias = Mapping[str, Any]
+Operation: TypeAlias = str
 
 
 class RawEvent(TypedDict):

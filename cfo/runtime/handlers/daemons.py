@@ -78,6 +78,9 @@ class DaemonStopped:
         self._loop_event.set()
 
 
+SyncDaemonStopperChecker = AsyncDaemonStopperChecker = DaemonStopped
+
+
 class _Wait:
     """An awaitable that waits for a :class:`DaemonStopped`."""
 

@@ -107,6 +107,9 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         return f"{self._prefix}{msg}", kwargs
 
 
+LocalObjectLogger = ObjectLogger
+
+
 class Environment:
     """The settings, the handlers, the client, and the threads of an operator.
 
