@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from cfo.runtime.objects.parsers import is_label_value
 from cfo.runtime.objects.unstructured import NamespacedName
 
 
@@ -31,14 +32,13 @@ class Operator(StrEnum):
     LESS_THAN = "Lt"
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _TOKEN: Final = re.compile(r"==|!=|[=!<>(),]|[^\s=!<>(),]+")
 
 
 def _check_key(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
-    if not _NAME.fullmatch(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
+    if not is_label_value(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
         raise SelectorError(
             f"{key!r} is not a label key: must be an optional DNS subdomain and '/', then a name of up to 63 characters"
         )
@@ -46,7 +46,7 @@ def _check_key(key: str) -> str:
 
 
 def _check_value(key: str, value: str) -> str:
-    if value and not _NAME.fullmatch(value):
+    if value and not is_label_value(value):
         raise SelectorError(f"{key}: {value!r} is not a label value: must be up to 63 letters, digits, '-', '_' or '.'")
     return value
 

@@ -27,6 +27,8 @@ from .kinds import SECRET as SECRET
 from .kinds import SERVICE as SERVICE
 from .kinds import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from .kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING_WEBHOOK_CONFIGURATION
+from .parsers import is_dns_label as is_dns_label
+from .parsers import is_label_value as is_label_value
 from .parsers import is_quantity as is_quantity
 from .parsers import parse_duration as parse_duration
 from .parsers import parse_integer as parse_integer

@@ -34,6 +34,8 @@ _FACTORS: Final[Mapping[str, Decimal]] = {
 }
 # durationpy also accepts days, months and years; Go, and so the Go operator, does not.
 _DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _LONGEST: Final = timedelta(microseconds=2**63 // 1000)  # that of Go
 
@@ -65,6 +67,16 @@ def parse_duration(text: str) -> timedelta:
             if abs(parsed) <= _LONGEST:
                 return parsed
     raise ValueError("must be a duration such as 90s or 5m")
+
+
+def is_dns_label(text: str) -> bool:
+    """Return whether ``text`` is a DNS label of RFC 1123, such as the name of a namespace."""
+    return _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Return whether ``text`` can be the value of a label, which is not empty, or its name without a prefix."""
+    return _LABEL_VALUE.fullmatch(text) is not None
 
 
 def parse_integer(text: str) -> int:

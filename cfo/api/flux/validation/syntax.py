@@ -10,6 +10,7 @@ from typing import Any, Final
 from cfo.api.value_count import has_more_values_than
 from cfo.runtime import FieldError, LabelSelector, Object
 from cfo.runtime.cache import SelectorError
+from cfo.runtime.objects import is_dns_label
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, invalid, not_supported, required
 
 MAX_DNS_LABEL: Final = 63
@@ -18,7 +19,6 @@ _MAX_SUBDOMAIN: Final = 253
 MAX_VALUES: Final = 10_000
 """The maximum number of values in a spec, at all levels, which limits the work in validation and controllers."""
 
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[ -<>-~]+")  # printable ASCII without "="
 _SHELL_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DNS_LABEL_RULE: Final = "lower-case letters, digits and '-', with a letter or digit at both ends"
@@ -38,7 +38,7 @@ def dns_label(path: Path, value: str, limit: int = MAX_DNS_LABEL) -> Iterator[Fi
     """Yield an error unless ``value`` is a DNS label of at most ``limit`` characters."""
     if not value:
         yield required(path)
-    elif len(value) > limit or not _DNS_LABEL.fullmatch(value):
+    elif len(value) > limit or not is_dns_label(value):
         yield invalid(path, value, f"must be at most {limit} {_DNS_LABEL_RULE}")
 
 
@@ -56,7 +56,7 @@ def dns_subdomain(path: Path, value: str) -> Iterator[FieldError]:
     """Yield an error unless ``value`` is the name of an object: DNS labels joined by dots."""
     if not value:
         yield required(path)
-    elif len(value) > _MAX_SUBDOMAIN or not all(_DNS_LABEL.fullmatch(label) for label in value.split(".")):
+    elif len(value) > _MAX_SUBDOMAIN or not all(is_dns_label(label) for label in value.split(".")):
         yield invalid(
             path, value, f"must be at most {_MAX_SUBDOMAIN} characters, in labels of {_DNS_LABEL_RULE}, joined by '.'"
         )

@@ -16,14 +16,13 @@ from cfo.api.inferencestack.validation.fields import check_fields, limit_errors
 from cfo.api.inferencestack.validation.pods import as_integer, gpu_warnings, volume_warnings
 from cfo.api.inferencestack.validation.settings import APPLICATIONS, image_errors, settings_errors
 from cfo.runtime import FieldError, Object
+from cfo.runtime.objects import is_dns_label, is_label_value
 from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden, invalid
 
 _MAX_NAME: Final = 63
 _MAX_APPLICATION: Final = _MAX_NAME - len(APPLICATION_PREFIX)
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 MAX_WARNINGS: Final = 20
 """The maximum number of warnings that one request returns."""
@@ -42,7 +41,7 @@ def _name_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     names = stack.names
     override = stack.spec.get("fullnameOverride")
     chart_name = stack.spec.get("nameOverride") or CHART_NAME
-    if not _LABEL_VALUE.fullmatch(chart_name):
+    if not is_label_value(chart_name):
         yield invalid(Path("spec", "nameOverride"), chart_name, "must be a valid label value")
         return
     if names.stack or override:
@@ -76,7 +75,7 @@ def _service_account_errors(stack: ResolvedStack) -> Iterator[FieldError]:
 
 def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator[FieldError]:
     path = APPLICATIONS.key(application)
-    if not _DNS_LABEL.fullmatch(application):
+    if not is_dns_label(application):
         yield invalid(path, application, "application name must be a DNS label: lower-case letters, digits and '-'")
     elif application == GATEWAY:
         yield forbidden(path, "reserved: the name of the gateway's own objects")

@@ -23,6 +23,7 @@ from cfo.api.raycluster.names import names_of
 from cfo.console.migrate.raycluster.children import is_operators
 from cfo.console.migrate.raycluster.injected import Cleaning
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
+from cfo.runtime.objects import is_dns_label
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 
 SECURE_NETWORK_ANNOTATION: Final = "odh.ray.io/secure-trusted-network"
@@ -35,7 +36,6 @@ _TOKEN_RAY_VERSION: Final = (2, 52)
 """The Ray version from which KubeRay accepts ``authOptions.mode: token``."""
 
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Target(StrEnum):
@@ -150,7 +150,7 @@ def _convert_policy(result: Conversion, own: Iterable[Object], kuberay: KubeRay,
         return
     missing = kuberay.missing_for("networkPolicy")
     groups = [str(group.get("groupName")) for group in spec.get("workerGroupSpecs") or ()]
-    if not missing and not all(map(_DNS_LABEL.fullmatch, groups)):
+    if not missing and not all(map(is_dns_label, groups)):
         missing = "a worker group's name is not a DNS label, which KubeRay requires"
     if missing:
         result.notes.append(f"the NetworkPolicies are kept as they are, because {missing}")
