@@ -149,7 +149,7 @@ def _name(wrapper: Mapping[str, Any], template: Mapping[str, Any], index: int, b
 def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
     """Return ``status.componentStatus`` of a new AppWrapper: the pod sets of its components, and no objects.
 
-    Raises :class:`~cfo.api.appwrapper.PodSetError` if they cannot be determined, which admission rejects.
+    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError` if they cannot be determined, which admission rejects.
     """
     return [
         {"apiVersion": "", "kind": "", "name": "", "podSets": copy.deepcopy(pod_sets_of(component))}

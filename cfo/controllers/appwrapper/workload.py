@@ -69,7 +69,7 @@ def workload_name(wrapper: Mapping[str, Any]) -> str:
 
 
 def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
-    """Return the Workload to create. Raises :class:`~cfo.api.appwrapper.PodSetError`."""
+    """Return the Workload to create. Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`."""
     group, kind, class_name, value = priority
     spec: Object = {"active": True, "podSets": _pod_sets(wrapper), "priority": value, "queueName": queue_of(wrapper)}
     if class_name and gvk.version == "v1beta1":
