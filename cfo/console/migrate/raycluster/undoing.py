@@ -270,6 +270,8 @@ def _set(obj: Object, part: _Part, value: Any) -> None:
             owner = _item(owner, name)
             if owner is _ABSENT:
                 return
+        elif value is _ABSENT and name not in owner:
+            return  # an empty map would be a change that the API server drops, so the undo would never end
         else:
             owner = owner.setdefault(name, [] if name == "finalizers" else {})
     if isinstance(owner, list):

@@ -24,6 +24,8 @@ from cfo.console.migrate.raycluster.undoing import (
 from cfo.runtime.objects.unstructured import Object
 from test.support.migration import TO_KUBERAY, injected, observed, result_of, user_cluster
 
+_MAPS = ("annotations", "finalizers")
+
 
 def migrated(**spec: Any) -> tuple[Record, Object]:
     """Return the record of a migrated RayCluster, and its current state."""
@@ -84,6 +86,17 @@ def test_running_cluster_is_not_restarted_without_permission() -> None:
     assert "--allow-downtime" in undo(record, current, allow_downtime=False).blockers[0]
     record, current = migrated(suspend=True)
     assert undo(record, current, allow_downtime=False).blockers == []
+
+
+def test_cluster_that_had_no_annotations_is_restored_by_one_write() -> None:
+    """The API server drops empty annotations and finalizers, so writing them would never end."""
+    before = user_cluster("rc")
+    before["metadata"] = {key: value for key, value in before["metadata"].items() if key not in _MAPS}
+    after = {**before, "metadata": {**before["metadata"], "annotations": {"a": "b"}, "finalizers": ["c"]}}
+    current = restored(undo(Record(before, after), after), after)
+    current["metadata"] = {key: value for key, value in current["metadata"].items() if value or key not in _MAPS}
+    assert current["metadata"] == before["metadata"]
+    assert undo(Record(before, after), current).steps == []
 
 
 @pytest.mark.parametrize("uid", [None, "another"])
