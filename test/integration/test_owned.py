@@ -121,6 +121,24 @@ async def test_changed_object_is_not_overwritten(client: Client, writes: OwnedWr
     assert await stored(client) == changed
 
 
+async def test_object_that_another_client_released_is_left_unchanged(client: Client, writes: OwnedWrites) -> None:
+    cached = await client.create(config_map("child", writes.owner))
+    released = await patch_checked(client, cached, {"metadata": {"ownerReferences": None}, "data": {"theirs": "yes"}})
+    with pytest.raises(NameTaken):
+        await writes.apply(config_map("child", a="b"), cached)
+    assert await stored(client) == released
+
+
+async def test_object_of_the_owner_that_another_client_changed_is_applied_once_more(
+    client: Client, writes: OwnedWrites
+) -> None:
+    cached = await client.create(config_map("child", writes.owner))
+    await patch_checked(client, cached, {"data": {"theirs": "yes"}})
+    applied = await writes.apply(config_map("child", a="b"), cached)
+    assert applied is not None
+    assert applied["data"] == {"a": "b", "theirs": "yes"}
+
+
 async def test_object_of_the_owner_is_deleted_once(client: Client, writes: OwnedWrites) -> None:
     child = config_map("child", writes.owner)
     child["metadata"]["finalizers"] = ["example.com/hold"]

@@ -216,6 +216,7 @@ class Client:
         subresource: str = "",
         force: bool = True,
         field_manager: str | None = None,
+        version: str = "",
         dry_run: bool = False,
     ) -> Object: ...
     @overload
@@ -227,6 +228,7 @@ class Client:
         subresource: str = "",
         force: bool = True,
         field_manager: str | None = None,
+        version: str = "",
         dry_run: bool = False,
     ) -> TypedT: ...
     async def apply(
@@ -237,6 +239,7 @@ class Client:
         subresource: str = "",
         force: bool = True,
         field_manager: str | None = None,
+        version: str = "",
         dry_run: bool = False,
     ) -> Object | TypedObject:
         """Apply ``obj`` (server-side apply) unless that would change nothing; return the resulting object.
@@ -244,9 +247,10 @@ class Client:
         ``obj`` contains all fields that we want to own, and no others. ``owner`` becomes its controller. ``force``
         takes over fields that other managers own; without it such a field raises a
         :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. To avoid taking over an object that another
-        client created, set its ``metadata.uid``. A Secret's ``stringData`` is applied as ``data``, which is the field
-        that the server persists. Raises :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the
-        object and its controller.
+        client created, set its ``metadata.uid``. ``version`` is the resourceVersion that the object must still have if
+        a request is sent; unlike ``metadata.resourceVersion``, it is not compared with the cache. A Secret's
+        ``stringData`` is applied as ``data``, which is the field that the server persists. Raises
+        :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
 
         The event handlers and predicates of all informers of this kind run synchronously inside this call: a response
         that changes the cached object is stored and delivered to them before ``apply`` returns. The same applies to all
@@ -268,6 +272,8 @@ class Client:
         if comparable is not None and self._is_unchanged(intent, current, comparable):
             unchanged: Object | TypedObject = kind.decode(current)
             return unchanged
+        if version:
+            desired = {**desired, "metadata": {**desired["metadata"], "resourceVersion": version}}
         target = await self._requests.resolve_object(gvk, key_of(desired), subresource)
         if not subresource:  # a subresource never recreates its object
             await self._requests.require_controller(target, desired)

@@ -2,8 +2,9 @@
 
 A cache cannot show that a name is free: it lags behind, and an informer that selects by labels or size never contains
 some objects. Therefore the first write of an object can only create it. If the name is taken, the object is read from
-the API server and its owner is checked; a change or a deletion carries the uid that was checked, so it never reaches an
-object that another client created in the meantime.
+the API server and its owner is checked. A change carries the uid and the resourceVersion that were checked, a deletion
+the uid, so neither reaches an object that another client created in the meantime, and a change none whose owner
+reference was removed.
 """
 
 from __future__ import annotations
@@ -78,9 +79,7 @@ async def apply_to(client: Client, desired: Object, uid: str, version: str = "")
     ``version``: the resourceVersion that the object must still have, if ``desired`` was computed from it.
     """
     precondition = {"uid": uid} if uid else {"resourceVersion": ABSENT_VERSION}
-    if version:
-        precondition["resourceVersion"] = version
-    return await client.apply(_with_metadata(desired, precondition))
+    return await client.apply(_with_metadata(desired, precondition), version=version)
 
 
 async def patch_checked(
@@ -172,8 +171,19 @@ class OwnedWrites:
             self.created += is_new
             if is_new:
                 return current
+        try:
+            return await self._apply_to_checked(desired, current)
+        except Conflict:  # changed since it was checked; its owner reference may have been removed
+            live = await self.client.get(gvk_of(desired), key_of(desired), live=True)
+            if live is None or uid_of(live) != uid_of(current):
+                raise
+        return await self._apply_to_checked(desired, live)
+
+    async def _apply_to_checked(self, desired: Object, current: Object) -> Object | None:
         adopted = await self.adopt(self.checked(current))
-        return await self.apply_to(desired, uid_of(adopted)) if adopted is not None else None
+        if adopted is None:
+            return None
+        return await self.apply_to(desired, uid_of(adopted), resource_version_of(adopted))
 
     async def apply_to(self, desired: Object, uid: str, version: str = "") -> Object:
         """Apply ``desired`` to the owner's object with this uid, see :func:`apply_to`."""
