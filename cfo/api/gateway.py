@@ -25,6 +25,8 @@ TLS_ROUTES: Final = tuple(GVK(GROUP, version, "TLSRoute") for version in ("v1", 
 """The versions of TLSRoute, the preferred one first: v1 since Gateway API 1.5, before only experimental ones."""
 BACKEND_TLS_POLICIES: Final = tuple(GVK(GROUP, version, "BackendTLSPolicy") for version in ("v1", "v1alpha3"))
 """The versions of BackendTLSPolicy, the preferred one first: v1 since Gateway API 1.4, before an experimental one."""
+HTTPS_PORT: Final = 443
+"""The port of a listener unless another one is configured."""
 
 _ROUTE_CONDITIONS = ("Accepted", "ResolvedRefs")
 

@@ -10,6 +10,8 @@ from pydantic.alias_generators import to_camel
 
 from cfo.config.section import Domain, Namespace, OptionalNamespace, OptionalObjectName, Section, Selector
 
+Port = Annotated[StrictInt, Field(ge=1, le=65535)]
+
 
 class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
@@ -51,6 +53,11 @@ class GatewayConfiguration(Section):
         description="Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
         "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
     )
+    client_port: Port = Field(
+        default=443,
+        description="Port of that listener, which the addresses of Ray clients contain. Unless it is 443, TLSRoutes "
+        "also contain it in `parentRefs`.",
+    )
     dashboard_host: Domain = Field(
         default="",
         description="One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
@@ -65,7 +72,8 @@ class GatewayConfiguration(Section):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        given = {to_camel(name) for name in type(self).model_fields if getattr(self, name)}
+        fields = type(self).model_fields
+        given = {to_camel(name) for name in fields if getattr(self, name) not in (fields[name].default, "")}
         missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
         if given and missing:
             raise ValueError(f"{', '.join(missing)} must be set as well")
@@ -88,7 +96,6 @@ def _cidr(value: object) -> object:
 
 
 CIDR = Annotated[str, BeforeValidator(_cidr)]
-Port = Annotated[StrictInt, Field(ge=1, le=65535)]
 
 
 class EgressDestination(Section):

@@ -6,7 +6,9 @@ from base64 import b64encode
 from typing import Any
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.names import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
+from cfo.controllers.raycluster.conditions import EXPOSED
+from cfo.runtime import find_condition
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, INGRESS, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, Object, labels_of, name_of, owner_reference
 from cfo.webhooks.raycluster.defaulting import default
@@ -116,6 +118,23 @@ async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_e
             await env.patch(await env.get(HTTP_ROUTE, DASHBOARD), {"spec": {"hostnames": ["changed"]}})
             await env.wait_until_idle()
             assert (await env.get(HTTP_ROUTE, DASHBOARD))["spec"] == dashboard["spec"]
+
+
+async def test_condition_exposed_has_the_port_of_the_listener_for_ray_clients() -> None:
+    settings = {**GATEWAY_SETTINGS, "clientPort": 8443}
+    async with start_environment(*CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, gateway=settings)):
+            await env.create(cluster_with_mtls())
+
+            async def address() -> bool:
+                conditions = ((await env.get(RAY_CLUSTER, "rc")).get("status") or {}).get("conditions")
+                message = (find_condition(conditions, EXPOSED) or {}).get("message", "")
+                return "; Ray client: ray://rayclient-rc-ns.apps.test:8443" in message
+
+            await eventually(address, "the address of the Ray client")
+            (parent,) = (await env.get(TLS_ROUTE, CLIENT))["spec"]["parentRefs"]
+            assert parent == {**PARENT, "sectionName": "ray-client", "port": 8443}
 
 
 async def test_ingresses_are_deleted_once_routes_are_accepted_and_restart_writes_nothing() -> None:

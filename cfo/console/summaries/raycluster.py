@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.facts import Actor, RayClusterFacts, Responsibility
-from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, ROUTE, label_value, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value, names_of
 from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.kind_view import (
     Children,
@@ -260,7 +259,7 @@ VIEWS: Final = (
         gvk=RAY_CLUSTER,
         summarize=_summarize,
         children=(
-            *(Children(gvk, CLUSTER_LABEL) for gvk in (INGRESS, ROUTE, HTTP_ROUTE)),
+            *(Children(gvk, CLUSTER_LABEL) for gvk in exposure.KINDS),
             Children(NETWORK_POLICY),
             Children(SECRET, CLUSTER_LABEL, metadata_only=True),
         ),

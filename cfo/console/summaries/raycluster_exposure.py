@@ -7,23 +7,25 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.gateway import HTTP_ROUTE, route_problems
+from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES, route_problems
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
 from cfo.console.summaries.kind_view import Related
-from cfo.console.summaries.reading import MALFORMED, items, mapping, path, text
+from cfo.console.summaries.reading import MALFORMED, items, mapping, number, path, text
 from cfo.console.summaries.summary import Problem
 from cfo.runtime import INGRESS
 
-_KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE)
+KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, *TLS_ROUTES)
+"""The kinds by which a RayCluster is exposed."""
+
 _MAX_HOST: Final = 253
 
 
 def is_known(related: Related) -> bool:
     """Return whether any of the kinds could be read by which a RayCluster is exposed."""
-    return any(kind in related.children for kind in _KINDS)
+    return any(kind in related.children for kind in KINDS)
 
 
 def dashboard_url(facts: RayClusterFacts, related: Related) -> str:
@@ -34,7 +36,16 @@ def dashboard_url(facts: RayClusterFacts, related: Related) -> str:
 def client_address(facts: RayClusterFacts, related: Related) -> str:
     """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty if the client is not exposed."""
     url = next(_urls(facts.names.client, related), "")
-    return f"ray://{url.partition('://')[2]}" if url else ""
+    return f"ray://{url.partition('://')[2]}{_client_port(facts, related)}" if url else ""
+
+
+def _client_port(facts: RayClusterFacts, related: Related) -> str:
+    """Return the port of the listener to which the client's TLSRoute is attached; empty for an Ingress or a Route."""
+    for route in (route for kind in TLS_ROUTES for route in related.children.get(kind, ())):
+        if path(route, "metadata", "name") == facts.names.client:
+            parents = items(path(route, "spec", "parentRefs"))
+            return f":{next((number(parent.get('port')) for parent in parents), 0) or HTTPS_PORT}"
+    return ""
 
 
 def authentication(facts: RayClusterFacts, actor: Actor) -> str:
@@ -50,17 +61,17 @@ def authentication(facts: RayClusterFacts, actor: Actor) -> str:
 
 def problems(related: Related) -> Iterator[Problem]:
     """Yield what Gateways report about the routes of a RayCluster."""
-    for route in related.children.get(HTTP_ROUTE, ()):
+    for route in (route for kind in (HTTP_ROUTE, *TLS_ROUTES) for route in related.children.get(kind, ())):
         with suppress(*MALFORMED):
             for problem in islice(route_problems(route), 3):
                 yield Problem(
-                    text(f"The Gateway {problem.parent} does not accept the HTTPRoute: {problem.message}"),
+                    text(f"The Gateway {problem.parent} does not accept the {route.get('kind')}: {problem.message}"),
                     "check allowedRoutes and the listeners of the Gateway",
                 )
 
 
 def _urls(name: str, related: Related) -> Iterator[str]:
-    for kind in _KINDS:
+    for kind in KINDS:
         for obj in related.children.get(kind, ()):
             if path(obj, "metadata", "name") == name:
                 yield from _urls_of(mapping(obj.get("spec")))

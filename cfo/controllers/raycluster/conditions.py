@@ -17,10 +17,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
-from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.kind_view import Related
@@ -200,7 +199,8 @@ class Conditions(ClusterConcern):
         """Feed ``controller`` with routes, once they are served."""
         owner, environment = EnqueueRequestForOwner(RAY_CLUSTER), self._environment
         environment.routes.subscribe(controller, owner, CHILD_CHANGED)
-        environment.gateway_kinds.http_routes.subscribe(controller, owner, CHILD_CHANGED)
+        for kind in (environment.gateway_kinds.http_routes, environment.gateway_kinds.tls_routes):
+            kind.subscribe(controller, owner, CHILD_CHANGED)
 
     async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Write the conditions of one cluster if they changed."""
@@ -208,13 +208,14 @@ class Conditions(ClusterConcern):
         if facts.is_managed_by_multikueue or self._is_forbidden:
             return
         informers, environment = dict(self._children), self._environment
-        for gvk, kind in ((ROUTE, environment.routes), (HTTP_ROUTE, environment.gateway_kinds.http_routes)):
+        gateway = environment.gateway_kinds
+        for kind in (environment.routes, gateway.http_routes, gateway.tls_routes):
             if kind.served is None:
                 continue
             if not kind.served.has_synced and not kind.served.is_forbidden:
                 children.retry(_SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
                 return
-            informers[gvk] = kind.served
+            informers[kind.served.gvk] = kind.served
         exposure = await cluster.exposure()
         # The names that the operator uses, and KubeRay's policies.
         found = {gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()}

@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
+from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, backend_reference, parent_reference, path_match
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
 from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
@@ -176,8 +176,9 @@ def desired_path_http_route(facts: RayClusterFacts, backend: Backend, config: Ga
 def desired_tls_route(facts: RayClusterFacts, gvk: GVK, config: GatewayConfiguration, host: str) -> Object:
     """Return the TLSRoute (of the version ``gvk``) of the Ray client, which verifies the certificates itself."""
     backend = backend_reference({"name": facts.head_service, "port": facts.service_port("client")})
+    port = {"port": config.client_port} if config.client_port != HTTPS_PORT else {}
     spec = {
-        "parentRefs": [_parent(config, config.client_listener)],
+        "parentRefs": [{**_parent(config, config.client_listener), **port}],
         "hostnames": [host],
         "rules": [{"backendRefs": [backend]}],
     }

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import TLS_VARIABLE
@@ -77,6 +78,25 @@ INGRESSES = [
     child("ray-dashboard-rc", spec={"rules": [{"host": "d.example.com"}], "tls": [{"hosts": ["d.example.com"]}]}),
     child("rayclient-rc", spec={"rules": [{"host": "c.example.com"}]}),
 ]
+
+
+def http_route() -> Object:
+    return child("ray-dashboard-rc", spec={"hostnames": ["d.example.com"]})
+
+
+def tls_route(**parent: Any) -> Object:
+    parents = [{"name": "shared", "sectionName": "ray-client", **parent}]
+    return child("rayclient-rc", spec={"parentRefs": parents, "hostnames": ["c.example.com"]})
+
+
+@pytest.mark.parametrize("gvk", TLS_ROUTES, ids=str)
+@pytest.mark.parametrize(("parent", "port"), [({}, 443), ({"port": 8443}, 8443), ({"port": "x"}, 443)])
+def test_client_behind_a_gateway_is_exposed_with_the_port_of_its_listener(
+    gvk: GVK, parent: dict[str, Any], port: int
+) -> None:
+    children = {HTTP_ROUTE: [http_route()], gvk: [tls_route(**parent)]}
+    message = f"Dashboard: https://d.example.com; Ray client: ray://c.example.com:{port}"
+    assert condition(EXPOSED, ray_cluster(), children) == ("True", "Exposed", message)
 
 
 @pytest.mark.parametrize(
