@@ -252,6 +252,17 @@ class Manager:
         """
         await self._lifecycle.started()
 
+    async def ready(self) -> None:
+        """Wait until all readiness checks succeed: the controllers run, and API servers call the webhooks.
+
+        For tests and development; a cluster asks the health server instead. Some webhooks and controllers accept only
+        objects that were created after their start, and creation times have a precision of one second, so this ends
+        with the next full second.
+        """
+        while await self.health.failures():  # noqa: ASYNC110 (checks can only be polled)
+            await anyio.sleep(0.02)
+        await anyio.sleep(1 - self.clock.now().microsecond / 1_000_000)
+
     def stop(self) -> None:
         """Request a graceful stop; :meth:`run` returns when it is complete."""
         self._lifecycle.stop()

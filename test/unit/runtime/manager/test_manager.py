@@ -263,6 +263,23 @@ async def test_readiness_names_runnables_that_have_not_started() -> None:
         assert await manager.health.failures() == {}
 
 
+async def test_manager_is_ready_when_all_readiness_checks_succeed() -> None:
+    problems = ["the webhooks are not called yet"]
+
+    def check() -> None:
+        if problems:
+            raise RuntimeError(problems[0])
+
+    async with create_manager() as manager, asyncio.timeout(60):
+        manager.health.add_ready_check("webhooks", check)
+        await manager.started()
+        waiting = asyncio.create_task(manager.ready())
+        await run_until_idle()
+        assert not waiting.done()
+        problems.clear()
+        await waiting
+
+
 async def test_first_signal_stops_gracefully_and_second_one_immediately() -> None:
     manager = create_manager(graceful_shutdown_timeout=None)
     journal: list[str] = []
