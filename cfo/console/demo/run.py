@@ -100,7 +100,7 @@ async def run_embedded(
     async with control_plane(config_map, take_configuration(objects, config_map), kubeconfig) as target:
         _print(f"control plane: {target.server}")
         _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
-        await _operate(target, config_map, objects, overview, until_settled)
+        await _operate(target, config_map, objects, overview, until_settled, kubeconfig.resolve())
 
 
 @asynccontextmanager
@@ -134,6 +134,7 @@ async def _operate(
     objects: list[Object],
     overview: bool,
     until_settled: float | None,
+    kubeconfig: Path,
 ) -> None:
     views = all_views()
     overviews: list[Overview] = []
@@ -161,7 +162,7 @@ async def _operate(
         async def show(manager: Manager) -> None:
             if not (is_interactive() and is_installed()):
                 await print_changes(view, _print, manager.clock)
-            await show_live(view, title=f"dashboard: {pages[0].url}", with_log=True)
+            await show_live(view, title=f"dashboard: {pages[0].url}\nexport KUBECONFIG={kubeconfig}", with_log=True)
             manager.stop()
 
         manager: Manager = await tasks.start(operate)
@@ -170,7 +171,7 @@ async def _operate(
             _print(f"dashboard: {pages[0].url}")
         if overview and until_settled is None:
             tasks.start_soon(show, manager)
-        await _wait_for_webhooks(manager)
+        await manager.ready()  # so that the webhooks process all applied objects
         await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             await anyio.sleep_forever()
@@ -198,17 +199,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-async def _wait_for_webhooks(manager: Manager) -> None:
-    """Wait until the operator's webhooks are ready, so that they process all applied objects.
-
-    Controllers accept objects only if they were created at least one second after their webhook was registered,
-    because creation times have a precision of one second.
-    """
-    while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check can only be polled)
-        await anyio.sleep(0.02)
-    await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
 async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:

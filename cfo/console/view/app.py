@@ -41,7 +41,7 @@ _LOG_LINES: Final = 1000
 """The number of lines that the pane shows; the buffer has more."""
 _LOG_HEIGHTS: Final = ("30%", "70%", "0")
 _MAX_EVENTS: Final = 200
-_MIN_HEIGHT_OF_TWO_LINES: Final = 12
+_MIN_HEIGHT_OF_SEVERAL_LINES: Final = 12
 
 _STYLES: Final[Mapping[Level, str]] = {
     Level.ERROR: "bold red",
@@ -111,7 +111,7 @@ class OverviewApp(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #head { height: auto; max-height: 2; background: $boost; text-style: bold; padding: 0 1; }
+    #head { height: auto; max-height: 3; background: $boost; text-style: bold; padding: 0 1; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.visible { display: block; }
     #table { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
@@ -268,10 +268,11 @@ class OverviewApp(App[None]):
         if forbidden:
             parts.append(f"forbidden: {', '.join(forbidden)}")
         width = max(10, self.size.width - 2)
-        lines = [" | ".join([*parts, self.title])]
-        if len(lines[0]) > width and self.size.height >= _MIN_HEIGHT_OF_TWO_LINES:
-            # the address in the title is only of use if it is complete
-            lines = [" | ".join(parts), self.title]
+        title = self.title.splitlines()
+        lines = [" | ".join([*parts, *title])]
+        if len(lines[0]) > width and self.size.height >= _MIN_HEIGHT_OF_SEVERAL_LINES:
+            # the address and the path in the title are only of use if they are complete
+            lines = [" | ".join(parts), *title]
         style = _STYLES[Level.ERROR] if self._interruption else ""
         head = self.screen_stack[0].query_one("#head", Static)
         head.update(Text("\n".join(crop(line, width) for line in lines), style=style))

@@ -127,6 +127,19 @@ async def test_the_address_in_the_title_is_complete(width: int, height: int, lin
         assert address in screen_lines(pilot)[line]
 
 
+@pytest.mark.parametrize(("width", "first"), [(180, 0), (80, 1)])
+async def test_each_line_of_the_title_is_complete(width: int, first: int) -> None:
+    title = "dashboard: http://127.0.0.1:40361/#token=9JrYEVbtaxi6cUahZsXyyHQzgAXGsV50\nexport KUBECONFIG=/tmp/a"
+    app = OverviewApp(StubOverview(objects()).overview, title=title, now=lambda: NOW)
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settled(pilot, 4)
+        for number, line in enumerate(title.splitlines()):
+            assert line in screen_lines(pilot)[first and first + number]
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert set(title.splitlines()) <= {line.strip() for line in screen_lines(pilot)}
+
+
 async def test_a_lost_connection_is_shown_until_it_returns() -> None:
     overview = StubOverview(objects())
     app = OverviewApp(overview.overview, title="plane", now=lambda: NOW)
