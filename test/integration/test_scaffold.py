@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import anyio
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -18,8 +21,18 @@ from structlog.testing import capture_logs
 
 from cfo.cli import cli
 from cfo.console.new.project import InvalidProject, Project, render
-from cfo.runtime import SERVICE_ACCOUNT, ClientConfig, NamespacedName, has_condition, wait_for
+from cfo.runtime import (
+    DEPLOYMENT,
+    GVK,
+    SERVICE_ACCOUNT,
+    ClientConfig,
+    NamespacedName,
+    has_condition,
+    load_config,
+    wait_for,
+)
 from cfo.runtime.client import connect
+from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 from envtest import ControlPlane
 from test.support.charts import render_chart
 from test.support.config_map_webhooks import free_url
@@ -28,6 +41,9 @@ from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
 LONG = ("very-long-name-of-a-database-operator", "VeryLongDatabaseKind", "databases.long.example.com")
+
+UNSET = {"VIRTUAL_ENV", "VENV", "MAKEFLAGS", "MAKEOVERRIDES"}
+"""Variables of the make that runs these tests."""
 
 
 def new_project(folder: Path, *arguments: str) -> Path:
@@ -70,8 +86,41 @@ def test_files_of_a_project_are_formatted_whatever_the_lengths_of_its_names(tmp_
     run(tmp_path, "ruff", "format", "--check", ".")
 
 
+def wait_for_text(log: Path, wanted: str, process: subprocess.Popen[bytes]) -> str:
+    """Wait until ``wanted`` is in ``log``, and return its content."""
+    deadline = time.monotonic() + 120
+    while wanted not in (text := log.read_text()):
+        assert process.poll() is None, text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+    return text
+
+
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web}]}}
+"""
+
+
 def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -> None:
     folder = website_project
+
+    async def check_objects() -> None:
+        kubeconfig = folder / "website-operator.kubeconfig"
+        async with connect(await load_config(str(kubeconfig)), field_manager="test") as client:
+            (website,) = await client.list(GVK("example.com", "v1alpha1", "Website"))
+            # the webhook set the default when the sample was created, not in a later update
+            assert website["spec"]["configMap"] == website["metadata"]["name"]
+            assert website["metadata"]["generation"] == 1
+            await client.create(yaml.safe_load(WEB))
+            key = NamespacedName("default", "web")
+            await wait_for(client, DEPLOYMENT, key, has_condition("Available"), timeout=60)
+
     log = folder / "log"
     arguments = ["-m", "website_operator", "--embedded", "--webhook-url", str(free_url())]
     with (
@@ -79,25 +128,62 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
         subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         try:
-            deadline = time.monotonic() + 30
-            while "Applied the sample" not in log.read_text():
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
+            wait_for_text(log, "Applied the sample", process)
+            anyio.run(check_objects)
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(60) == 0, log.read_text()
     assert yaml.safe_load((folder / "website-operator.kubeconfig").read_text())["kind"] == "Config"
     result = CliRunner().invoke(cli, ["new", "website-operator", str(folder)])
     assert result.exit_code == 2
     assert "must be an empty folder, or not exist" in result.output
 
 
-def test_makefile_uses_the_active_environment_or_installs_the_library(website_project: Path, tmp_path: Path) -> None:
-    unset = {"VIRTUAL_ENV", "VENV", "MAKEFLAGS", "MAKEOVERRIDES"}  # of the make that runs these tests
+def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
+    """Ctrl-C on a terminal interrupts make and all processes of its group."""
+    folder = new_project(tmp_path / "project", "website-operator")
+    (folder / ".venv").mkdir()
+    for path in Path(sys.executable).parents[1].iterdir():
+        (folder / ".venv" / path.name).symlink_to(path)
+    (folder / ".venv" / ".website-operator").touch()
+    makefile = (folder / "Makefile").read_text().replace("https://127.0.0.1:9443", str(free_url()))
+    (folder / "Makefile").write_text(makefile)
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+    environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
 
+    async def change_the_api() -> str:
+        config = await load_config(str(folder / "website-operator.kubeconfig"))
+        async with connect(config, field_manager="test") as client:
+            api = folder / "website_operator" / "api.py"
+            api.write_text(api.read_text().replace("The text in the", "The new text in the"))
+            key = NamespacedName("", "websites.example.com")
+
+            async def is_reloaded() -> bool:
+                return "The new text in the" in str(await client.get(CUSTOM_RESOURCE_DEFINITION, key))
+
+            await eventually(is_reloaded, "the CRD of the changed code")
+        return config.server
+
+    log = folder / "log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            ["make", "dev"], cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        ) as process,
+    ):
+        try:
+            wait_for_text(log, "Starting workers", process)
+            address = urlsplit(anyio.run(change_the_api))
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address.hostname, address.port))
+
+
+def test_makefile_uses_the_active_environment_or_installs_the_library(website_project: Path, tmp_path: Path) -> None:
     def commands(*arguments: str, active: Path | None = None) -> str:
-        environment = {name: value for name, value in os.environ.items() if name not in unset}
+        environment = {name: value for name, value in os.environ.items() if name not in UNSET}
         if active is not None:
             environment["VIRTUAL_ENV"] = str(active)
         command = ["make", "-n", "test", *arguments]
