@@ -37,6 +37,19 @@ def test_links_have_targets(page: Path) -> None:
 
 
 SOURCES = sorted(path for root in ("cfo", "envtest/src", "hack", "test") for path in (ROOT / root).rglob("*.py"))
+_PIP = re.compile(r"pip install [^`#\n]*")
+_PUBLISHED = re.compile(r"(?<![\w./-])(?:cfo|envtest)(?:\[\w+\])?(?![\w./-])")
+
+
+def test_pip_does_not_install_this_project_from_the_index() -> None:
+    """The index has an unrelated package of the name cfo, and none of the name envtest."""
+    commands = [(path.name, command) for path in (*PAGES, *SOURCES) for command in _PIP.findall(path.read_text())]
+    assert ("README.md", "pip install ./envtest") in commands
+    wrong = {(name, command) for name, command in commands if _PUBLISHED.search(command)}
+    # the comment and this test name what must not be typed
+    assert {each for each in wrong if each[0] != "execution.py" and each[0] != "test_links.py"} == set()
+
+
 _PATH = re.compile(r"`((?:cfo|config|deploy|docs|envtest|examples|hack|test)/[\w./*-]+)`")
 _NAME = re.compile(r"(?<=[`~])(?:cfo|envtest|hack)(?:\.[A-Za-z_]\w*)+(?=[`(])")
 _SIBLING = re.compile(r":mod:`(\.[a-z_.]+)`")
