@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.diffs import compute_diff
 from cfo.runtime.handlers.progress import HandlerState, Outcome
-from cfo.runtime.handlers.progress_storage import (
-    AnnotationsProgressStorage,
-    ProgressStorage,
-    SmartProgressStorage,
-    StatusProgressStorage,
-)
 from cfo.runtime.handlers.storage import (
     AnnotationsDiffBaseStorage,
+    AnnotationsProgressStorage,
     DiffBaseStorage,
     MultiDiffBaseStorage,
+    ProgressStorage,
+    SmartProgressStorage,
     StatusDiffBaseStorage,
+    StatusProgressStorage,
 )
 from test.fuzz.bounds import assert_small, limited_time
 from test.fuzz.mutations import HOSTILE, mutated

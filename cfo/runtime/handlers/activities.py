@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from cfo.runtime.client.config import ClientConfig, load_config
 from cfo.runtime.client.credentials import CredentialError, Credentials
+from cfo.runtime.handlers.causes import Cause
 from cfo.runtime.handlers.declarations import Activity
-from cfo.runtime.handlers.environment import Environment, ObjectLogger
-from cfo.runtime.handlers.errors import ErrorsMode, LoginError
-from cfo.runtime.handlers.execution import Invocation, call_handler
-from cfo.runtime.handlers.progress import HandlerState, Outcome
-
-_log = structlog.get_logger(__name__)
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.errors import LoginError
+from cfo.runtime.handlers.execution import call_handler
+from cfo.runtime.handlers.progress import Progress
 
 
 class ActivityError(Exception):
@@ -77,50 +74,27 @@ def _read(path: Any, data: str | bytes | None) -> bytes:
     return raw if raw.lstrip().startswith(b"-----BEGIN") else base64.b64decode(raw)
 
 
-async def run_activity(
-    environment: Environment,
-    activity: Activity,
-    *,
-    default_errors: ErrorsMode = ErrorsMode.TEMPORARY,
-    retry: bool = True,
-    **kwargs: Any,
-) -> dict[str, Any]:
+async def run_activity(environment: Environment, activity: Activity) -> dict[str, Any]:
     """Call all handlers of an activity; return their results by identifier.
 
-    With ``retry`` handlers that failed temporarily are called again after their delay. Raises :class:`ActivityError`
-    if one has failed.
+    Handlers that failed temporarily are called again after their delay, except probes. Raises :class:`ActivityError` if
+    one has failed.
     """
-    handlers = environment.registry.activities(activity)
-    states = {handler.id: HandlerState(started=environment.now()) for handler in handlers}
+    progress = Progress(environment.registry.activities(activity), environment.now())
+    cause = Cause(environment, settings=environment.settings, memo=environment.memo, activity=activity)
     results: dict[str, Any] = {}
     while True:
-        for handler in handlers:
-            state = states[handler.id]
-            if state.finished or state.delay(environment.now()):
-                continue
-            invocation = Invocation(environment, handler, None)
-            keywords = {
-                "settings": environment.settings,
-                "memo": environment.memo,
-                "logger": ObjectLogger(),
-                "activity": activity,
-                "indices": environment.indexes,
-                **kwargs,
-                **environment.indexes,
-            }
-            outcome: Outcome = await call_handler(
-                handler, invocation, state, keywords, logger=ObjectLogger(), default_errors=default_errors
-            )
-            states[handler.id] = state.after(outcome, environment.now())
+        for handler in progress.due(environment.now()):
+            outcome = await call_handler(handler, cause, progress.states[handler.id])
+            progress.record(handler, outcome, environment.now())
             if outcome.final and outcome.exception is None:
                 results[handler.id] = outcome.result
-        failed = [identity for identity, state in states.items() if state.failure]
-        if failed:
-            raise ActivityError(f"{activity} failed: {', '.join(failed)}")
-        delays = [state.delay(environment.now()) for state in states.values() if not state.finished]
-        if not delays or not retry:
+        if progress.failed:
+            raise ActivityError(f"{activity} failed: {', '.join(progress.failed)}")
+        delay = progress.delay(environment.now())
+        if delay is None or activity is Activity.PROBE:
             return results
-        await environment.clock.sleep(min(delays))
+        await environment.clock.sleep(delay)
 
 
 class _Login:

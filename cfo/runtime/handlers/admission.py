@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cfo.runtime.handlers.bodies import Body, Patch
-from cfo.runtime.handlers.causes import Cause, matches
+from cfo.runtime.handlers.causes import ObjectCause, matches
 from cfo.runtime.handlers.declarations import WebhookHandler
 from cfo.runtime.handlers.diffs import compute_diff
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.errors import AdmissionError, ErrorsMode
-from cfo.runtime.handlers.execution import Invocation, call_handler
+from cfo.runtime.handlers.errors import AdmissionError
+from cfo.runtime.handlers.execution import call_handler
 from cfo.runtime.handlers.filters import Token
 from cfo.runtime.handlers.patching import patched
-from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation
 from cfo.runtime.webhook.registration import Webhook
@@ -89,7 +88,7 @@ class _AdmissionHandler:
         environment, handler = self._environment, self._handler
         obj = request.object if request.object is not None else request.old_object or {}
         warnings: list[str] = []
-        cause = Cause(
+        cause = ObjectCause(
             environment,
             self._resource,
             Body(obj),
@@ -111,18 +110,7 @@ class _AdmissionHandler:
         )
         if not matches(handler, cause):
             return AdmissionResponse(allowed=True)
-        state = HandlerState(started=environment.now())
-        invocation = Invocation(environment, handler, cause)
-        kwargs = cause.kwargs()
-        outcome = await call_handler(
-            handler,
-            invocation,
-            state,
-            kwargs,
-            logger=cause.logger,
-            default_errors=ErrorsMode.PERMANENT,
-            pool=environment.admission_threads,
-        )
+        outcome = await call_handler(handler, cause)
         error = outcome.exception
         if error is not None:
             code = (error.code if isinstance(error, AdmissionError) else None) or 500

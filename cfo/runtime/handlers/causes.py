@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
-from cfo.runtime.handlers.declarations import (
-    ChangingHandler,
-    Reason,
-    ResourceHandler,
-    WebhookHandler,
-    without_repetitions,
-)
+from cfo.runtime.handlers.declarations import ChangingHandler, Handler, Reason, ResourceHandler, WebhookHandler
 from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
 from cfo.runtime.handlers.environment import Environment, ObjectLogger
 from cfo.runtime.handlers.filters import is_changed, matches_changes, matches_metadata, matches_value
@@ -33,7 +27,26 @@ class Change:
 
 
 class Cause:
-    """Why handlers of an object are called. ``specific`` are the keywords of this type of handlers."""
+    """Why handlers of the operator are called. ``specific`` are the keywords of this type of handlers."""
+
+    def __init__(self, environment: Environment, **specific: Any) -> None:
+        self.environment = environment
+        self.specific = specific
+        self.patch = Patch()
+        self.logger = ObjectLogger()
+
+    def kwargs(self) -> dict[str, Any]:
+        """Return the keywords for filters and handlers; indexes replace keywords of the same name."""
+        indexes = self.environment.indexes
+        return {"logger": self.logger, "indices": indexes, **self.specific, **indexes}
+
+    def kwargs_for(self, handler: Handler) -> dict[str, Any]:
+        """Return the keywords for one handler."""
+        return self.kwargs()
+
+
+class ObjectCause(Cause):
+    """Why handlers of an object are called."""
 
     def __init__(
         self,
@@ -42,28 +55,21 @@ class Cause:
         body: Body,
         memo: Any,
         *,
-        patch: Patch | None = None,
         change: Change | None = None,
         **specific: Any,
     ) -> None:
-        self.environment = environment
-        self.resource = resource
-        self.body = body
-        self.memo = memo
-        self.patch = Patch() if patch is None else patch
-        self.change = change
-        self.logger = ObjectLogger(body)
         if change is not None:
             specific |= {"reason": change.reason, "diff": change.diff, "old": change.old, "new": change.new}
-        self.specific = specific
+        super().__init__(environment, resource=resource, body=body, memo=memo, **specific)
+        self.resource = resource
+        self.body = body
+        self.change = change
+        self.logger = ObjectLogger(body)
 
     def kwargs(self) -> dict[str, Any]:
         """Return the keywords for filters and handlers; indexes replace keywords of the same name."""
         body, metadata = self.body, self.body.metadata
-        indexes = self.environment.indexes
         return {
-            "resource": self.resource,
-            "body": body,
             "spec": body.spec,
             "status": body.status,
             "meta": metadata,
@@ -73,20 +79,15 @@ class Cause:
             "labels": metadata.labels,
             "annotations": metadata.annotations,
             "patch": self.patch,
-            "memo": self.memo,
-            "logger": self.logger,
-            "indices": indexes,
-            **self.specific,
-            **indexes,
+            **super().kwargs(),
         }
 
-    def kwargs_for(self, handler: ResourceHandler) -> dict[str, Any]:
+    def kwargs_for(self, handler: Handler) -> dict[str, Any]:
         """Return the keywords for one handler; ``old``, ``new`` and ``diff`` are those of its field, if it has one."""
-        kwargs = self.kwargs()
-        if handler.field and self.change is not None:
-            kwargs["old"] = resolve(self.change.old, handler.field)
-            kwargs["new"] = resolve(self.change.new, handler.field)
-            kwargs["diff"] = reduce_diff(self.change.diff, handler.field)
+        kwargs, change = self.kwargs(), self.change
+        if change is not None and isinstance(handler, ResourceHandler) and (path := handler.field):
+            kwargs |= {"old": resolve(change.old, path), "new": resolve(change.new, path)}
+            kwargs["diff"] = reduce_diff(change.diff, path)
         return kwargs
 
     @property
@@ -95,15 +96,15 @@ class Cause:
         return (self.body,) if self.change is None else (self.change.new, self.change.old)
 
 
-def matches(handler: ResourceHandler, cause: Cause, *, changes: bool = True) -> bool:
+def matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool = True) -> bool:
     """Return whether the filters of a handler match; ``changes``: also those of the change of a field.
 
     Filters that are functions may raise any exception.
     """
-    body = cause.body
+    metadata = cause.body.metadata
     if not (
-        matches_metadata(handler.labels, body.metadata.labels, cause.kwargs)
-        and matches_metadata(handler.annotations, body.metadata.annotations, cause.kwargs)
+        matches_metadata(handler.labels, metadata.labels, cause.kwargs)
+        and matches_metadata(handler.annotations, metadata.annotations, cause.kwargs)
     ):
         return False
     if isinstance(handler, WebhookHandler) and handler.subresource not in ("*", cause.specific.get("subresource")):
@@ -129,21 +130,19 @@ def detect_change(
         essence=persistence.diffbase_storage.build(body=body, extra_fields=extra_fields)
     )
     old = persistence.diffbase_storage.fetch(body=body)
-    if old is not None and not _is_configuration(old):
-        old = None
-    if old is not None:
+    if old is not None and _is_configuration(old):
         old = persistence.progress_storage.clear(essence=old)
     else:
         equal = persistence.diffbase_storage.is_stored_digest(body=body, essence=new)
         old = None if equal is None else new if equal else {}
+    diff = Diff() if old == new else compute_diff(old, new)
     if is_deleting(body):
         reason = Reason.DELETE if has_finalizer(body, persistence.finalizer) else Reason.FREE
-        return Change(reason, old, new, compute_diff(old, new), initial=initial)
-    if old is None:
-        return Change(Reason.CREATE, old, new, compute_diff(None, new), initial=False)
-    diff = Diff() if old == new else compute_diff(old, new)
-    reason = Reason.UPDATE if diff else Reason.RESUME if initial else Reason.NOOP
-    return Change(reason, old, new, diff, initial=initial)
+    elif old is None:
+        reason, initial = Reason.CREATE, False
+    else:
+        reason = Reason.UPDATE if diff else Reason.RESUME if initial else Reason.NOOP
+    return Change(reason, old, new, diff, initial)
 
 
 def _is_configuration(stored: Mapping[str, Any]) -> bool:
@@ -154,18 +153,20 @@ def _is_configuration(stored: Mapping[str, Any]) -> bool:
     )
 
 
-def select_changing(handlers: Collection[ChangingHandler], cause: Cause) -> list[ChangingHandler]:
-    """Return the handlers of a change whose filters match."""
+def select_changing(handlers: Collection[ChangingHandler], cause: ObjectCause) -> list[ChangingHandler]:
+    """Return the handlers of a change whose filters match.
+
+    Each function with its identifier is returned once: it can be declared for several reasons that occur together.
+    """
     change = cause.change
     if change is None:
         return []
-    deleting = is_deleting(cause.body)
-    selected = []
+    selected: dict[tuple[int, str], ChangingHandler] = {}
     for handler in handlers:
         if handler.reason is not None and handler.reason is not change.reason:
             continue
-        if handler.initial and (not change.initial or (deleting and not handler.deleted)):
+        if handler.initial and (not change.initial or (is_deleting(cause.body) and not handler.deleted)):
             continue
         if matches(handler, cause):
-            selected.append(handler)
-    return without_repetitions(selected)
+            selected.setdefault((id(handler.fn), handler.id), handler)
+    return list(selected.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -44,6 +44,9 @@ class Handler:
 
     ``timeout``: seconds after its first call from which it is no longer retried. ``retries``: the maximum number of
     calls. ``backoff``: seconds before the call after an exception. ``None``: no limit, or the default.
+
+    For each type: ``threads`` names the pool in which functions that are not coroutine functions run, and
+    ``stores_result`` is whether results are put into the status of the object.
     """
 
     fn: Function
@@ -54,6 +57,9 @@ class Handler:
     retries: int | None = None
     backoff: float | None = None
     title: ClassVar[str] = "Handler"
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.TEMPORARY
+    threads: ClassVar[str] = "handlers"
+    stores_result: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return f"{self.title} {self.id!r}"
@@ -83,10 +89,15 @@ class ResourceHandler(Handler):
 class WatchingHandler(ResourceHandler):
     """A handler of all events."""
 
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.IGNORED
+    stores_result: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class IndexHandler(ResourceHandler):
     """A function that returns what an index contains for an object."""
+
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.IGNORED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +111,7 @@ class ChangingHandler(ResourceHandler):
     needs_change: bool = False
     old: Any = None
     new: Any = None
+    stores_result: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +119,7 @@ class BackgroundHandler(ResourceHandler):
     """A handler that accompanies an object from its creation to its deletion."""
 
     initial_delay: float | Function | None = None
+    stores_result: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +130,7 @@ class DaemonHandler(BackgroundHandler):
     cancellation_timeout: float | None = None
     cancellation_polling: float | None = None
     title: ClassVar[str] = "Daemon"
+    threads: ClassVar[str] = "daemons"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +154,8 @@ class WebhookHandler(ResourceHandler):
     side_effects: bool = False
     ignore_failures: bool = False
     title: ClassVar[str] = "Webhook"
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.PERMANENT
+    threads: ClassVar[str] = "admission"
 
 
 def handler_id(function: Function, given: str | None, *, prefix: str = "", suffix: str = "") -> str:
@@ -215,11 +231,3 @@ def get_default_registry() -> OperatorRegistry:
 def set_default_registry(registry: OperatorRegistry) -> None:
     """Replace the registry to which decorators without ``registry`` add their handlers."""
     _default[:] = [registry]
-
-
-def without_repetitions(handlers: Iterable[ChangingHandler]) -> list[ChangingHandler]:
-    """Return each function with its identifier once: it can be declared for several reasons that occur together."""
-    found: dict[tuple[int, str], ChangingHandler] = {}
-    for handler in handlers:
-        found.setdefault((id(handler.fn), handler.id), handler)
-    return list(found.values())

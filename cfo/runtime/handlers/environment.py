@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from typing import Any, Final, Generic, TypeVar
 
 from cfo.runtime.client.client import Client
@@ -65,28 +65,21 @@ class Index(Mapping[K, Store[V]], Generic[K, V]):
         return repr(dict(self))
 
     def put(self, identity: str, result: Any) -> None:
-        """Replace the values of an object: a mapping of keys to values, or one value under the key ``None``."""
-        values: Mapping[Any, Any] = result if isinstance(result, Mapping) else {None: result}
-        self._discard(identity, (key for key in self._keys.get(identity, ()) if key not in values))
+        """Replace the values of an object: a mapping of keys to values, or one value under the key ``None``.
+
+        ``None`` removes them.
+        """
+        values: Mapping[Any, Any] = result if isinstance(result, Mapping) else {} if result is None else {None: result}
+        for key in self._keys.pop(identity, ()):
+            if key not in values:
+                store = self._stores[key]
+                del store._values[identity]
+                if not store:
+                    del self._stores[key]
         for key, value in values.items():
-            store = self._stores.get(key)
-            if store is None:
-                store = self._stores[key] = Store()
-            store._values[identity] = value
-        self._keys[identity] = tuple(values)
-        if not values:
-            del self._keys[identity]
-
-    def discard(self, identity: str) -> None:
-        """Remove the values of an object."""
-        self._discard(identity, self._keys.pop(identity, ()))
-
-    def _discard(self, identity: str, keys: Iterable[K]) -> None:
-        for key in keys:
-            store = self._stores[key]
-            store._values.pop(identity, None)
-            if not store:
-                del self._stores[key]
+            self._stores.setdefault(key, Store())._values[identity] = value
+        if values:
+            self._keys[identity] = tuple(values)
 
 
 _MAX_PATCHES: Final = 16
@@ -147,22 +140,10 @@ class Environment:
         self.sync_client = SyncClient(client)
         self.recorder = recorder
 
-    @property
-    def threads(self) -> ThreadPool:
-        """The threads of sync handlers."""
-        return self._pool("handlers", self.settings.execution.max_workers)
-
-    @property
-    def admission_threads(self) -> ThreadPool:
-        """The threads of sync admission handlers, for which clients of the API server wait."""
-        return self._pool("admission", self.settings.execution.max_workers)
-
-    @property
-    def daemon_threads(self) -> ThreadPool:
-        """The threads of sync daemons."""
-        return self._pool("daemons", self.settings.background.max_daemon_threads)
-
-    def _pool(self, name: str, limit: int) -> ThreadPool:
+    def pool(self, name: str) -> ThreadPool:
+        """Return the threads for sync ``handlers``, ``daemons`` or ``admission`` handlers: none delays another type."""
+        background, execution = self.settings.background, self.settings.execution
+        limit = background.max_daemon_threads if name == "daemons" else execution.max_workers
         pool = self._pools.get(name)
         if pool is None or pool.limit != limit:  # startup handlers may change the setting
             pool = self._pools[name] = ThreadPool(name, limit)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from cfo.runtime.controller.threads import ThreadPool
-from cfo.runtime.handlers.causes import Cause, select_changing
-from cfo.runtime.handlers.declarations import (
-    ChangingHandler,
-    Handler,
-    IndexHandler,
-    Reason,
-    ResourceHandler,
-    handler_id,
-)
+from cfo.runtime.handlers.causes import Cause, ObjectCause, select_changing
+from cfo.runtime.handlers.declarations import ChangingHandler, Handler, Reason, handler_id
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
-from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.errors import (
     ErrorsMode,
     HandlerRetriesError,
@@ -33,16 +23,15 @@ from cfo.runtime.handlers.errors import (
 from cfo.runtime.handlers.filters import check_filters
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle
 from cfo.runtime.handlers.patching import make_plain, plain
-from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
+from cfo.runtime.handlers.progress import HandlerState, Outcome, StoredProgress
 
 
 @dataclass(slots=True)
 class Invocation:
     """The call of a handler that is in progress: for functions of this package that the handler calls."""
 
-    environment: Environment
-    handler: Handler | None
-    cause: Cause | None
+    handler: Handler
+    cause: Cause
     parent: Invocation | None = None
     subhandlers: list[ChangingHandler] = field(default_factory=list)
     subhandlers_called: bool = False
@@ -60,70 +49,54 @@ def is_async(function: Callable[..., Any]) -> bool:
     return is_async(wrapped) if wrapped is not None else inspect.iscoroutinefunction(function)
 
 
-async def call(
-    environment: Environment, function: Callable[..., Any], kwargs: Mapping[str, Any], *, pool: ThreadPool | None = None
-) -> Any:
-    """Call a function: a coroutine function in the event loop, any other in a thread of ``pool``."""
-    if is_async(function):
-        return await function(**{**environment.client_for(is_async=True), **kwargs})
-    return await (pool or environment.threads).run(function, **{**environment.client_for(is_async=False), **kwargs})
-
-
 async def call_handler(
-    handler: Handler,
-    invocation: Invocation,
-    state: HandlerState,
-    kwargs: Mapping[str, Any],
-    *,
-    logger: Any,
-    default_errors: ErrorsMode = ErrorsMode.TEMPORARY,
-    pool: ThreadPool | None = None,
+    handler: Handler, cause: Cause, state: HandlerState | None = None, *, parent: Invocation | None = None
 ) -> Outcome:
-    """Call a handler once. Raises nothing except cancellation: errors are part of the outcome."""
-    environment = invocation.environment
-    runtime = environment.now() - state.started
+    """Call a handler once, and put its result into the patch of ``cause``; ``state``: its progress before the call.
+
+    Raises nothing except cancellation: errors are part of the outcome.
+    """
+    now = cause.environment.now()
+    state = state or HandlerState(started=now)
+    runtime = now - state.started
+    invocation = Invocation(handler, cause, parent)
+    token = current_invocation.set(invocation)
     try:
-        _check_limits(handler, state, runtime)
-        token = current_invocation.set(invocation)
-        try:
-            progress = {"retry": state.retries, "started": state.started, "runtime": runtime, "param": handler.param}
-            result = await call(environment, handler.fn, {**progress, **kwargs}, pool=pool)
-            if stores_result(handler):
-                result = plain(result)
-            if isinstance(handler, ChangingHandler) and not invocation.subhandlers_called:
-                await run_subhandlers(invocation, invocation.subhandlers)
-        finally:
-            current_invocation.reset(token)
-        if invocation.cause is not None:
-            make_plain(invocation.cause.patch)
+        if handler.timeout is not None and runtime.total_seconds() >= handler.timeout:
+            raise HandlerTimeoutError(f"{handler} has timed out after {runtime}.")  # noqa: TRY301
+        if handler.retries is not None and state.retries >= handler.retries:
+            raise HandlerRetriesError(f"{handler} has exceeded {state.retries} retries.")  # noqa: TRY301
+        progress = {"retry": state.retries, "started": state.started, "runtime": runtime, "param": handler.param}
+        result = await _call(handler, cause, {**progress, **cause.kwargs_for(handler)})
+        if handler.stores_result:
+            result = plain(result)
+        if isinstance(handler, ChangingHandler) and not invocation.subhandlers_called:
+            await run_subhandlers(invocation, invocation.subhandlers)
+        make_plain(cause.patch)
     except Exception as error:  # noqa: BLE001 - handlers raise anything
-        return _failed(handler, invocation, state, error, logger, default_errors)
-    logger.info(f"{handler} succeeded.")
+        return _failed(invocation, state, error)
+    finally:
+        current_invocation.reset(token)
+    cause.logger.info(f"{handler} succeeded.")
+    if handler.stores_result and result is not None:
+        status = cause.patch.status
+        status[handler.id] = {**(status.get(handler.id) or {}), **result} if isinstance(result, dict) else result
     return Outcome(final=True, result=result, children=frozenset(invocation.children))
 
 
-def stores_result(handler: Handler) -> bool:
-    """Return whether the result of a handler is stored in the object."""
-    return isinstance(handler, ResourceHandler) and not isinstance(handler, IndexHandler)
+async def _call(handler: Handler, cause: Cause, kwargs: Mapping[str, Any]) -> Any:
+    """Call a coroutine function in the event loop, any other function in a thread."""
+    environment = cause.environment
+    if is_async(handler.fn):
+        return await handler.fn(**{**environment.client_for(is_async=True), **kwargs})
+    pool = environment.pool(handler.threads)
+    return await pool.run(handler.fn, **{**environment.client_for(is_async=False), **kwargs})
 
 
-def _check_limits(handler: Handler, state: HandlerState, runtime: datetime.timedelta) -> None:
-    if handler.timeout is not None and runtime.total_seconds() >= handler.timeout:
-        raise HandlerTimeoutError(f"{handler} has timed out after {runtime}.")
-    if handler.retries is not None and state.retries >= handler.retries:
-        raise HandlerRetriesError(f"{handler} has exceeded {state.retries} retries.")
-
-
-def _failed(
-    handler: Handler,
-    invocation: Invocation,
-    state: HandlerState,
-    error: Exception,
-    logger: Any,
-    default_errors: ErrorsMode,
-) -> Outcome:
-    environment, children = invocation.environment, frozenset(invocation.children)
-    text = str(error) or repr(error)
+def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Outcome:
+    """Log the error of a handler, and return what follows from it."""
+    handler, logger, environment = invocation.handler, invocation.cause.logger, invocation.cause.environment
+    children, text = frozenset(invocation.children), str(error) or repr(error)
     if isinstance(error, SubhandlersPending):
         logger.debug(f"{handler} has unfinished sub-handlers. Will retry soon.")
         return Outcome(final=False, exception=error, delay=error.delay, children=children)
@@ -131,93 +104,74 @@ def _failed(
         own = isinstance(error, (HandlerTimeoutError, HandlerRetriesError))
         logger.error(text if own else f"{handler} failed permanently: {text}")
         return Outcome(final=True, exception=error, children=children)
-    expected = isinstance(error, TemporaryError)
-    mode = ErrorsMode.TEMPORARY if expected else handler.errors or default_errors
-    log = logger.error if expected else functools.partial(logger.error, exc_info=error)
-    what = f"{handler} failed temporarily" if expected else f"{handler} failed with an exception"
-    if mode is ErrorsMode.IGNORED:
-        log(f"{what} and will ignore it: {text}")
-        return Outcome(final=True, children=children)
-    if mode is ErrorsMode.PERMANENT:
-        log(f"{what} and will stop now: {text}")
-        return Outcome(final=True, exception=error, children=children)
-    default = environment.settings.execution.default_backoff
-    backoff = handler.backoff if handler.backoff is not None else default
-    delay = (error.delay or 0.0) if isinstance(error, TemporaryError) else backoff
+    if isinstance(error, TemporaryError):
+        mode, delay, log = ErrorsMode.TEMPORARY, error.delay or 0.0, logger.error
+        what, then = f"{handler} failed temporarily", ""
+    else:
+        mode, log = handler.errors or handler.default_errors, functools.partial(logger.error, exc_info=error)
+        delay = handler.backoff if handler.backoff is not None else environment.settings.execution.default_backoff
+        what, then = f"{handler} failed with an exception", f" and will try again in {delay:g} seconds"
     runtime = (environment.now() - state.started).total_seconds()
-    message = ""
-    final: Exception
-    if handler.timeout is not None and runtime + delay >= handler.timeout:
-        message = f"{what} and will not be retried, because of its timeout of {handler.timeout} seconds: {text}"
-        final = HandlerTimeoutError(message)
+    final: Exception | None = None
+    if mode is ErrorsMode.IGNORED:
+        then = " and will ignore it"
+    elif mode is ErrorsMode.PERMANENT:
+        then, final = " and will stop now", error
+    elif handler.timeout is not None and runtime + delay >= handler.timeout:
+        then = f" and will not be retried, because of its timeout of {handler.timeout} seconds"
+        final = HandlerTimeoutError(f"{what}{then}: {text}")
     elif handler.retries is not None and state.retries + 1 >= handler.retries:
-        message = f"{what} and will not be retried, because it was called {handler.retries} times: {text}"
-        final = HandlerRetriesError(message)
-    if message:
-        log(message)
-        return Outcome(final=True, exception=final, children=children)
-    log(f"{what}: {text}" if expected else f"{what} and will try again in {delay:g} seconds: {text}")
-    return Outcome(final=False, exception=error, delay=delay, children=children)
+        then = f" and will not be retried, because it was called {handler.retries} times"
+        final = HandlerRetriesError(f"{what}{then}: {text}")
+    log(f"{what}{then}: {text}")
+    if final is None and mode is not ErrorsMode.IGNORED:
+        return Outcome(final=False, exception=error, delay=delay, children=children)
+    return Outcome(final=True, exception=final, children=children)
 
 
 async def call_handlers(
-    handlers: Collection[ChangingHandler],
-    progress: Progress,
-    cause: Cause,
-    *,
-    parent: Invocation | None = None,
+    progress: StoredProgress[ChangingHandler], cause: ObjectCause, *, parent: Invocation | None = None
 ) -> None:
     """Call the handlers that are due, record their progress, and put their results into the patch."""
     environment = cause.environment
-    now = environment.now()
-    states = progress.states
-    due = [item for item in handlers if not states[item.id].finished and not states[item.id].delay(now)]
     lifecycle = environment.lifecycle or get_default_lifecycle()
-    for handler in cast("Sequence[ChangingHandler]", lifecycle(due, state=states, **cause.kwargs())):
-        invocation = Invocation(environment, handler, cause, parent)
-        kwargs = cause.kwargs_for(handler)
-        outcome = await call_handler(handler, invocation, states[handler.id], kwargs, logger=cause.logger)
-        progress.record(handler.id, outcome, environment.now())
-        deliver_result(handler, outcome, cause.patch)
-
-
-def deliver_result(handler: Handler, outcome: Outcome, patch: Any) -> None:
-    """Put the result of a handler into ``status``, under its identifier."""
-    if outcome.exception is None and outcome.result is not None:
-        result = outcome.result
-        if isinstance(result, Mapping):
-            result = {**(patch.status.get(handler.id) or {}), **result}
-        patch.status[handler.id] = result
+    due = progress.due(environment.now())
+    for handler in lifecycle(due, state=progress.states, **cause.kwargs()):
+        outcome = await call_handler(handler, cause, progress.states[handler.id], parent=parent)
+        progress.record(handler, outcome, environment.now())
 
 
 async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
-    """Call the sub-handlers of a handler. Raises :class:`SubhandlersPending` unless all have finished.
-
-    Raises :class:`RuntimeError` if the handler is not a handler of changes.
-    """
+    """Call the sub-handlers of a handler of changes. Raises :class:`SubhandlersPending` unless all have finished."""
     invocation.subhandlers_called = True
     if not handlers:
         return
     cause = invocation.cause
-    if cause is None or cause.change is None:
-        raise RuntimeError("only handlers of changes have sub-handlers")
-    selected = select_changing(handlers, cause)
-    progress = Progress(
-        invocation.environment.settings.persistence.progress_storage,
-        cause.body,
-        owned=handlers,
-        selected=selected,
-        purpose=cause.change.reason,
-        now=invocation.environment.now(),
-    )
-    await call_handlers(selected, progress, cause, parent=invocation)
+    assert isinstance(cause, ObjectCause)  # that of a handler of changes
+    progress = stored_progress(cause, handlers)
+    await call_handlers(progress, cause, parent=invocation)
     progress.store(cause.patch)
     ancestor: Invocation | None = invocation
     while ancestor is not None:
-        ancestor.children.update(progress)
+        ancestor.children.update(progress.states)
         ancestor = ancestor.parent
-    if not progress.done:
-        raise SubhandlersPending("sub-handlers have not finished", delay=progress.delay(invocation.environment.now()))
+    delay = progress.delay(cause.environment.now())
+    if delay is not None:
+        raise SubhandlersPending("sub-handlers have not finished", delay=delay)
+
+
+def stored_progress(cause: ObjectCause, handlers: Collection[ChangingHandler]) -> StoredProgress[ChangingHandler]:
+    """Return the progress of those ``handlers`` that a change of an object concerns."""
+    change, environment = cause.change, cause.environment
+    assert change is not None
+    return StoredProgress(
+        select_changing(handlers, cause),
+        environment.now(),
+        storage=environment.settings.persistence.progress_storage,
+        body=cause.body,
+        owned=handlers,
+        purpose=change.reason,
+    )
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])

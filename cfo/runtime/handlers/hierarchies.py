@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 from cfo.runtime.handlers.bodies import build_owner_reference
+from cfo.runtime.handlers.causes import ObjectCause
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field, resolve
 from cfo.runtime.handlers.execution import current_invocation
 
@@ -97,7 +98,7 @@ def _owner(owner: Any) -> Mapping[str, Any]:
             return found
         raise TypeError(f"owner: {type(owner).__name__}: must be a mapping")
     invocation = current_invocation.get()
-    if invocation is None or invocation.cause is None:
+    if invocation is None or not isinstance(invocation.cause, ObjectCause):
         raise LookupError("the owner must be given outside of a handler of an object")
     return invocation.cause.body
 

@@ -22,6 +22,7 @@ from cfo.runtime.handlers.declarations import (
     handler_id,
 )
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
+from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.filters import check_filters
 from cfo.runtime.handlers.resource_selectors import Selector
 
@@ -66,8 +67,8 @@ def login(**settings: Any) -> Callable[[FunctionT], FunctionT]:
 
 
 def probe(**settings: Any) -> Callable[[FunctionT], FunctionT]:
-    """Call the function for a value of the liveness endpoint."""
-    return _activity(Activity.PROBE, **settings)
+    """Call the function once for a value of the liveness endpoint; by default errors are ignored."""
+    return _activity(Activity.PROBE, **{"errors": ErrorsMode.IGNORED, **settings})
 
 
 def _resource(

@@ -75,6 +75,8 @@ async def apply_patch(
     Raises the errors of requests; :class:`~cfo.runtime.client.errors.Conflict` if functions of the patch saw an
     outdated object.
     """
+    if not patch:
+        return obj
     content: dict[str, Any] = dict(patch)
     precondition = {"uid": uid_of(obj)}
     if patch.fns:
@@ -104,25 +106,23 @@ async def apply_patch(
 async def _send(
     environment: Environment, resource: Resource, obj: Object, body: Mapping[str, Any], subresource: str = ""
 ) -> Object:
-    for delay in _RETRY_DELAYS:
+    delays = iter(_RETRY_DELAYS)
+    while True:
         try:
             async with environment.patches:
                 return await environment.client.patch(resource.gvk, key_of(obj), body, subresource=subresource)
         except WriteRejected:
             raise
         except (APIError, TransportError) as error:
-            if isinstance(error, APIError) and error.code != 429 and error.code < 500:
+            delay = next(delays, None)
+            if delay is None or (isinstance(error, APIError) and error.code != 429 and error.code < 500):
                 raise
             await environment.clock.sleep(max(delay, getattr(error, "retry_after", None) or 0.0))
-    async with environment.patches:
-        return await environment.client.patch(resource.gvk, key_of(obj), body, subresource=subresource)
 
 
 def _changes(obj: Object, patch: Mapping[str, Any]) -> bool:
-    return any(
-        merged({key: obj[key]} if key in obj else {}, {key: value}) != ({key: obj[key]} if key in obj else {})
-        for key, value in patch.items()
-    )
+    before = {key: obj[key] for key in patch if key in obj}
+    return merged(before, patch) != before
 
 
 def _lost(patch: Mapping[str, Any], stored: Mapping[str, Any], path: FieldPath = ()) -> set[str]:

@@ -45,7 +45,7 @@ def _post(objs: Any, kind: str, reason: str, message: str, level: int) -> None:
     invocation = current_invocation.get()
     if invocation is None:
         raise LookupError("Events can only be recorded in a handler")
-    environment = invocation.environment
+    environment = invocation.cause.environment
     posting = environment.settings.posting
     if not posting.enabled or (level and level < posting.level):
         return

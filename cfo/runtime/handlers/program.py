@@ -26,7 +26,6 @@ from cfo.runtime.controller.threads import ThreadPool
 from cfo.runtime.handlers.activities import log_in, run_activity
 from cfo.runtime.handlers.declarations import Activity, OperatorRegistry, WebhookHandler
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.patching import plain
 from cfo.runtime.handlers.running import Handlers
 from cfo.runtime.handlers.settings import OperatorSettings
@@ -158,9 +157,7 @@ def _liveness(environment: Environment, url: str) -> Endpoint:
         async with lock:
             now = environment.clock.monotonic()
             if not cached or now - cached[0][0] >= 10.0:
-                results = await run_activity(
-                    environment, Activity.PROBE, default_errors=ErrorsMode.IGNORED, retry=False
-                )
+                results = await run_activity(environment, Activity.PROBE)
                 cached[:] = [(now, orjson.dumps({key: plain(value) for key, value in results.items()}))]
         return web.Response(body=cached[0][1], content_type="application/json")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.declarations import Handler
-from cfo.runtime.handlers.progress_storage import ProgressRecord, ProgressStorage
-from cfo.runtime.objects.parsers import parse_time
+from cfo.runtime.handlers.storage import ProgressRecord, ProgressStorage
 
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
@@ -18,6 +17,7 @@ _MAX_CHILDREN: Final = 1000
 """Sub-handlers of a handler: the progress of more does not fit into the 256 KiB that all annotations may have."""
 _MAX_DELAY: Final = 10 * 365 * 86400.0
 """Seconds; a later time would not be a valid date."""
+_TIMES: Final = ("started", "stopped", "delayed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,26 +48,25 @@ class HandlerState:
     @classmethod
     def parse(cls, record: ProgressRecord, now: datetime.datetime) -> Self:
         """Return the state in a stored record; fields that are not valid count as absent."""
-        retries = record.get("retries")
-        children = record.get("subrefs")
+        retries, children = record.get("retries"), record.get("subrefs")
+        started, stopped, delayed = (_parse_time(record.get(name)) for name in _TIMES)
         return cls(
-            started=_parse_time(record.get("started")) or now,
-            stopped=_parse_time(record.get("stopped")),
-            delayed=_parse_time(record.get("delayed")),
+            started=started or now,
+            stopped=stopped,
+            delayed=delayed,
             purpose=_text(record.get("purpose")),
             retries=retries if isinstance(retries, int) and 0 <= retries < _MAX_RETRIES else 0,
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=_text(record.get("message")),
-            children=_identities(children) if isinstance(children, list) else frozenset(),
+            children=frozenset(filter(_text, children[:_MAX_CHILDREN])) if isinstance(children, list) else frozenset(),
         )
 
     def record(self) -> ProgressRecord:
         """Return the record to store."""
+        times = {name: getattr(self, name) for name in _TIMES}
         return {
-            "started": _format_time(self.started),
-            "stopped": _format_time(self.stopped),
-            "delayed": _format_time(self.delayed),
+            **{name: value and value.isoformat(timespec="microseconds") for name, value in times.items()},
             "purpose": self.purpose,
             "retries": self.retries,
             "success": self.success,
@@ -87,11 +86,11 @@ class HandlerState:
 
     def after(self, outcome: Outcome, now: datetime.datetime) -> HandlerState:
         """Return the state after a call."""
-        error = outcome.exception
+        error, delay = outcome.exception, outcome.delay
         return replace(
             self,
             stopped=now if outcome.final else None,
-            delayed=None if outcome.delay is None else now + _delay(outcome.delay),
+            delayed=None if delay is None else now + datetime.timedelta(seconds=min(max(delay, 0.0), _MAX_DELAY)),
             retries=self.retries + 1,
             success=outcome.final and error is None,
             failure=outcome.final and error is not None,
@@ -100,59 +99,62 @@ class HandlerState:
         )
 
 
-class Progress:
-    """The progress of the handlers ``selected`` for a purpose, as stored in the object.
+HandlerT = TypeVar("HandlerT", bound=Handler)
+
+
+class Progress(Generic[HandlerT]):
+    """The progress of ``handlers`` in ``states``, by their identifiers."""
+
+    def __init__(self, handlers: Sequence[HandlerT], now: datetime.datetime) -> None:
+        self.handlers = handlers
+        self.states = {handler.id: HandlerState(started=now) for handler in handlers}
+
+    def due(self, now: datetime.datetime) -> list[HandlerT]:
+        """Return the handlers that must be called now."""
+        states = self.states
+        return [item for item in self.handlers if not states[item.id].finished and not states[item.id].delay(now)]
+
+    def record(self, handler: Handler, outcome: Outcome, now: datetime.datetime) -> None:
+        """Record a call of a handler."""
+        self.states[handler.id] = self.states[handler.id].after(outcome, now)
+
+    @property
+    def failed(self) -> list[str]:
+        """The identifiers of the handlers that have failed."""
+        return [identity for identity, state in self.states.items() if state.failure]
+
+    def delay(self, now: datetime.datetime) -> float | None:
+        """Return the seconds until the next call of a handler; ``None`` if all have finished."""
+        return min((state.delay(now) for state in self.states.values() if not state.finished), default=None)
+
+
+class StoredProgress(Progress[HandlerT]):
+    """The progress of handlers that are called for a purpose, as stored in the object.
 
     ``owned`` are all handlers whose progress may be stored.
     """
 
     def __init__(
         self,
+        handlers: Sequence[HandlerT],
+        now: datetime.datetime,
+        *,
         storage: ProgressStorage,
         body: Mapping[str, Any],
-        *,
         owned: Iterable[Handler],
-        selected: Iterable[Handler],
         purpose: str,
-        now: datetime.datetime,
     ) -> None:
+        super().__init__(handlers, now)
         self._storage = storage
         self._body = body
         self._owned = {handler.id for handler in owned}
-        self._stored: dict[str, HandlerState] = {}
-        for identity in self._owned:
-            record = storage.fetch(key=identity, body=body)
-            if record is not None:
-                self._stored[identity] = HandlerState.parse(record, now)
-        self.states: dict[str, HandlerState] = {}
-        for handler in selected:
-            state = self._stored.get(handler.id) or HandlerState(started=now)
-            self.states[handler.id] = replace(state, purpose=purpose)
-        self.superseded = {
-            state.purpose for state in self._stored.values() if state.purpose is not None and state.purpose != purpose
+        records = {identity: storage.fetch(key=identity, body=body) for identity in self._owned}
+        self._stored = {name: HandlerState.parse(record, now) for name, record in records.items() if record is not None}
+        self.states = {
+            identity: replace(self._stored.get(identity, state), purpose=purpose)
+            for identity, state in self.states.items()
         }
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.states)
-
-    def record(self, identity: str, outcome: Outcome, now: datetime.datetime) -> None:
-        """Record a call of a handler."""
-        self.states[identity] = self.states[identity].after(outcome, now)
-
-    @property
-    def done(self) -> bool:
-        """Whether all selected handlers have finished."""
-        return all(state.finished for state in self.states.values())
-
-    def delay(self, now: datetime.datetime) -> float | None:
-        """Return the seconds until the next call of a handler; ``None`` if all have finished."""
-        delays = [state.delay(now) for state in self.states.values() if not state.finished]
-        return min(delays) if delays else None
-
-    def counts(self) -> tuple[int, int]:
-        """Return how many handlers succeeded, and how many failed."""
-        states = self.states.values()
-        return sum(state.success for state in states), sum(state.failure for state in states)
+        self.superseded = {state.purpose for state in self._stored.values()} - {None, purpose}
 
     def store(self, patch: Patch) -> None:
         """Add the progress that changed to a patch."""
@@ -163,28 +165,16 @@ class Progress:
     def purge(self, patch: Patch) -> None:
         """Remove all stored progress in a patch, also that of sub-handlers."""
         states = [*self.states.values(), *self._stored.values()]
-        identities = self._owned | set(self.states) | {child for state in states for child in state.children}
-        for identity in identities:
+        for identity in self._owned.union(self.states, *(state.children for state in states)):
             self._storage.purge(key=identity, body=self._body, patch=patch)
-
-
-def _delay(seconds: float) -> datetime.timedelta:
-    return datetime.timedelta(seconds=min(max(seconds, 0.0), _MAX_DELAY))
-
-
-def _format_time(value: datetime.datetime | None) -> str | None:
-    return None if value is None else value.isoformat(timespec="microseconds")
 
 
 def _parse_time(value: Any) -> datetime.datetime | None:
     try:
-        return parse_time(value)
-    except ValueError:
+        parsed = datetime.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
         return None
-
-
-def _identities(values: list[Any]) -> frozenset[str]:
-    return frozenset(value for value in values[:_MAX_CHILDREN] if isinstance(value, str))
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=datetime.UTC)
 
 
 def _text(value: Any) -> str | None:

@@ -15,12 +15,11 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.controller.controller import Controller, ControllerOptions
-from cfo.runtime.controller.handler import EnqueueRequestForObject
+from cfo.runtime.controller.handler import EnqueueRequestForObject, EventHandler
 from cfo.runtime.controller.lifecycle import Phase
-from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.handlers.activities import run_activity
-from cfo.runtime.handlers.daemons import Daemons
+from cfo.runtime.handlers.background import Daemons, Timer
 from cfo.runtime.handlers.declarations import Activity, OperatorRegistry, ResourceHandler, WebhookHandler
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
@@ -137,19 +136,18 @@ class Handlers:
             if other.index_handlers and other is not handlers
         ]
 
-        def add(name: str, reconciler: Reconciler, events: Source) -> None:
+        def add(name: str, reconciler: ResourceHandlers | Timer, events: EventHandler, *sources: Source) -> None:
             metrics, clock = manager.metrics, manager.clock
             controller = Controller(name, reconciler, kind=resource.gvk, options=options, metrics=metrics, clock=clock)
-            for source in (events, *indexed):
+            kind = Kind(handlers.informer, events, reconciler.is_relevant, mapper=manager.mapper, clock=clock)
+            for source in (kind, *indexed, *sources):
                 controller.watch(source)
             manager.add_controller(controller)
 
         if handlers.reconciles:
-            add(str(resource), handlers, handlers.source)
+            add(str(resource), handlers, handlers.events, handlers.channel)
         for timer in handlers.timers:
-            informer, handler = handlers.informer, EnqueueRequestForObject()
-            events = Kind(informer, handler, timer.is_relevant, mapper=manager.mapper, clock=manager.clock)
-            add(f"{resource}/{timer.handler.id}", timer, events)
+            add(f"{resource}/{timer.handler.id}", timer, EnqueueRequestForObject())
 
     async def _register_webhooks(self) -> None:
         from cfo.runtime.handlers.admission import register_webhooks  # lazily: loads cryptography

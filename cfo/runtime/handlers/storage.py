@@ -1,6 +1,7 @@
-"""Where the last handled configuration is stored: in an annotation of the object, as kopf stores it, or in its status.
+"""What is stored in objects: their last handled configuration, and the progress of handlers that must be called again.
 
-The next change is computed from it. Names and formats are kopf's, so that an operator can be moved in both directions.
+The next change is computed from the configuration. Both are stored in annotations, as in kopf, or in the status. Names
+and formats are kopf's, so that an operator can be moved in both directions.
 
 Annotations of an object may have 256 KiB together. A configuration of more than 160 KiB is therefore stored as a
 digest: changes are still detected, but ``old`` is empty.
@@ -13,7 +14,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 import structlog
@@ -30,18 +31,9 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MARKER: Final = "kopf-managed"
 _SAFE = str.maketrans({"/": ".", "<": "_", ">": "_"})
 
-
-def annotation_names(prefix: str, name: str, *, v1: bool = True) -> list[str]:
-    """Return the names of the annotation for ``name``: kopf's current format, and its former one if it differs."""
-    safe = name.translate(_SAFE)
-    suffix = _suffix(name) if len(name) > _MAX_NAME else ""
-    names = [f"{prefix}/{safe[: _MAX_NAME - len(suffix)]}{suffix}"]
-    if v1:
-        room = _MAX_NAME - len(prefix) - 1
-        suffix = _suffix(safe) if len(safe) > room else ""
-        former = f"{prefix}/{safe[: max(0, room - len(suffix))]}{suffix}"
-        names += [former] if former not in names else []
-    return names
+ProgressRecord: TypeAlias = dict[str, Any]
+"""The progress of a handler: ``started``, ``stopped``, ``delayed``, ``purpose``, ``retries``, ``success``,
+``failure``, ``message``, ``subrefs``."""
 
 
 def _suffix(name: str) -> str:
@@ -49,14 +41,7 @@ def _suffix(name: str) -> str:
     return f"-{base64.b64encode(digest, altchars=b'-.').decode()}".rstrip("=-.")
 
 
-def marked_name(name: str, body: Mapping[str, Any]) -> str:
-    """Return a name that a ReplicaSet does not inherit from its Deployment, whose annotations are copied to it."""
-    owners = resolve(body, ("metadata", "ownerReferences")) or ()
-    copied = body.get("kind") == "ReplicaSet" and any(owner.get("kind") == "Deployment" for owner in owners)
-    return f"{name}-ofDRS" if copied else name
-
-
-def encode(value: Any, option: int = 0) -> str:
+def _encode(value: Any, option: int = 0) -> str:
     """Return ``value`` as compact JSON; with orjson's ``option`` OPT_SORT_KEYS, with sorted keys."""
     try:
         return orjson.dumps(value, default=dict, option=option | orjson.OPT_NON_STR_KEYS).decode()
@@ -64,7 +49,7 @@ def encode(value: Any, option: int = 0) -> str:
         return json.dumps(value, default=dict, separators=(",", ":"), sort_keys=bool(option))
 
 
-def decode(text: Any) -> Any:
+def _decode(text: Any) -> dict[str, Any] | None:
     """Return the value of an annotation, which any user can write; ``None`` if it is not valid."""
     try:
         decoded = orjson.loads(text)
@@ -125,14 +110,46 @@ def _is_marker(key: str) -> bool:
     return bool(slash) and (name == _MARKER or prefix == PREFIX or prefix.endswith(f".{PREFIX}"))
 
 
-def mark(prefix: str, patch: Patch, body: Mapping[str, Any]) -> None:
-    """Mark the annotations of another prefix as those of a kopf operator, whose changes other ones ignore."""
-    key = f"{prefix}/{_MARKER}"
-    if not prefix.startswith("kopf.") and key not in (resolve(body, ("metadata", "annotations")) or {}):
-        patch.metadata.annotations[key] = "yes"
+class _Annotations:
+    """The annotations of a prefix."""
+
+    prefix: str
+    v1: bool
+
+    def _names(self, key: str, body: Mapping[str, Any]) -> list[str]:
+        """Return the names of the annotation for ``key``: kopf's current format, and its former one if it differs.
+
+        A ReplicaSet does not inherit them from its Deployment, whose annotations are copied to it.
+        """
+        owners = resolve(body, ("metadata", "ownerReferences")) or ()
+        if body.get("kind") == "ReplicaSet" and any(owner.get("kind") == "Deployment" for owner in owners):
+            key = f"{key}-ofDRS"
+        safe = key.translate(_SAFE)
+        suffix = _suffix(key) if len(key) > _MAX_NAME else ""
+        names = [f"{self.prefix}/{safe[: _MAX_NAME - len(suffix)]}{suffix}"]
+        if self.v1:
+            room = _MAX_NAME - len(self.prefix) - 1
+            suffix = _suffix(safe) if len(safe) > room else ""
+            names.append(f"{self.prefix}/{safe[: max(0, room - len(suffix))]}{suffix}")
+        return list(dict.fromkeys(names))
+
+    def _read(self, key: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        annotations = resolve(body, ("metadata", "annotations")) or {}
+        decoded = (_decode(annotations[name]) for name in self._names(key, body) if name in annotations)
+        return next((value for value in decoded if value is not None), None)
+
+    def _mark(self, patch: Patch, body: Mapping[str, Any]) -> None:
+        """Mark the annotations of another prefix as those of a kopf operator, whose changes other ones ignore."""
+        key = f"{self.prefix}/{_MARKER}"
+        if not self.prefix.startswith("kopf.") and resolve(body, ("metadata", "annotations", key)) is None:
+            patch.metadata.annotations[key] = "yes"
 
 
-class AnnotationsDiffBaseStorage(DiffBaseStorage):
+def _field(name: str, field: FieldSpec) -> FieldPath:
+    return parse_field(field.format(name=name) if isinstance(field, str) else field)
+
+
+class AnnotationsDiffBaseStorage(_Annotations, DiffBaseStorage):
     """Stores the configuration in the annotation ``prefix/key``."""
 
     def __init__(
@@ -147,35 +164,24 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         self.prefix = prefix
         self.key = key
         self.v1 = v1
-
-    def _names(self, body: Mapping[str, Any], key: str) -> list[str]:
-        return annotation_names(self.prefix, marked_name(key, body), v1=self.v1)
-
-    @property
-    def _digest_key(self) -> str:
-        return f"{self.key}-digest"
+        self._digest_key = f"{key}-digest"
 
     def build(self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()) -> BodyEssence:
         """Return the configuration of an object without our own annotations."""
         essence = super().build(body=body, extra_fields=extra_fields)
         annotations = resolve(essence, ("metadata", "annotations")) or {}
-        own = [name for name in annotations if name.startswith(f"{self.prefix}/")]
-        if own:
-            for name in self._names(body, self.key) + self._names(body, self._digest_key):
+        if any(name.startswith(f"{self.prefix}/") for name in annotations):
+            for name in self._names(self.key, body) + self._names(self._digest_key, body):
                 remove(essence, ("metadata", "annotations", name))
         return essence
 
     def fetch(self, *, body: Mapping[str, Any]) -> BodyEssence | None:
         """Return the stored configuration, or ``None``."""
-        annotations = resolve(body, ("metadata", "annotations")) or {}
-        for name in self._names(body, self.key):
-            if name in annotations and (decoded := decode(annotations[name])) is not None:
-                return decoded  # type: ignore[no-any-return]
-        return None
+        return self._read(self.key, body)
 
     def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
         """Add the configuration, or its digest if it is too large, to a patch of the object."""
-        encoded = encode(essence)
+        encoded = _encode(essence)
         small = len(encoded.encode()) <= MAX_STORED
         if not small:
             _log.warning("Configuration too large to be stored, storing its digest", size=len(encoded))
@@ -184,20 +190,20 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
             (self.key, f"{encoded}\n" if small else None),
             (self._digest_key, None if small else _digest(essence)),
         ):
-            for name in self._names(body, key):
+            for name in self._names(key, body):
                 if value is not None or name in stored:
                     patch.metadata.annotations[name] = value
-        mark(self.prefix, patch, body)
+        self._mark(patch, body)
 
     def is_stored_digest(self, *, body: Mapping[str, Any], essence: BodyEssence) -> bool | None:
         """Return whether the digest of ``essence`` is stored; ``None`` if no digest is stored."""
         annotations = resolve(body, ("metadata", "annotations")) or {}
-        (name, *_) = self._names(body, self._digest_key)
+        (name, *_) = self._names(self._digest_key, body)
         return annotations[name] == _digest(essence) if name in annotations else None
 
 
 def _digest(essence: BodyEssence) -> str:
-    return f"sha256:{hashlib.sha256(encode(essence, orjson.OPT_SORT_KEYS).encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(_encode(essence, orjson.OPT_SORT_KEYS).encode()).hexdigest()}"
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):
@@ -211,19 +217,37 @@ class StatusDiffBaseStorage(DiffBaseStorage):
         ignored_fields: Iterable[FieldSpec] | None = None,
     ) -> None:
         super().__init__(ignored_fields)
-        self.field = parse_field(field.format(name=name) if isinstance(field, str) else field)
+        self.field = _field(name, field)
 
     def fetch(self, *, body: Mapping[str, Any]) -> BodyEssence | None:
         """Return the stored configuration, or ``None``."""
         text = resolve(body, self.field)
-        return decode(text) if text is not None else None
+        return _decode(text) if text is not None else None
 
     def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
         """Add the configuration to a patch of the object."""
-        store(patch, self.field, encode(essence))
+        store(patch, self.field, _encode(essence))
 
 
-class MultiDiffBaseStorage(DiffBaseStorage):
+class _Several:
+    """Stores in several storages, and reads from the first one that has a value."""
+
+    storages: Collection[Any]
+
+    def fetch(self, **keywords: Any) -> Any:
+        found = (storage.fetch(**keywords) for storage in self.storages)
+        return next((value for value in found if value is not None), None)
+
+    def store(self, **keywords: Any) -> None:
+        for storage in self.storages:
+            storage.store(**keywords)
+
+    def purge(self, **keywords: Any) -> None:
+        for storage in self.storages:
+            storage.purge(**keywords)
+
+
+class MultiDiffBaseStorage(_Several, DiffBaseStorage):
     """Stores the configuration in several storages, and reads it from the first one that has it."""
 
     def __init__(self, storages: Collection[DiffBaseStorage]) -> None:
@@ -238,12 +262,136 @@ class MultiDiffBaseStorage(DiffBaseStorage):
             essence = storage.build(body=essence, extra_fields=paths)
         return essence
 
-    def fetch(self, *, body: Mapping[str, Any]) -> BodyEssence | None:
-        """Return the stored configuration, or ``None``."""
-        found = (storage.fetch(body=body) for storage in self.storages)
-        return next((essence for essence in found if essence is not None), None)
 
-    def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
-        """Add the configuration to a patch of the object."""
+class ProgressStorage:
+    """Stores the progress of handlers, by their identifiers."""
+
+    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
+        """Return the progress of a handler, or ``None``."""
+        raise NotImplementedError
+
+    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+        """Add the progress of a handler to a patch of the object."""
+        raise NotImplementedError
+
+    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
+        """Remove the progress of a handler in a patch of the object."""
+        raise NotImplementedError
+
+    def clear(self, *, essence: BodyEssence) -> BodyEssence:
+        """Return a configuration without what this storage stores."""
+        return essence
+
+
+class AnnotationsProgressStorage(_Annotations, ProgressStorage):
+    """Stores the progress in the annotations ``prefix/HANDLER``."""
+
+    def __init__(
+        self, *, prefix: str = PREFIX, verbose: bool = False, touch_key: str = "touch-dummy", v1: bool = True
+    ) -> None:
+        self.prefix = prefix
+        self.verbose = verbose
+        self.touch_key = touch_key
+        self.v1 = v1
+
+    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
+        """Return the progress of a handler, or ``None``."""
+        return self._read(key, body)
+
+    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+        """Add the progress of a handler to a patch of the object."""
+        known = {name: value for name, value in record.items() if self.verbose or value is not None}
+        for name in self._names(key, body):
+            patch.metadata.annotations[name] = _encode(known)
+        self._mark(patch, body)
+
+    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
+        """Remove the progress of a handler in a patch of the object."""
+        for name in self._names(key, body):
+            _remove_stored(("metadata", "annotations", name), body, patch)
+
+    def clear(self, *, essence: BodyEssence) -> BodyEssence:
+        """Return a configuration without the annotations of the prefix."""
+        for name in list(resolve(essence, ("metadata", "annotations")) or ()):
+            if name.startswith(f"{self.prefix}/"):
+                remove(essence, ("metadata", "annotations", name))
+        return essence
+
+
+def _remove_stored(path: FieldPath, body: Mapping[str, Any], patch: Patch) -> None:
+    if resolve(body, path) is not None:
+        store(patch, path, None)
+    else:
+        remove(patch, path)
+
+
+class StatusProgressStorage(ProgressStorage):
+    """Stores the progress in a field of the status."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "kopf",
+        field: FieldSpec = "status.{name}.progress",
+        touch_field: FieldSpec = "status.{name}.dummy",
+    ) -> None:
+        self.field = _field(name, field)
+        self.touch_field = _field(name, touch_field)
+
+    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
+        """Return the progress of a handler, or ``None``."""
+        found = resolve(body, (*self.field, key))
+        return found if isinstance(found, dict) else None
+
+    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+        """Add the progress of a handler to a patch of the object."""
+        store(patch, (*self.field, key), record)
+
+    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
+        """Remove the progress of a handler in a patch of the object."""
+        _remove_stored((*self.field, key), body, patch)
+
+    def clear(self, *, essence: BodyEssence) -> BodyEssence:
+        """Return a configuration without the field."""
+        if resolve(essence, self.field) is not None:
+            essence = copy.deepcopy(essence)
+            remove(essence, self.field)
+        return essence
+
+
+class MultiProgressStorage(_Several, ProgressStorage):
+    """Stores the progress in several storages, and reads it from the first one that has it."""
+
+    def __init__(self, storages: Collection[ProgressStorage]) -> None:
+        self.storages = storages
+
+    def clear(self, *, essence: BodyEssence) -> BodyEssence:
+        """Return a configuration without what the storages store."""
         for storage in self.storages:
-            storage.store(body=body, patch=patch, essence=essence)
+            essence = storage.clear(essence=essence)
+        return essence
+
+
+class _ReadOnlyStatus(StatusProgressStorage):
+    """Reads and removes what former versions of kopf stored in the status."""
+
+    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+        """Store nothing."""
+
+
+class SmartProgressStorage(MultiProgressStorage):
+    """The default: annotations, and what former versions of kopf stored in the status."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "kopf",
+        field: FieldSpec = "status.{name}.progress",
+        touch_key: str = "touch-dummy",
+        touch_field: FieldSpec = "status.{name}.dummy",
+        prefix: str = PREFIX,
+        v1: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        annotations = AnnotationsProgressStorage(prefix=prefix, verbose=verbose, touch_key=touch_key, v1=v1)
+        super().__init__([annotations, _ReadOnlyStatus(name=name, field=field, touch_field=touch_field)])

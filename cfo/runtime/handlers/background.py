@@ -1,0 +1,347 @@
+"""Handlers that accompany an object from its creation to its deletion: daemons and timers.
+
+A daemon is a task of its own. It is asked to stop through its keyword ``stopped``. If it has a
+``cancellation_timeout``, it is cancelled after the ``cancellation_backoff``, and no longer waited for after the
+timeout. The object is deleted when its daemons have ended. A thread cannot be cancelled: it is abandoned
+(:mod:`cfo.runtime.controller.threads`).
+
+A timer has a controller, and no task for an object: its key waits in the queue until the next call is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import enum
+import math
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+import orjson
+import structlog
+from anyio.abc import TaskGroup, TaskStatus
+
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
+from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.controller.source import Channel
+from cfo.runtime.handlers.bodies import Body, Patch
+from cfo.runtime.handlers.causes import ObjectCause, detect_change, matches
+from cfo.runtime.handlers.declarations import BackgroundHandler, DaemonHandler, TimerHandler
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.execution import call_handler
+from cfo.runtime.handlers.patching import apply_patch
+from cfo.runtime.handlers.progress import HandlerState, Outcome
+from cfo.runtime.handlers.resource_selectors import Resource
+from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, key_of, uid_of
+
+
+class DaemonStoppingReason(enum.Flag):
+    """Why a daemon must stop."""
+
+    DONE = enum.auto()
+    FILTERS_MISMATCH = enum.auto()
+    RESOURCE_DELETED = enum.auto()
+    OPERATOR_PAUSING = enum.auto()
+    OPERATOR_EXITING = enum.auto()
+    DAEMON_SIGNALLED = enum.auto()
+    DAEMON_CANCELLED = enum.auto()
+    DAEMON_ABANDONED = enum.auto()
+
+
+class DaemonStopped:
+    """Whether a daemon must stop: true or false. ``wait(seconds)`` waits for it; a coroutine awaits the result."""
+
+    def __init__(self) -> None:
+        self.reason: DaemonStoppingReason | None = None
+        self._thread_event = threading.Event()
+        self._loop_event = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self._thread_event.is_set()
+
+    def is_set(self) -> bool:
+        """Return whether the daemon must stop."""
+        return self._thread_event.is_set()
+
+    def wait(self, timeout: float | None = None) -> DaemonStopped | Coroutine[Any, Any, DaemonStopped]:
+        """Wait at most ``timeout`` seconds, and return this object; in the event loop, return a coroutine for that."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._thread_event.wait(timeout)
+            return self
+        return self.wait_in_loop(timeout)
+
+    async def wait_in_loop(self, timeout: float | None) -> DaemonStopped:
+        """Wait in the event loop."""
+        with anyio.move_on_after(timeout):
+            await self._loop_event.wait()
+        return self
+
+    def set(self, reason: DaemonStoppingReason) -> None:
+        """Ask the daemon to stop; called in the event loop."""
+        self.reason = reason if self.reason is None else self.reason | reason
+        self._thread_event.set()
+        self._loop_event.set()
+
+
+SyncDaemonStopperChecker = AsyncDaemonStopperChecker = DaemonStopped
+
+
+@dataclass(slots=True)
+class Schedule:
+    """When a timer of an object is called next, in seconds of the monotonic clock."""
+
+    due: float
+    changed_at: float
+    essence: int = 0
+    waits_for_change: bool = False
+    is_running: bool = False
+    state: HandlerState | None = None
+
+
+class Memory:
+    """The memo, and what accompanies an object: its daemons, their live view of it, and when its timers are due."""
+
+    __slots__ = ("body", "daemons", "ended", "memo", "schedules", "uid")
+
+    def __init__(self, obj: Object, memo: Any) -> None:
+        self.uid = uid_of(obj)
+        self.memo = copy.copy(memo)
+        self.body: Body | None = None
+        self.daemons: dict[str, Daemon] = {}
+        self.ended: set[str] = set()
+        """The daemons that ended by themselves, and are not started again."""
+        self.schedules: dict[str, Schedule] = {}
+
+    @property
+    def is_accompanied(self) -> bool:
+        """Whether a daemon or a timer runs."""
+        return bool(self.daemons) or any(schedule.is_running for schedule in self.schedules.values())
+
+
+def _initial_delay(handler: BackgroundHandler, cause: ObjectCause) -> float:
+    delay = handler.initial_delay
+    return float((delay(**cause.kwargs()) if callable(delay) else delay) or 0.0)
+
+
+async def _call(handler: BackgroundHandler, cause: ObjectCause, state: HandlerState) -> Outcome:
+    """Call a daemon or a timer once, and send its patch; a failure of that is logged, and the patch is lost."""
+    outcome = await call_handler(handler, cause, state)
+    patch, cause.patch = cause.patch, Patch()
+    try:
+        await apply_patch(cause.environment, cause.resource, dict(cause.body), patch, cause.logger)
+    except (APIError, TransportError) as error:
+        cause.logger.warning(f"The patch of {handler} was not stored: {error}")
+    return outcome
+
+
+class Daemon:
+    """A daemon of an object. ``channel``: where the object is enqueued when the daemon has ended."""
+
+    def __init__(self, handler: DaemonHandler, cause: ObjectCause, memory: Memory, channel: Channel) -> None:
+        self.handler = handler
+        self.cause = cause
+        self.stopped = DaemonStopped()
+        self.has_ended = asyncio.Event()
+        self.scope = anyio.CancelScope()
+        self.has_slot = False
+        self._memory = memory
+        self._channel = channel
+        cause.specific["stopped"] = self.stopped
+
+    async def run(self) -> None:
+        """Call the function until it succeeds, fails, or must stop."""
+        handler, cause, environment = self.handler, self.cause, self.cause.environment
+        stopped = self.stopped
+        if delay := _initial_delay(handler, cause):
+            await stopped.wait_in_loop(delay)
+        state = HandlerState(started=environment.now())
+        while not stopped and not state.finished:
+            state = state.after(await _call(handler, cause, state), environment.now())
+            if not state.finished and (delay := state.delay(environment.now())):
+                await stopped.wait_in_loop(delay)
+        cause.logger.debug(f"{handler} has exited {'on request' if stopped else 'on its own'}.")
+
+    async def cancel(self, *, at_exit: bool) -> None:
+        """Cancel it after the time that it has for stopping, which is not limited by default, except ``at_exit``."""
+        backoff, timeout = self.handler.cancellation_backoff, self.handler.cancellation_timeout
+        if timeout is None and not at_exit:
+            return
+        with anyio.move_on_after((backoff or 0) + (0 if timeout is not None else 0.1)):
+            await self.has_ended.wait()
+        if self.has_ended.is_set():
+            return
+        self.stopped.set(DaemonStoppingReason.DAEMON_CANCELLED)
+        self.scope.cancel()
+        with anyio.move_on_after(timeout or 0):
+            await self.has_ended.wait()
+        if not self.has_ended.is_set():
+            self.stopped.set(DaemonStoppingReason.DAEMON_ABANDONED)
+            self.cause.logger.warning(f"{self.handler} did not exit in time. Leaving it orphaned.")
+            self.end()
+
+    def end(self) -> None:
+        """Forget the daemon; unless it was asked to stop, it is not started again for the object."""
+        if not self.has_ended.is_set():
+            self.has_ended.set()
+            self._memory.daemons.pop(self.handler.id, None)
+            if not self.stopped:
+                self._memory.ended.add(self.handler.id)
+            self._channel.enqueue([key_of(self.cause.body)], reason=f"{self.handler} ended")
+        self.stopped.set(DaemonStoppingReason.DONE)
+
+
+class Daemons:
+    """Runs all daemons of an operator; a runnable of the leader."""
+
+    name = "daemons"
+    needs_leader = True
+
+    def __init__(self, environment: Environment) -> None:
+        self._tasks: TaskGroup | None = None
+        self._running: set[Daemon] = set()
+        self._slots = asyncio.Semaphore(environment.settings.background.max_daemons)
+        self._stopping = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def stop(self) -> None:
+        """Ask all daemons to stop; :meth:`run` returns when they have ended or their time is over."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Run daemons until :meth:`stop`."""
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            await self._stopping.wait()
+            async with anyio.create_task_group() as stops:
+                for daemon in tuple(self._running):
+                    daemon.stopped.set(DaemonStoppingReason.OPERATOR_EXITING)
+                    stops.start_soon(partial(daemon.cancel, at_exit=True))
+            self._tasks.cancel_scope.cancel()
+        self._tasks = None
+
+    def start(self, daemon: Daemon) -> bool:
+        """Start a daemon; return false if the operator is stopping."""
+        if self._tasks is None or self._stopping.is_set():
+            return False
+        self._running.add(daemon)
+        self._tasks.start_soon(self._run, daemon)
+        return True
+
+    def stop_daemon(self, daemon: Daemon, reason: DaemonStoppingReason) -> None:
+        """Ask a daemon to stop; it is cancelled later if necessary."""
+        if not daemon.stopped and self._tasks is not None:
+            daemon.stopped.set(reason)
+            if not daemon.has_slot:
+                daemon.scope.cancel()
+            self._tasks.start_soon(partial(daemon.cancel, at_exit=False))
+
+    async def _run(self, daemon: Daemon) -> None:
+        structlog.contextvars.unbind_contextvars("causes", "reconcileID")  # those of the reconcile that started it
+        try:
+            with daemon.scope:
+                async with self._slots:
+                    daemon.has_slot = True
+                    await daemon.run()
+        finally:
+            self._running.discard(daemon)
+            daemon.end()
+
+
+class Timer:
+    """The reconciler of one timer. ``recall`` returns what is remembered about an object.
+
+    ``channel``: where an object is enqueued whose deletion waited for the end of a call.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        handler: TimerHandler,
+        resource: Resource,
+        informer: Informer,
+        recall: Callable[[Object], Memory],
+        channel: Channel,
+    ) -> None:
+        self.environment = environment
+        self.handler = handler
+        self._resource = resource
+        self._reader = informer.reader
+        self._recall = recall
+        self._channel = channel
+
+    def is_relevant(self, event: Event) -> bool:
+        """Return whether an event can start or stop the timer, or change when it is due."""
+        if event.old is None or event.new is None:
+            return True
+        if event.old.meta.deletion_timestamp != event.new.meta.deletion_timestamp:
+            return True
+        handler = self.handler
+        return bool(handler.idle is not None or handler.labels or handler.annotations or handler.when or handler.field)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Call the function if it is due; requeue the object for the next call."""
+        obj = self._reader.get(request)
+        if obj is None or is_deleting(obj):
+            return Result()
+        memory = self._recall(obj)
+        cause = ObjectCause(self.environment, self._resource, Body(obj), memory.memo)
+        if not matches(self.handler, cause):
+            memory.schedules.pop(self.handler.id, None)
+            return Result()
+        now = self.environment.clock.monotonic()
+        schedule = memory.schedules.get(self.handler.id)
+        if schedule is None:
+            schedule = Schedule(now + _initial_delay(self.handler, cause), now)
+            memory.schedules[self.handler.id] = schedule
+        due = self._due(schedule, obj, now)
+        if due is not None and due <= now:
+            await self._call(request, cause, schedule)
+            due = self._due(schedule, obj, now)
+        if due is None:
+            return Result()
+        return Result(requeue_after=max(due - self.environment.clock.monotonic(), 0.001))
+
+    def _due(self, schedule: Schedule, obj: Object, now: float) -> float | None:
+        """Return when the next call is due; ``None`` if only a change of the object can make it due."""
+        idle = self.handler.idle
+        if idle is None:
+            return None if schedule.waits_for_change else schedule.due
+        essence = hash(orjson.dumps(detect_change(self.environment, obj, (), initial=False).new))
+        if essence != schedule.essence:
+            if schedule.essence:
+                schedule.changed_at, schedule.waits_for_change = now, False
+            schedule.essence = essence
+        return None if schedule.waits_for_change else max(schedule.due, schedule.changed_at + idle)
+
+    async def _call(self, key: NamespacedName, cause: ObjectCause, schedule: Schedule) -> None:
+        environment, handler, clock = self.environment, self.handler, self.environment.clock
+        started = clock.monotonic()
+        state = schedule.state or HandlerState(started=environment.now())
+        schedule.is_running = True
+        try:
+            outcome = await _call(handler, cause, state)
+        finally:
+            schedule.is_running = False
+            meta = self._reader.meta(key)
+            if meta is not None and meta.is_deleting:
+                self._channel.enqueue([key], reason=f"{handler} returned")
+        ended = clock.monotonic()
+        schedule.state = None if outcome.final else state.after(outcome, environment.now())
+        if not outcome.final:
+            schedule.due = ended + (outcome.delay or 0.0)
+        elif handler.interval is None:
+            schedule.waits_for_change = True
+        elif handler.sharp and handler.interval > 0:
+            schedule.due = started + handler.interval * math.ceil((ended - started) / handler.interval)
+        else:
+            schedule.due = ended + handler.interval
