@@ -168,7 +168,7 @@ async def test_strings_of_objects_are_never_parsed_as_html(browser: Any) -> None
         namespace=HOSTILE,
         state=HOSTILE,
         ready=HOSTILE,
-        level=Level.ERROR,
+        level=Level.FAILED,
         facts=(
             ("dashboard", "javascript:alert(1)"),
             ("mTLS", "https://user:pass@evil.example/" + HOSTILE),
@@ -208,7 +208,7 @@ async def test_page_is_usable_with_the_keyboard(browser: Any, screenshots: Path)
         await page.keyboard.press("Escape")
         assert await page.evaluate("document.activeElement.textContent") == name
         failed = next(each for each in overview.summaries.values() if each.key.name == name)
-        fields = {"namespace": failed.key.namespace, "uid": failed.uid, "level": Level.ERROR}
+        fields = {"namespace": failed.key.namespace, "uid": failed.uid, "level": Level.FAILED}
         overview.put(summary(name=name, state="still failed", **fields))
         await page.wait_for_selector("#rayclusters >> text=still failed")
         assert await page.evaluate("document.activeElement.textContent") == name, "an update keeps the focus"

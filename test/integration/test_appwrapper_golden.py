@@ -215,12 +215,13 @@ def _injected(template: Object) -> Any:
 def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
     """Return a condition with periods and generated names replaced in its message.
 
-    What this operator adds to the messages of failures is removed: the failed pods, and why there is no retry.
+    What this operator adds to the messages of failures is removed: what failed, and when it is retried or why not.
     """
     if condition[:3] == ("Unhealthy", "True", "FoundFailedPods"):
         return (*condition[:3], "")
     message = re.sub(r"\b\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
-    message = re.sub("; retry limit -?[0-9]+ reached$", "", message)
+    message = re.sub("; (retry [0-9]+ of [0-9]+|not retried, .*|.* failed as well|next attempt at .*)$", "", message)
+    message = re.sub("(Found [0-9]+ failed components): .*", r"\1", message)
     return (*condition[:3], message)
 
 

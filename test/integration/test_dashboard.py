@@ -11,16 +11,21 @@ import anyio
 import orjson
 import pytest
 
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.in_cluster import client_source
 from cfo.console.demo import crds
 from cfo.console.summaries import raycluster
+from cfo.console.summaries.kind_view import related_kinds
+from cfo.console.summaries.overview import Overview
+from cfo.console.summaries.summary import Level
 from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.manifests.rbac import user_roles
 from cfo.runtime import (
+    POD,
     Client,
     ClientConfig,
     Manager,
@@ -144,6 +149,31 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
                     _, data = await next_event(response.content)
             assert {informer.gvk for informer in manager.cache.informers} == {RAY_CLUSTER}  # shared, and not extended
             assert clusters.has_synced
+
+
+async def test_page_and_terminal_show_one_level_of_a_finished_cluster(plane: ControlPlane) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "done-head", "namespace": "default", "labels": {POD_CLUSTER_LABEL: "done"}},
+        "spec": {"containers": [HEAD]},
+    }
+    async with client_of(plane) as client:
+        await client.create(cluster("done"))
+        await client.create(pod)
+        ended = {"status": {"phase": "Succeeded"}}
+        await client.patch(POD, NamespacedName("default", "done-head"), ended, subresource="status")
+        manager = Manager(ClientConfig.for_control_plane(plane))
+        terminal = Overview(manager.cache, raycluster.VIEWS, related=related_kinds(raycluster.VIEWS))
+        known = set(manager.cache.informers)
+        async with manager, in_cluster.manager_source(manager, raycluster.VIEWS)() as page:
+            await manager.started()
+            for overview in (terminal, page):
+                for informer in (each for each in overview.informers if each.gvk in (RAY_CLUSTER, POD)):
+                    await informer.wait_for_sync(unless_forbidden=True)
+            levels = [[(each.key.name, each.level) for each in await one.snapshot()] for one in (terminal, page)]
+            assert levels[0] == levels[1] == [("done", Level.OK)]
+            assert set(manager.cache.informers) == known  # the page shares them
 
 
 async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:

@@ -125,14 +125,14 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         assert (cluster["state"], cluster["level"], cluster["ready"]) == ("ready", "warning", "2/2")
         assert cluster["facts"]["dashboard"] == "http://rc.apps.test"
         assert cluster["problems"][0]["message"] == "No NetworkPolicy protects the RayCluster"
-        assert (wrapper["state"], wrapper["level"]) == ("Failed", "error")
+        assert (wrapper["state"], wrapper["level"]) == ("Failed", "failed")
         assert wrapper["problems"][0]["message"] == "FoundFailedPods: 1 failed pods"
 
         rules = [Rule("ray.io", "rayclusters", ("list", "watch"))]
         tenant = await service_account_token(env, *rules, namespace="ns")
         own = await status(env.plane, tmp_path, "-n", "ns", token=tenant)
         assert own.exit_code == 0  # nothing that this user may read is wrong
-        assert "1 objects: 1 ok in namespace ns" in own.stdout
+        assert "1 object: 1 ok in namespace ns" in own.stdout
         (line,) = [line for line in own.stderr.splitlines() if line.startswith("not read:")]
         assert "AppWrapper (forbidden)" in line
         assert "NetworkPolicy (forbidden)" in line

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX, APPWRAPPER, FIELD_MANAGER
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers import appwrapper
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig

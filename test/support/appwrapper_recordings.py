@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime.objects import parse_duration
 from cfo.runtime.objects.unstructured import Object, annotations_of
 from cfo.runtime.webhook.admission import UserInfo

@@ -146,7 +146,7 @@ def _cluster(index: int, now: datetime) -> Summary:
     ready = workers
     warnings: tuple[WarningEvent, ...] = ()
     if index % 17 == 5:
-        state, level, ready = "failed", Level.ERROR, 0
+        state, level, ready = "failed", Level.FAILED, 0
         problems = (
             Problem(
                 "KubeRay cannot create pods: exceeded quota: team-quota, requested: requests.nvidia.com/gpu=8, "
@@ -169,7 +169,7 @@ def _cluster(index: int, now: datetime) -> Summary:
     elif index % 5 == 2:
         state, level, ready = "", Level.PROGRESSING, index % workers
     elif index % 11 == 7:
-        state, level, ready, workers = "suspended", Level.IDLE, 0, 0
+        state, level, ready, workers = "suspended", Level.WAITING, 0, 0
     expiry = now + timedelta(days=20 if index % 9 == 3 else 400 + 97 * (index % 33))
     dashboard = f"https://ray-dashboard-{name}-{team}.apps.example.test" if ready else "not exposed"
     return summary(
@@ -200,7 +200,12 @@ def _cluster(index: int, now: datetime) -> Summary:
 
 def _wrapper(index: int, now: datetime) -> Summary:
     created = now - timedelta(minutes=4 + 5 * index)
-    phases = [("Succeeded", Level.OK), ("Running", Level.OK), ("Suspended", Level.PROGRESSING), ("Failed", Level.ERROR)]
+    phases = [
+        ("Succeeded", Level.OK),
+        ("Running", Level.OK),
+        ("Suspended", Level.WAITING),
+        ("Failed", Level.FAILED),
+    ]
     state, level = phases[(1 if index < 4 else 0) if index % 6 else 2 + (index // 6) % 2]
     conditions = [
         Condition("QuotaReserved", "True", "Suspend", "", rfc3339(created + timedelta(minutes=1 + index % 4)))
@@ -265,8 +270,8 @@ def job(queue: int, team: str, name: str, position: int, created: str) -> Summar
         name,
         namespace=team,
         uid=f"job-{queue}-{name}",
-        state="JobWaiting" if position else "JobRunning",
-        level=Level.PROGRESSING if position else Level.OK,
+        state="JobWaitingForResources" if position else "JobRunning",
+        level=Level.WAITING if position else Level.OK,
         ready="",
         created=created,
         facts=(*(waits if position else ()), ("queue", f"{team}/batch"), ("pods", "8")),

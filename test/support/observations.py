@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import Decision, Observation
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import LabeledPod, Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import NamespacedName, Object

@@ -30,6 +30,9 @@ FIELD_MANAGER: Final = "codeflare-operator"
 FINALIZER: Final = "workload.codeflare.dev/finalizer"
 """Prevents the deletion of an AppWrapper while its components may exist."""
 
+ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
+"""The prefix of the annotations with which a user sets periods, limits and exit codes."""
+
 APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
 """The name of the AppWrapper to which a component or pod belongs."""
 

@@ -9,7 +9,8 @@ no data.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -38,24 +39,24 @@ def setup(manager: Manager, views: Collection[KindView]) -> None:
 
     Raises :class:`RuntimeError` if this server does not authorize clients.
     """
-    feed = _feed(manager, views)
+    feed = _feed(manager, manager_source(manager, views))
     site = Site(feed, PREFIX)
     manager.add_metrics_server_routes(site.routes(), public_paths=site.public_paths | {PREFIX})
     manager.add(feed.run, phase=Phase.ALL_REPLICAS)
 
 
-def manager_server(manager: Manager, views: Collection[KindView], port: int = 0) -> LoopbackServer:
-    """Return a server on the loopback interface for a process with controllers; add it to ``manager``."""
-    return LoopbackServer(_feed(manager, views), port)
+def manager_server(manager: Manager, overview: Overview, port: int = 0) -> LoopbackServer:
+    """Return a server on the loopback interface that shows ``overview``; add it to ``manager``."""
+    return LoopbackServer(_feed(manager, lambda: nullcontext(overview)), port)
 
 
-def _feed(manager: Manager, views: Collection[KindView]) -> Feed:
+def _feed(manager: Manager, source: Source) -> Feed:
     scope = {
         "server": urlsplit(manager.transport.config.server).netloc.rpartition("@")[2],
         "namespace": ", ".join(manager.options.namespaces or ()),
         "version": __version__,
     }
-    return Feed(manager_source(manager, views), manager.clock, scope, lambda: _controller_numbers(manager.metrics))
+    return Feed(source, manager.clock, scope, lambda: _controller_numbers(manager.metrics))
 
 
 def _controller_numbers(metrics: Metrics) -> Sequence[Mapping[str, Any]]:
@@ -109,8 +110,10 @@ def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
     async def watch() -> AsyncIterator[Overview]:
         extension = _CacheExtension(manager)
         known = {informer.gvk for informer in manager.cache.informers}
-        related = [gvk for gvk in related_kinds(views) if gvk == CORE_EVENT or (gvk in known and gvk != POD)]
-        overview = Overview(extension, views, related=related)
+        pods = {str(each.selection.label_selector) for each in manager.cache.informers if each.gvk == POD}
+        shown = [view if view.pod_label in pods else replace(view, pod_label="") for view in views]
+        related = [gvk for gvk in related_kinds(views) if gvk == CORE_EVENT or gvk in known]
+        overview = Overview(extension, shown, related=related)
         async with _running(extension.cache, overview):
             yield overview
 

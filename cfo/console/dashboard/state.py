@@ -6,6 +6,7 @@ before the page was opened is known as far as the conditions of an object tell i
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -121,7 +122,7 @@ class State:
     def details(self, identity: str) -> Mapping[str, Any] | None:
         """Return what the page shows of an object that a user opens; ``None`` if it does not exist."""
         summary = self._summaries.get(identity)
-        return _details(summary) if summary is not None else None
+        return summary.details() if summary is not None else None
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything for a page that is opened now."""
@@ -180,8 +181,10 @@ class State:
         """Remember what a row says about queues, and return whether it does."""
         if "quotas" in row:
             self._queues[identity] = summary.key
-        elif row.get("position"):
-            self._waiting[identity] = _Waiting(row["position"], summary.created, summary.key, row["queue"])
+        elif row.get("queue"):
+            self._waiting[identity] = _Waiting(
+                row["position"] or sys.maxsize, summary.created, summary.key, row["queue"]
+            )
         elif self._waiting.pop(identity, None) is None:
             return False
         return True
@@ -222,17 +225,6 @@ def row_of(summary: Summary, view: KindView) -> dict[str, Any]:
         "facts": summary.facts,
         "problems": [(problem.message, problem.remedy) for problem in summary.problems],
         **(view.row(summary) if view.row is not None else {}),
-    }
-
-
-def _details(summary: Summary) -> dict[str, Any]:
-    """Return what the page shows of an object that a user opens, in addition to its row."""
-    return {
-        "conditions": [
-            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
-            for one in summary.conditions
-        ],
-        "warnings": [{"reason": one.reason, "message": one.message, "count": one.count} for one in summary.warnings],
     }
 
 

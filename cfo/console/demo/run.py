@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.demo import crds
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
 from cfo.console.errors import CommandFailed, InvalidInput, one_line
-from cfo.console.summaries.kind_view import KindView, related_kinds
+from cfo.console.summaries.kind_view import related_kinds
 from cfo.console.summaries.overview import Overview
 from cfo.console.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import problem_lines, table
@@ -26,7 +26,6 @@ from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.runtime import (
     CONFIG_MAP,
-    GVK,
     AlreadyExists,
     APIError,
     Client,
@@ -92,7 +91,7 @@ async def run_embedded(
 ) -> None:
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
-    ``until_settled`` is the number of seconds in which all objects must settle (see :class:`Settling`); with ``None``,
+    ``until_settled`` is the number of seconds in which all objects must settle (see :class:`.Summary`); with ``None``,
     run until a signal. Raises :class:`InvalidInput`, and :class:`CommandFailed` with the objects that do not settle.
     """
     objects = read_objects(manifests)
@@ -145,7 +144,7 @@ async def _operate(
         def configure_manager(manager: Manager) -> None:
             simulate_pods(manager)
             overviews.append(Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock))
-            page = manager_server(manager, views, free_port())
+            page = manager_server(manager, overviews[0], free_port())
             manager.add(page)
             pages.append(page)
 
@@ -175,10 +174,10 @@ async def _operate(
         await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             await anyio.sleep_forever()
-        settling = Settling(view, objects)
-        with anyio.move_on_after(until_settled):
-            await settling.wait()
-        reasons = await settling.reasons()
+        with anyio.move_on_after(until_settled), view.subscribe() as changes:
+            while await _reasons(view, objects):
+                await changes.next()
+        reasons = await _reasons(view, objects)
         if overview:
             summaries = await view.snapshot()
             for line in (*table(summaries, manager.clock.now()), *problem_lines(summaries)):
@@ -257,61 +256,15 @@ def read_objects(paths: Sequence[Path]) -> list[Object]:
     return sorted(found, key=lambda obj: _APPLY_ORDER.get(obj["kind"], 1))
 
 
-class Settling:
-    """Which of ``objects`` have not settled yet, by the summaries and informers of ``overview``.
-
-    See :class:`~cfo.console.summaries.kind_view.KindView` for what each kind waits for; other kinds settle at once.
-    """
-
-    def __init__(self, overview: Overview, objects: list[Object]) -> None:
-        self._overview = overview
-        self._expected = [
-            (view, key_of(obj))
-            for obj in objects
-            for view in overview.views.values()
-            if (view.final_state or view.expected is not None) and _is_a(obj, view.gvk)
-        ]
-
-    async def wait(self) -> None:
-        """Wait until all objects have settled."""
-        changed = anyio.Event()
-
-        def on_event(_: object) -> None:
-            changed.set()
-
-        for informer in self._overview.informers:
-            informer.add_handler(on_event)
-        try:
-            while await self.reasons():
-                await changed.wait()
-                changed = anyio.Event()
-        finally:
-            for informer in self._overview.informers:
-                informer.remove_handler(on_event)
-
-    async def reasons(self) -> list[str]:
-        """Return why objects have not settled yet."""
-        states = {(each.gvk, each.key): each.state or "new" for each in await self._overview.snapshot()}
-        found = (self._reason(view, key, states.get((view.gvk, key), "missing")) for view, key in self._expected)
-        return [reason for reason in found if reason]
-
-    def _reason(self, view: KindView, key: NamespacedName, state: str) -> str:
-        kind = view.gvk.kind
-        if view.expected is None:
-            return "" if state == view.final_state else f"{kind} {key} is {state}"
-        obj = self._overview.informer_of[view.gvk].reader.get(key)
-        missing = [f"{kind} {key}"] if obj is None else self._missing(view, obj)
-        return f"{kind} {key} is missing {', '.join(missing)}" if missing else ""
-
-    def _missing(self, view: KindView, obj: Object) -> list[str]:
-        children, namespace = self._overview.children_of[view.gvk], key_of(obj).namespace
-        return [
-            f"{gvk.kind} {name}"
-            for gvk, name in (view.expected(obj) if view.expected is not None else ())
-            if not children[gvk].reader.contains(NamespacedName(namespace, name))
-        ]
-
-
-def _is_a(obj: Object, wanted: GVK) -> bool:
-    gvk = gvk_of(obj)
-    return (gvk.group, gvk.kind) == (wanted.group, wanted.kind)
+async def _reasons(overview: Overview, objects: Iterable[Object]) -> list[str]:
+    """Return why ``objects`` have not settled yet; those of kinds without a view have."""
+    summaries = {(each.gvk.group, each.gvk.kind, each.key): each for each in await overview.snapshot()}
+    shown = {(gvk.group, gvk.kind) for gvk in overview.views}
+    found = []
+    for obj in objects:
+        gvk, key = gvk_of(obj), key_of(obj)
+        summary = summaries.get((gvk.group, gvk.kind, key))
+        pending = summary.pending if summary is not None else "is missing"
+        if pending and (gvk.group, gvk.kind) in shown:
+            found.append(f"{gvk.kind} {key} {pending}")
+    return found

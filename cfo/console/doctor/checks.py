@@ -75,7 +75,7 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
     """Check the ConfigMap: whether it is valid, and was not changed after the operator was started."""
     check, config_map, parsed = "configuration", installation.config_map, installation.parsed
     if config_map is None or parsed is None:
-        yield warn(check, "there is no ConfigMap", "none is needed: the operator creates it with the defaults")
+        yield skip(check, "there is no ConfigMap; the operator creates it with the defaults")
         return
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
     if isinstance(parsed, ConfigurationError):

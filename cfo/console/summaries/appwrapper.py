@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, QUEUE_NAME_LABEL, USER_LABEL, Phase
+from cfo.api.appwrapper.names import (
+    ANNOTATION_PREFIX,
+    APPWRAPPER,
+    APPWRAPPER_LABEL,
+    QUEUE_NAME_LABEL,
+    USER_LABEL,
+    Phase,
+)
+from cfo.api.appwrapper.podsets import expected_pods
 from cfo.console.summaries.kind_view import (
     KindView,
     PhaseChange,
@@ -16,10 +24,11 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.pods import pod_problems, slow_deletion
+from cfo.console.summaries.pods import has_failed, is_ready_pod, pod_problems, slow_deletion
 from cfo.console.summaries.reading import (
     condition_of,
     conditions_of,
+    is_true,
     items,
     message_of,
     milliseconds,
@@ -28,18 +37,18 @@ from cfo.console.summaries.reading import (
     text,
 )
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
-from cfo.runtime import Object, is_deleting, labels_of
+from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
 
-_LEVELS: Final = {
-    Phase.RUNNING: Level.OK,
-    Phase.SUCCEEDED: Level.OK,
-    Phase.FAILED: Level.ERROR,
-}
+_LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
+
+_KEEP_PODS: Final = (
+    f"to keep the pods of the last attempt for their logs, set the annotation "
+    f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration: 1h "
+    f'(with {ANNOTATION_PREFIX}retryLimit: "0", those of the first)'
+)
 
 _REMEDIES: Final = {
     "CreateFailed": "correct the component; the AppWrapper has to be created again",
-    "FailedComponent": "read the log of the component's pods; the AppWrapper is retried until its retry limit",
-    "FoundFailedPods": "read the log of the failed pods: kubectl logs",
     "InsufficientPodsReady": "check why pods do not start: kubectl get pods",
     "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
     "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
@@ -52,9 +61,9 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     """Return the summary of an AppWrapper."""
     phase = text(path(wrapper, "status", "phase"), 40)
     conditions = conditions_of(wrapper)
-    level = _level(wrapper, phase)
+    level = _level(wrapper, phase, conditions)
     found = [
-        *_condition_problems(phase, conditions),
+        *_condition_problems(wrapper, phase, conditions, related),
         *_component_problems(wrapper),
         *slow_deletion(wrapper, related.now),
         *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
@@ -64,32 +73,37 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         each for each in warnings_of(related.events) if not any(each.message in problem.message for problem in found)
     ]
     problems = [*found, *(_warning_problems(unknown) if level is not Level.OK else ())]
-    deployed, total = _components(wrapper)
     facts = _facts(wrapper, conditions, related)
-    return new_summary(wrapper, related, phase, level, problems, facts, ready=f"{deployed}/{total}")
+    pending = "" if phase in (Phase.SUCCEEDED, Phase.FAILED) else f"is {phase or 'new'}"
+    ready = _ready(wrapper, phase, conditions, related)
+    return new_summary(wrapper, related, phase, level, problems, facts, ready=ready, pending=pending)
 
 
-def _level(wrapper: Object, phase: str) -> Level:
+def _level(wrapper: Object, phase: str, conditions: tuple[Condition, ...]) -> Level:
     if is_deleting(wrapper):
         return Level.PROGRESSING
+    if phase == Phase.RUNNING:
+        ready = condition_of(conditions, "PodsReady")
+        return Level.OK if ready is None or ready.status == "True" else Level.PROGRESSING
     if phase in _LEVELS:
         return _LEVELS[Phase(phase)]
-    # Kueue sets spec.suspend as well, until it admits the AppWrapper, which therefore waits and is not idle
-    waits = QUEUE_NAME_LABEL in labels_of(wrapper)
-    suspended = phase in (Phase.SUSPENDED, Phase.EMPTY) and path(wrapper, "spec", "suspend") is True
-    return Level.IDLE if suspended and not waits else Level.PROGRESSING
+    waits = path(wrapper, "spec", "suspend") is True or QUEUE_NAME_LABEL in labels_of(wrapper)
+    return Level.WAITING if waits and phase in (Phase.SUSPENDED, Phase.EMPTY) else Level.PROGRESSING
 
 
-def _components(wrapper: Object) -> tuple[int, int]:
-    """Return how many components exist, and how many there are."""
-    total = path(wrapper, "spec", "components")
-    deployed = sum(
-        any(item.get("type") == "ResourcesDeployed" and item.get("status") == "True" for item in items(conditions))
-        for conditions in (
-            component.get("conditions") for component in items(path(wrapper, "status", "componentStatus"))
-        )
+def _ready(wrapper: Object, phase: str, conditions: tuple[Condition, ...], related: Related) -> str:
+    """Return how many of its pods are ready or have succeeded, and how many it needs; empty if that is not known."""
+    wanted = sum(
+        expected_pods(GVK.parse(str(each.get("apiVersion")), str(each.get("kind"))), list(items(each.get("podSets"))))
+        for each in items(path(wrapper, "status", "componentStatus"))
     )
-    return deployed, len(total) if isinstance(total, list) else 0
+    if not wanted:
+        return ""
+    if phase == Phase.SUCCEEDED or (related.pods is None and is_true(conditions, "PodsReady")):
+        return f"{wanted}/{wanted}"
+    if related.pods is None and phase == Phase.RUNNING:
+        return ""
+    return f"{sum(map(is_ready_pod, related.pods or ()))}/{wanted}"
 
 
 def _facts(wrapper: Object, conditions: tuple[Condition, ...], related: Related) -> Iterator[tuple[str, str]]:
@@ -102,25 +116,35 @@ def _facts(wrapper: Object, conditions: tuple[Condition, ...], related: Related)
     if reserved is not None:
         yield "quota reserved", "yes" if reserved.status == "True" else "no"
     yield "retries", str(number(path(wrapper, "status", "resettingCount")) or "")
-    ready = condition_of(conditions, "PodsReady")
-    # in other phases, the condition has the numbers of the last run, or none
-    is_running = path(wrapper, "status", "phase") == Phase.RUNNING
-    yield "pods ready", ready.message if ready is not None and is_running else ""
     yield "pods", number_of_pods(related)
     yield "user", text(labels_of(wrapper).get(USER_LABEL), 63)
     yield "managed by", text(path(wrapper, "spec", "managedBy"), 80)
 
 
-def _condition_problems(phase: str, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+def _condition_problems(
+    wrapper: Object, phase: str, conditions: tuple[Condition, ...], related: Related
+) -> Iterator[Problem]:
     unhealthy = condition_of(conditions, "Unhealthy")
     if unhealthy is not None and unhealthy.status == "True" and phase != Phase.SUCCEEDED:
         message = f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
-        yield Problem(text(message), _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events"))
+        remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
+        if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
+            remedy = _failure_remedy(wrapper, related)
+        deployed = condition_of(conditions, "ResourcesDeployed")
+        _, _, attempt = (deployed.message if deployed is not None else "").partition("; next attempt at ")
+        if phase == Phase.RESETTING and attempt:
+            remedy = f"wait: the next attempt is at {attempt}; {remedy}"
+        yield Problem(text(message), remedy)
     elif phase == Phase.FAILED:
         yield Problem("The AppWrapper has failed", "kubectl describe shows the Events; create it again to retry")
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
         yield Problem(text(f"Not validated: {message_of(validated)}"), _REMEDIES["NotValidated"])
+
+
+def _failure_remedy(wrapper: Object, related: Related) -> str:
+    failed = [text(path(pod, "metadata", "name"), 253) for pod in related.pods or () if has_failed(pod)]
+    return f"kubectl logs -n {namespace_of(wrapper)} {min(failed)}; {_KEEP_PODS}" if failed else _KEEP_PODS
 
 
 def _component_problems(wrapper: Object) -> Iterator[Problem]:
@@ -141,24 +165,30 @@ def _warning_problems(warnings: Sequence[WarningEvent]) -> Iterator[Problem]:
         yield Problem(text(f"{warning.reason}: {warning.message}"), remedy)
 
 
-_REACHED: Final = (("QuotaReserved", Phase.RESUMING), ("PodsReady", Phase.RUNNING))
-"""Conditions of an AppWrapper that are true since a phase began."""
+def _began(condition: Condition, state: str) -> tuple[Phase, Level] | None:
+    """Return the phase that began when ``condition`` last changed, in an AppWrapper whose phase is ``state`` now."""
+    match condition.type, condition.status:
+        case (("QuotaReserved" | "ResourcesDeployed"), "True"):
+            return Phase.RESUMING, Level.PROGRESSING
+        case "PodsReady", "True":
+            return Phase.RUNNING, Level.OK
+        case (("PodsReady" | "ResourcesDeployed"), "False") if condition.reason == "Resetting":
+            return Phase.RESETTING, Level.WARNING
+        case "Unhealthy", "True" if state in (Phase.RESETTING, Phase.RESUMING):
+            return Phase.RESETTING, Level.WARNING
+    return None
 
 
 def _past_phases(summary: Summary) -> Sequence[PhaseChange]:
     """Return the phases of an AppWrapper until now, as far as its conditions tell."""
-    changes: list[PhaseChange] = [(milliseconds(summary.created), Phase.SUSPENDED.value, Level.IDLE.value)]
-    last = changes[0][0]
-    for kind, phase in _REACHED:
-        reached = (one.since for one in summary.conditions if one.type == kind and one.status == "True")
-        since = milliseconds(next(reached, None))
-        if since >= last:
-            level = Level.OK if phase is Phase.RUNNING else Level.PROGRESSING
-            changes.append((since, phase.value, level.value))
-            last = since
+    changes: list[PhaseChange] = [(milliseconds(summary.created), Phase.SUSPENDED.value, Level.WAITING.value)]
+    for condition in sorted(summary.conditions, key=lambda each: milliseconds(each.since)):
+        since, began = milliseconds(condition.since), _began(condition, summary.state)
+        if began is not None and since >= changes[0][0] and began[0] != changes[-1][1]:
+            changes.append((since, began[0].value, began[1].value))
     if summary.state != changes[-1][1]:
         latest = max((milliseconds(one.since) for one in summary.conditions), default=0)
-        changes.append((max(latest, last), summary.state, summary.level.value))
+        changes.append((max(latest, changes[-1][0]), summary.state, summary.level.value))
     return changes
 
 
@@ -168,7 +198,6 @@ VIEWS: Final = (
         summarize=_summarize,
         pod_label=APPWRAPPER_LABEL,
         short_names=("aw",),
-        short_title="AppWr",
         section=Section(
             id="appwrappers",
             kind=APPWRAPPER.kind,
@@ -179,6 +208,5 @@ VIEWS: Final = (
             tile="AppWrappers",
         ),
         past_phases=_past_phases,
-        final_state=Phase.SUCCEEDED,
     ),
 )

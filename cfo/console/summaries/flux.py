@@ -77,7 +77,12 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *slow_deletion(job, related.now),
         *_warning_problems(related, level),
     ]
-    return new_summary(job, related, _state(conditions), level, problems, _job_facts(job, conditions))
+    facts, state, pending = _job_facts(job, conditions), _state(conditions), _pending(conditions)
+    return new_summary(job, related, state, level, problems, facts, pending=pending)
+
+
+def _pending(conditions: tuple[Condition, ...]) -> str:
+    return "" if is_true(conditions, State.FINISHED) else f"is {_state(conditions) or 'new'}"
 
 
 def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -114,8 +119,8 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *_warning_problems(related, level),
     ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
-    facts = _cluster_facts(cluster, conditions)
-    return new_summary(cluster, related, _state(conditions), level, problems, facts, ready=ready)
+    facts, state, pending = _cluster_facts(cluster, conditions), _state(conditions), _pending(conditions)
+    return new_summary(cluster, related, state, level, problems, facts, ready=ready, pending=pending)
 
 
 def _cluster_facts(cluster: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -139,11 +144,12 @@ def _state(conditions: tuple[Condition, ...]) -> str:
 def _level(obj: Object, conditions: tuple[Condition, ...]) -> Level:
     succeeded = condition_of(conditions, SUCCEEDED)
     if is_true(conditions, State.FINISHED):
-        return Level.ERROR if succeeded is not None and succeeded.status == "False" else Level.OK
+        return Level.FAILED if succeeded is not None and succeeded.status == "False" else Level.OK
     if is_deleting(obj):
         return Level.PROGRESSING
-    if path(obj, "spec", "suspend") is True:
-        return Level.IDLE
+    reserved = condition_of(conditions, "QuotaReserved")
+    if path(obj, "spec", "suspend") is True or (reserved is not None and reserved.status == "False"):
+        return Level.WAITING
     return Level.OK if is_true(conditions, State.RUNNING) else Level.PROGRESSING
 
 
@@ -174,7 +180,7 @@ def _admission_problems(conditions: tuple[Condition, ...], level: Level) -> Iter
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
         yield Problem(text(f"{reserved.reason}: {message_of(reserved)}"), _WRONG_REASONS[reserved.reason])
     evicted = condition_of(conditions, EVICTED)
-    if evicted is not None and evicted.status == "True" and level is Level.PROGRESSING:
+    if evicted is not None and evicted.status == "True" and level is not Level.OK:
         yield Problem(text(f"Evicted: {message_of(evicted)}"), "none; the job starts again when there is quota for it")
 
 
@@ -195,6 +201,8 @@ def _setup_row(summary: Summary) -> Mapping[str, Any]:
 
 
 def _job_row(summary: Summary) -> Mapping[str, Any]:
+    if summary.state not in (State.REQUESTED, State.WAITING):
+        return {}
     return {"position": _first_number(summary.fact("position")), "queue": summary.fact("queue")}
 
 
@@ -207,7 +215,6 @@ VIEWS: Final = (
     KindView(
         gvk=FLUX_SETUP,
         summarize=_summarize_setup,
-        short_title="FluxSet",
         section=Section(
             id="queues",
             kind=FLUX_SETUP.kind,
@@ -220,19 +227,11 @@ VIEWS: Final = (
         ),
         row=_setup_row,
     ),
-    KindView(
-        gvk=FLUX_JOB,
-        summarize=_summarize_job,
-        state_prefix="Job",
-        row=_job_row,
-        final_state=State.FINISHED,
-    ),
+    KindView(gvk=FLUX_JOB, summarize=_summarize_job, row=_job_row),
     KindView(
         gvk=MINICLUSTER,
         summarize=_summarize_minicluster,
         pod_label=MINICLUSTER_LABEL,
-        short_title="MiniCl",
-        state_prefix="Job",
         section=Section(
             id="miniclusters",
             kind=MINICLUSTER.kind,
@@ -243,6 +242,5 @@ VIEWS: Final = (
             facts=(("Size", "size"), ("Exit code", "exit code")),
             optional=True,
         ),
-        final_state=State.FINISHED,
     ),
 )

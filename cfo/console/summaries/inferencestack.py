@@ -33,16 +33,17 @@ def _summarize(stack: Object, related: Related) -> Summary:
     problems = [*_problems(stack, conditions), *slow_deletion(stack, related.now)]
     applications = text(path(stack, "status", "readyApplications"), 20)
     level, facts = _level(stack, conditions), _facts(stack, conditions)
-    return new_summary(stack, related, state, level, problems, facts, ready=applications)
+    pending = "" if state == "Ready" else f"is {state or 'new'}"
+    return new_summary(stack, related, state, level, problems, facts, ready=applications, pending=pending)
 
 
 def _level(stack: Object, conditions: tuple[Condition, ...]) -> Level:
     if is_deleting(stack):
         return Level.PROGRESSING
     if is_true(conditions, "Degraded"):
-        return Level.ERROR
+        return Level.FAILED
     if path(stack, "spec", "suspend") is True or is_true(conditions, "Paused"):
-        return Level.IDLE
+        return Level.WAITING
     return Level.OK if is_true(conditions, "Ready") else Level.PROGRESSING
 
 
@@ -104,7 +105,4 @@ _SECTION: Final = Section(
     facts=(("URL", "url"),),
 )
 
-VIEWS: Final = tuple(
-    KindView(gvk=gvk, summarize=_summarize, short_title="Stack", section=_SECTION, final_state="Ready")
-    for gvk in INFERENCE_STACKS
-)
+VIEWS: Final = tuple(KindView(gvk=gvk, summarize=_summarize, section=_SECTION) for gvk in INFERENCE_STACKS)

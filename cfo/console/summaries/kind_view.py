@@ -6,6 +6,7 @@ other module here names a kind.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +20,6 @@ from cfo.console.summaries.summary import (
     Problem,
     Summary,
     WarningEvent,
-    combined_level,
     distinct_problems,
 )
 from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
@@ -52,10 +52,12 @@ def have_succeeded(related: Related) -> bool:
 
 
 def number_of_pods(related: Related) -> str:
-    """Return the number of pods; empty if it is not known."""
+    """Return the number of pods and their phases; empty if it is not known."""
     if related.pods is None:
         return ""
-    return str(len(related.pods)) if len(related.pods) < MAX_PODS else f"{MAX_PODS} or more"
+    phases = Counter(text(path(pod, "status", "phase"), 20).lower() or "new" for pod in related.pods)
+    number = str(len(related.pods)) if len(related.pods) < MAX_PODS else f"{MAX_PODS} or more"
+    return f"{number} ({', '.join(f'{many} {phase}' for phase, many in sorted(phases.items()))})" if phases else "0"
 
 
 def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]:
@@ -130,17 +132,13 @@ class KindView:
     the ``children`` of the object, and on its pods: those whose ``pod_label`` (empty: none) has the value
     ``pod_label_value`` of the object's name.
 
-    ``short_names`` are other names of the kind for ``cfo status``. In a narrow table, ``short_title`` replaces the
-    kind, and ``state_prefix`` is removed from its states.
+    ``short_names`` are other names of the kind for ``cfo status``.
 
     ``section`` is the section of the page that this kind has, or shares with others of its views. ``row`` returns the
     fields of a row of the page that only this kind has: ``quotas`` of a queue (title, used, limit,
-    and both as they are shown), ``queue`` (namespace/name) and ``position`` (0: none) of an object that can wait in
+    and both as they are shown), ``queue`` (namespace/name) and ``position`` (0: unknown) of an object that waits in
     one, ``certificate`` and ``expires`` (milliseconds since 1970). ``past_phases`` returns the phases of an object
     until now, if the page shows them over time.
-
-    The demo considers an object settled when its state is ``final_state`` or, with ``expected``, when it has these
-    children.
     """
 
     gvk: GVK
@@ -149,13 +147,9 @@ class KindView:
     pod_label: str = ""
     pod_label_value: Callable[[str], str] = str
     short_names: tuple[str, ...] = ()
-    short_title: str = ""
-    state_prefix: str = ""
     section: Section | None = None
     row: Callable[[Summary], Mapping[str, Any]] | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
-    final_state: str = ""
-    expected: Callable[[Object], Iterable[tuple[GVK, str]]] | None = None
 
 
 def related_kinds(views: Iterable[KindView]) -> tuple[GVK, ...]:
@@ -195,6 +189,7 @@ def new_summary(
     facts: Iterable[tuple[str, str]],
     *,
     ready: str = "",
+    pending: str = "",
 ) -> Summary:
     """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits."""
     distinct = distinct_problems(problems)
@@ -203,8 +198,9 @@ def new_summary(
         key=key_of(obj),
         uid=uid_of(obj),
         state=state,
-        level=combined_level(level, distinct),
+        level=Level.WARNING if distinct and level is not Level.FAILED else level,
         ready=ready,
+        pending=pending,
         created=text(path(obj, "metadata", "creationTimestamp"), 40),
         facts=tuple((name, value) for name, value in facts if value)[:MAX_FACTS],
         problems=distinct,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.console.summaries.reading import condition_of, conditions_of, items, number, path, text, time_of
+from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, number, path, text, time_of
 from cfo.console.summaries.summary import Problem
 from cfo.runtime import Object
 
@@ -23,6 +23,16 @@ def slow_deletion(obj: Object, now: datetime) -> Iterator[Problem]:
             text(f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {', '.join(names)}"),
             "check that the controllers run which own these finalizers",
         )
+
+
+def has_failed(pod: Mapping[str, Any]) -> bool:
+    """Return whether ``pod`` has failed."""
+    return bool(path(pod, "status", "phase") == "Failed")
+
+
+def is_ready_pod(pod: Mapping[str, Any]) -> bool:
+    """Return whether ``pod`` is ready or has succeeded."""
+    return path(pod, "status", "phase") == "Succeeded" or is_true(conditions_of(pod), "Ready")
 
 
 _WAITING: Final = {

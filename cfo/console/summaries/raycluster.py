@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import Actor, RayClusterFacts, Responsibility
-from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.kind_view import (
     Children,
@@ -40,8 +40,6 @@ from cfo.console.summaries.reading import (
 )
 from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import (
-    GVK,
-    INGRESS,
     NETWORK_POLICY,
     SECRET,
     Object,
@@ -85,23 +83,23 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     problems = [
         *_status_problems(cluster, state),
         *slow_deletion(cluster, related.now),
-        *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
+        *(pod_problems(related.pods or ()) if level is not Level.WAITING else ()),
         *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
         *exposure.problems(related),
         *_certificate_problems(facts, related, actors),
         *_warning_problems(facts, related, level),
     ]
-    shown = _facts(facts, related, actors)
-    return new_summary(cluster, related, state, level, problems, shown, ready=_ready(cluster))
+    shown, pending = _facts(facts, related, actors), _pending(facts, related, actors)
+    return new_summary(cluster, related, state, level, problems, shown, ready=_ready(cluster), pending=pending)
 
 
 def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
     if is_deleting(facts.cluster):
         return Level.PROGRESSING
     if state == "failed":
-        return Level.ERROR
+        return Level.FAILED
     if facts.is_suspended or state == "suspended":
-        return Level.IDLE if facts.is_suspended and state in ("suspended", "") else Level.PROGRESSING
+        return Level.WAITING if facts.is_suspended and state in ("suspended", "") else Level.PROGRESSING
     return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
 
 
@@ -240,18 +238,19 @@ def _row(summary: Summary) -> Mapping[str, Any]:
     return {"expires": time, "certificate": "CA of the RayCluster"}
 
 
-def _expected(cluster: Object) -> list[tuple[GVK, str]]:
-    """Return the objects that a RayCluster gets on vanilla Kubernetes with OAuth disabled and mTLS enabled."""
-    if is_suspended(cluster):
-        return []
-    names = names_of(cluster)
-    return [
-        (INGRESS, names.dashboard),
-        (INGRESS, names.client),
-        (NETWORK_POLICY, names.head_policy),
-        (NETWORK_POLICY, names.workers_policy),
-        (SECRET, names.ca_secret),
-    ]
+def _pending(facts: RayClusterFacts, related: Related, actors: Responsibility) -> str:
+    """Return which objects of the operator are missing, as far as it is known."""
+    names, missing = facts.names, []
+    policies = related.children.get(NETWORK_POLICY)
+    if policies is not None and actors.network_policy is Actor.OPERATOR:
+        found = set(map(name_of, policies))
+        missing = [f"NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy) if name not in found]
+    if exposure.is_known(related) and actors.exposure is Actor.OPERATOR:
+        missing += [] if exposure.dashboard_url(facts, related) else ["an address of the dashboard"]
+        missing += [] if exposure.client_address(facts, related) else ["an address of the client"]
+    if SECRET in related.children and actors.mtls is Actor.OPERATOR and facts.has_injected_tls:
+        missing += [] if _ca_secret(facts, related) is not None else [f"Secret {names.ca_secret}"]
+    return f"is missing {', '.join(missing)}" if missing and not facts.is_suspended else ""
 
 
 VIEWS: Final = (
@@ -265,7 +264,6 @@ VIEWS: Final = (
         ),
         pod_label=POD_CLUSTER_LABEL,
         pod_label_value=label_value,
-        short_title="Ray",
         section=Section(
             id="rayclusters",
             kind=RAY_CLUSTER.kind,
@@ -278,6 +276,5 @@ VIEWS: Final = (
             facts=(("Dashboard", "dashboard"), ("mTLS", "mTLS")),
         ),
         row=_row,
-        expected=_expected,
     ),
 )

@@ -63,6 +63,11 @@ def number(value: object) -> int:
     return int(value) if 0 <= value < 1 << 63 else 0
 
 
+def counted(many: int, noun: str) -> str:
+    """Return a number with its noun, as ``1 object`` or ``2 objects``."""
+    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
+
+
 def time_of(value: object) -> datetime | None:
     """Return the time of an RFC 3339 string; ``None`` if it is not one."""
     try:

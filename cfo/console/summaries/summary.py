@@ -22,16 +22,16 @@ _COMPARED: Final = 120
 class Level(Enum):
     """How an object is, in one word. The order is from what needs attention first to what needs none."""
 
-    ERROR = "error"
+    FAILED = "failed"
     """It has failed, or cannot work until someone acts."""
     WARNING = "warning"
     """It works or may start, but something is wrong with it."""
     PROGRESSING = "progressing"
-    """It is being created, changed or deleted, or it waits for quota."""
+    """It is being created, changed or deleted."""
+    WAITING = "waiting"
+    """It is suspended, on request or until there is quota for it."""
     OK = "ok"
     """It works as requested, or has finished successfully."""
-    IDLE = "idle"
-    """It is suspended on request."""
 
     @property
     def rank(self) -> int:
@@ -41,7 +41,7 @@ class Level(Enum):
     @property
     def is_wrong(self) -> bool:
         """Whether someone should act."""
-        return self in (Level.ERROR, Level.WARNING)
+        return self in (Level.FAILED, Level.WARNING)
 
 
 _RANKS: Final = {level: rank for rank, level in enumerate(Level)}
@@ -88,6 +88,8 @@ class Summary:
     level: Level
     ready: str
     """How many of its parts are ready, as ``2/3``; empty if it has no parts."""
+    pending: str = ""
+    """What has to happen until it has settled, as ``is Resuming``; empty if it has."""
     created: str
     """``metadata.creationTimestamp`` (RFC 3339)."""
     facts: tuple[tuple[str, str], ...] = ()
@@ -106,10 +108,26 @@ class Summary:
         """Return the value of the fact ``name``; empty if there is none."""
         return next((value for known, value in self.facts if known == name), "")
 
+    def details(self) -> dict[str, list[tuple[str, str]]]:
+        """Return its conditions and Warning Events as names and texts; a text that was shown before is left out."""
+        shown = [*(problem.message for problem in self.problems), *(value for _, value in self.facts)]
 
-def combined_level(level: Level, problems: Iterable[Problem]) -> Level:
-    """Return ``level``, or a warning if there are ``problems`` and ``level`` is not an error."""
-    return Level.WARNING if level is not Level.ERROR and any(True for _ in problems) else level
+        def once(message: str) -> str:
+            if any(message in known for known in shown):
+                return ""
+            shown.append(message)
+            return message
+
+        return {
+            "Conditions": [
+                (f"{each.type}: {each.status}", ": ".join(filter(None, (each.reason, once(each.message)))))
+                for each in self.conditions
+            ],
+            "Warning Events": [
+                (f"{each.reason} (x{each.count})" if each.count > 1 else each.reason, once(each.message))
+                for each in self.warnings
+            ],
+        }
 
 
 def distinct_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:

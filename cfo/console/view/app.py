@@ -24,15 +24,14 @@ from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import (
     MARKS,
     SORTS,
-    Column,
     age,
-    columns_for,
+    cells_of,
     counts,
     crop,
     detail,
     is_match,
-    row,
     sort_summaries,
+    widths_for,
 )
 from cfo.runtime import GVK, NamespacedName
 
@@ -44,11 +43,11 @@ _MAX_EVENTS: Final = 200
 _MIN_HEIGHT_OF_SEVERAL_LINES: Final = 12
 
 _STYLES: Final[Mapping[Level, str]] = {
-    Level.ERROR: "bold red",
+    Level.FAILED: "bold red",
     Level.WARNING: "yellow",
     Level.PROGRESSING: "cyan",
     Level.OK: "green",
-    Level.IDLE: "dim",
+    Level.WAITING: "dim",
 }
 
 _HELP: Final = """\
@@ -139,7 +138,8 @@ class OverviewApp(App[None]):
         self._buffer = log
         self._now = now
         self._summaries: dict[_Identity, Summary] = {}
-        self._columns: list[Column] = []
+        self._window = self.size
+        self._widths: dict[str, int] = {}
         self._shown: dict[str, tuple[str, ...]] = {}
         self._identities: dict[str, _Identity] = {}
         self._order = next(iter(SORTS))
@@ -178,9 +178,10 @@ class OverviewApp(App[None]):
         if self._buffer is not None:
             self._buffer.write(event.text)
 
-    def on_resize(self, _: Resize) -> None:
-        """Fit the columns to the width."""
-        self._rebuild()
+    def on_resize(self, event: Resize) -> None:
+        """Fit the columns to the new width; ``self.size`` is still the old one."""
+        self._window = event.size
+        self._update_rows()
 
     # Data.
 
@@ -215,32 +216,30 @@ class OverviewApp(App[None]):
         )
         return sort_summaries(found, self._order, self._overview.views)
 
-    def _rebuild(self) -> None:
-        """Set the columns for the current width, and all rows."""
-        table = self._table()
-        self._columns = columns_for(self.size.width - 1, self._overview.views)
-        self._shown = {}
-        table.clear(columns=True)
-        for position, column in enumerate(self._columns):
-            table.add_column(Text(column.title), width=column.width, key=str(position))
-        self._update_rows()
-
     def _update_rows(self) -> None:
-        """Show the current rows: changed cells if the rows are the same, otherwise all rows."""
-        if not self._columns:
-            return
+        """Show the current rows: changed cells if rows and columns are the same, otherwise all rows."""
         visible = self._visible()
         now = self._now()
-        rows = {f"{each.gvk}/{each.key}": row(each, self._columns, now) for each in visible}
+        found = [cells_of(each, now) for each in visible]
+        widths = widths_for(found, self._window.width - 1)
+        rows = {
+            f"{each.gvk}/{each.key}": tuple(crop(cells[title], width) for title, width in widths.items())
+            for each, cells in zip(visible, found, strict=True)
+        }
         levels = {f"{each.gvk}/{each.key}": each.level for each in visible}
         table = self._table()
+        selected = self._selected_key()
+        if widths != self._widths:
+            self._widths, self._shown = widths, {}
+            table.clear(columns=True)
+            for position, (title, width) in enumerate(widths.items()):
+                table.add_column(Text(title), width=width, key=str(position))
         if list(rows) == list(self._shown):
             for key, cells in rows.items():
                 for position, (cell, before) in enumerate(zip(cells, self._shown[key], strict=True)):
                     if cell != before:
                         table.update_cell(key, str(position), _cell(cell, position, levels[key]))
         else:
-            selected = self._selected_key()
             offset = table.scroll_offset
             table.clear()
             for key, cells in rows.items():
@@ -267,13 +266,13 @@ class OverviewApp(App[None]):
         forbidden = dict.fromkeys(gvk.kind for gvk in self._overview.forbidden())
         if forbidden:
             parts.append(f"forbidden: {', '.join(forbidden)}")
-        width = max(10, self.size.width - 2)
+        width = max(10, self._window.width - 2)
         title = self.title.splitlines()
         lines = [" | ".join([*parts, *title])]
-        if len(lines[0]) > width and self.size.height >= _MIN_HEIGHT_OF_SEVERAL_LINES:
+        if len(lines[0]) > width and self._window.height >= _MIN_HEIGHT_OF_SEVERAL_LINES:
             # the address and the path in the title are only of use if they are complete
             lines = [" | ".join(parts), *title]
-        style = _STYLES[Level.ERROR] if self._interruption else ""
+        style = _STYLES[Level.FAILED] if self._interruption else ""
         head = self.screen_stack[0].query_one("#head", Static)
         head.update(Text("\n".join(crop(line, width) for line in lines), style=style))
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
-from cfo.console.summaries.kind_view import KindView
 from cfo.console.summaries.overview import Change, ChangeType
+from cfo.console.summaries.reading import counted
 from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
 
-MARKS: Final = {Level.ERROR: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.IDLE: "–"}
+MARKS: Final = {Level.FAILED: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.WAITING: "–"}
 """One character for each level, so that color is not needed."""
 
-_ESSENTIAL: Final = ("dashboard", "position", "quota", "url", "why", "pods ready", "jobs", "components")
+_ESSENTIAL: Final = ("dashboard", "position", "quota", "url", "why", "jobs", "components")
 """The facts of which the first is shown in a line about an object without problems."""
 
 _MAX_INFORMATION: Final = 100
@@ -44,6 +44,16 @@ def essence(summary: Summary) -> str:
     return next((summary.fact(name) for name in _ESSENTIAL if summary.fact(name)), "")
 
 
+TITLES: Final = ("", "KIND", "NAME", "STATUS", "READY", "AGE", "INFORMATION")
+
+
+def cells_of(summary: Summary, now: datetime) -> dict[str, str]:
+    """Return the cells of the row of an object, by the :data:`TITLES` of their columns."""
+    name, state, ready = str(summary.key), summary.state or "-", summary.ready or "-"
+    texts = (MARKS[summary.level], summary.gvk.kind, name, state, ready, age(summary.created, now), essence(summary))
+    return dict(zip(TITLES, texts, strict=True))
+
+
 def crop(text: str, width: int) -> str:
     """Return ``text`` with at most ``width`` characters; a cropped one ends in an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
@@ -53,7 +63,7 @@ def counts(summaries: Iterable[Summary]) -> str:
     """Return how many objects there are of each level, without the levels that none has."""
     levels = [summary.level for summary in summaries]
     parts = [f"{levels.count(level)} {level.value}" for level in Level if level in levels]
-    return f"{len(levels)} objects: {', '.join(parts)}" if parts else "no objects"
+    return f"{counted(len(levels), 'object')}: {', '.join(parts)}" if parts else "no objects"
 
 
 def table(summaries: Sequence[Summary], now: datetime, *, wide: bool = False, namespaces: bool = True) -> Iterator[str]:
@@ -61,23 +71,17 @@ def table(summaries: Sequence[Summary], now: datetime, *, wide: bool = False, na
 
     ``wide`` adds all facts, and crops nothing. ``namespaces`` adds a column with the namespace.
     """
-    titles = ["", *(["NAMESPACE"] if namespaces else []), "NAME", "STATUS", "READY", "AGE", "INFORMATION"]
+    titles = ["", *(["NAMESPACE"] if namespaces else []), *TITLES[2:]]
     rows: list[tuple[str, list[str]]] = []
     for summary in summaries:
-        namespace = [summary.key.namespace] if namespaces else []
-        info = _all_facts(summary) if wide else crop(essence(summary), _MAX_INFORMATION)
-        cells = [MARKS[summary.level], *namespace, summary.key.name, summary.state or "-", summary.ready or "-"]
-        rows.append((summary.gvk.kind, [*cells, age(summary.created, now), info]))
+        cells = {**cells_of(summary, now), "NAMESPACE": summary.key.namespace, "NAME": summary.key.name}
+        info = cells["INFORMATION"]
+        cells["INFORMATION"] = _all_facts(summary) if wide else info if "://" in info else crop(info, _MAX_INFORMATION)
+        rows.append((summary.gvk.kind, [cells[title] for title in titles]))
     widths = [max(map(len, column)) for column in zip(titles, *(cells for _, cells in rows), strict=True)]
-    previous = ""
-    for kind, cells in rows:
-        if kind != previous:
-            if previous:
-                yield ""
-            yield kind
-            yield _line(titles, widths)
-        previous = kind
-        yield _line(cells, widths)
+    for kind, group in groupby(rows, itemgetter(0)):
+        yield from ("", kind) if kind != rows[0][0] else (kind,)
+        yield from (_line(cells, widths) for cells in (titles, *map(itemgetter(1), group)))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -110,25 +114,15 @@ def detail(summary: Summary, now: datetime) -> Iterator[str]:
         for problem in summary.problems:
             yield f"  {problem.message}"
             yield f"    -> {problem.remedy}"
-    if summary.facts:
-        yield ""
-        yield "Facts"
-        width = max(len(name) for name, _ in summary.facts)
-        for name, value in summary.facts:
-            yield f"  {name.ljust(width)}  {value}"
-    if summary.conditions:
-        yield ""
-        yield "Conditions"
-        width = max(len(condition.type) for condition in summary.conditions)
-        for condition in summary.conditions:
-            why = ": ".join(part for part in (condition.reason, condition.message) if part)
-            yield f"  {condition.type.ljust(width)}  {condition.status.ljust(7)}  {why}"
-    if summary.warnings:
-        yield ""
-        yield "Warning Events"
-        for warning in summary.warnings:
-            times = f" (x{warning.count})" if warning.count > 1 else ""
-            yield f"  {age(warning.last, now)} ago  {warning.reason}: {warning.message}{times}"
+    sections = {"Facts": list(summary.facts), **summary.details()}
+    sections["Warning Events"] = [
+        (f"{age(warning.last, now)} ago  {name}", message)
+        for warning, (name, message) in zip(summary.warnings, sections["Warning Events"], strict=True)
+    ]
+    for title, pairs in sections.items():
+        yield from ("", title) if pairs else ()
+        width = max((len(name) for name, _ in pairs), default=0)
+        yield from (f"  {name.ljust(width)}  {value}".rstrip() for name, value in pairs)
 
 
 def change_text(change: Change) -> str:
@@ -149,59 +143,35 @@ def local_time(created: str) -> str:
         return created or "at an unknown time"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table: its title, its width in characters, and the text of a cell."""
-
-    title: str
-    width: int
-    cell: Callable[[Summary, datetime], str]
-
-
-_PADDING: Final = 2
+PADDING: Final = 2
 """The number of characters between two columns."""
 
-
-def columns_for(width: int, views: Mapping[GVK, KindView]) -> list[Column]:
-    """Return the columns that fill ``width`` characters: fewer, and narrower ones, if it is narrow."""
-
-    def short_kind(summary: Summary, _: datetime) -> str:
-        return views[summary.gvk].short_title or summary.gvk.kind
-
-    def short_state(summary: Summary, _: datetime) -> str:
-        return summary.state.removeprefix(views[summary.gvk].state_prefix) or "-"
-
-    mark = Column("", 1, lambda summary, _: MARKS[summary.level])
-    name = partial(Column, "NAME", cell=lambda summary, _: str(summary.key))
-    ready = partial(Column, "READY", cell=lambda summary, _: summary.ready or "-")
-    if width >= 120:
-        fixed = [
-            mark,
-            Column("KIND", 14, lambda summary, _: summary.gvk.kind),
-            name(min(48, width // 4)),
-            Column("STATUS", 23, lambda summary, _: summary.state or "-"),
-            ready(7),
-            Column("AGE", 4, lambda summary, now: age(summary.created, now)),
-        ]
-    elif width >= 76:
-        fixed = [
-            mark,
-            Column("KIND", 7, short_kind),
-            name(24 + (width - 76) // 3),
-            Column("STATUS", 12, short_state),
-            ready(5),
-        ]
-    else:
-        size = max(10, width - 1 - 12 - 5 - 4 * _PADDING)
-        fixed = [mark, name(size), Column("STATUS", 12, short_state), ready(5)]
-    rest = width - sum(column.width + _PADDING for column in fixed) - _PADDING
-    information = Column("INFORMATION", rest, lambda summary, _: essence(summary))
-    return [*fixed, information] if rest >= 10 else fixed
+_CONCESSIONS: Final = (
+    ("INFORMATION", 40),
+    ("AGE", 0),
+    ("NAME", 32),
+    ("KIND", 8),
+    ("STATUS", 12),
+    ("INFORMATION", 20),
+    ("NAME", 20),
+    ("KIND", 0),
+    ("INFORMATION", 0),
+    ("NAME", 10),
+)
+"""To which width a column shrinks, one after the other, while the table is too wide; 0 leaves the column out."""
 
 
-def row(summary: Summary, columns: Sequence[Column], now: datetime) -> tuple[str, ...]:
-    """Return the cells of an object."""
-    return tuple(crop(column.cell(summary, now), column.width) for column in columns)
+def widths_for(rows: Iterable[Mapping[str, str]], width: int) -> dict[str, int]:
+    """Return the widths of the columns that fit into ``width`` characters: no more than the cells of ``rows`` need."""
+    widths = {title: len(title) for title in TITLES}
+    for cells in rows:
+        widths = {title: max(widths[title], len(cells[title])) for title in TITLES}
+    for title, least in _CONCESSIONS:
+        excess = sum(each + PADDING for each in widths.values()) - width
+        if excess > 0 and title in widths:
+            widths[title] = max(least, widths[title] - excess) if least else 0
+            widths = {each: size for each, size in widths.items() if size or not each}
+    return widths
 
 
 SORTS: Final[dict[str, Callable[[Summary], Any]]] = {

@@ -8,9 +8,6 @@ from typing import Any, Final
 CONTROLLER_NAME: Final = "workload.codeflare.dev/appwrapper-controller"
 """The value of ``spec.managedBy`` that selects this controller; so does an unset field."""
 
-ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
-"""The prefix of the annotations with which a user sets periods, limits and exit codes."""
-
 QUOTA_RESERVED: Final = "QuotaReserved"
 """Whether the AppWrapper uses, or is allowed to use, its quota. (Kueue frees the quota when this is false.)"""
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime import annotations_of
 from cfo.runtime.objects import parse_duration, parse_integer
 from cfo.runtime.process import printable

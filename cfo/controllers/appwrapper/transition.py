@@ -169,12 +169,18 @@ def _run(observation: Observation, decision: Decision) -> None:
     unfinished = _unfinished_components(observation)
     expected = sum(component.expected_pods for component in unfinished)
     deployed = [obj for obj in observation.objects if obj is not None and obj.owned and not obj.deleting]
-    failed = sum(obj.failed for obj in deployed)
+    failed = [
+        component.display_name
+        for component, obj in zip(observation.components, observation.objects, strict=True)
+        if obj in deployed and obj is not None and obj.failed
+    ]
     if len(deployed) != len(observation.components):
         _unhealthy(decision, "MissingComponent", _missing_components_message(observation, len(deployed)))
         status.phase = Phase.FAILED
     elif failed:
-        _unhealthy(decision, "FailedComponent", f"Found {failed} failed components")
+        message = f"Found {len(failed)} failed components: {', '.join(failed)}"
+        pods = f"; {failed_pods_message(observation.pods)}" if counts.failed else ""
+        _unhealthy(decision, "FailedComponent", message + pods)
         _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
     elif len(unfinished) < len(observation.components) and not expected:
         _succeed(status, "All components with pods report that they have completed")
@@ -295,7 +301,9 @@ def _reset(observation: Observation, decision: Decision) -> None:
     if status.is_true(RESOURCES_DEPLOYED):
         if not delete_components(observation, decision):
             return
-        status.set(RESOURCES_DEPLOYED, False, "Resetting", "Resources deleted for resetting AppWrapper")
+        attempt = observation.now + observation.settings.retry_pause
+        message = f"Resources deleted for resetting AppWrapper; next attempt at {attempt:%Y-%m-%d %H:%M:%S} UTC"
+        status.set(RESOURCES_DEPLOYED, False, "Resetting", message)
     if not status.may_create_components:
         _fail_creation(decision)
         return
@@ -360,15 +368,17 @@ def _unhealthy(decision: Decision, reason: str, message: str) -> None:
 
 
 def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bool = False) -> None:
-    """Retry, or fail and add the reason to the condition ``Unhealthy``."""
+    """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``."""
     status = decision.status
     refusal = _retry_refusal(observation, status, terminal=terminal)
     if not refusal:
         status.count_retry()
         status.phase = Phase.RESETTING
-        return
-    message = "; ".join(filter(None, (status.message(UNHEALTHY), refusal)))
+    outcome = refusal or f"retry {status.retries} of {observation.settings.retry_limit}"
+    message = "; ".join(filter(None, (status.message(UNHEALTHY), outcome)))
     status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
+    if not refusal:
+        return
     decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {message}")
     status.phase = Phase.FAILED
 
@@ -383,9 +393,12 @@ def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) 
         failed = (labeled.pod for labeled in observation.pods if labeled.pod.phase == "Failed")
         codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
         return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
-    if status.retries >= settings.retry_limit:
-        return f"retry limit {settings.retry_limit} reached"
-    return ""
+    limit = settings.retry_limit
+    if status.retries < limit:
+        return ""
+    if limit < 1:
+        return f"not retried, because the retry limit is {limit}"
+    return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"
 
 
 _STEPS: Final[Mapping[Phase, Callable[[Observation, Decision], None]]] = {

@@ -55,13 +55,13 @@ const updateTiles = () => {
   for (const tile of tiles) {
     const { kind, jobs } = tile;
     const rows = [...model.ofKind(kind), ...(jobs ? model.ofKind(jobs) : [])];
-    const wrong = rows.filter((row) => row.level === "error").length;
+    const wrong = rows.filter((row) => row.level === "failed").length;
     const warned = rows.filter((row) => row.level === "warning").length;
     const busy = rows.filter((row) => row.level === "progressing").length;
     const problem = rows.length ? "" : model.problemOf(kind);
     setText(tile.number, problem ? "–" : String(rows.filter((row) => row.kind === (jobs || kind)).length));
-    const [text, level] = problem ? ["cannot be read", "idle"] : wrong ? [`${wrong} failed`, "error"] : warned ? [`${warned} with warnings`, "warning"]
-      : busy ? [`${busy} in progress`, "progressing"] : rows.length ? ["all well", "ok"] : ["", "idle"];
+    const [text, level] = problem ? ["cannot be read", "waiting"] : wrong ? [`${wrong} failed`, "failed"] : warned ? [`${warned} with warnings`, "warning"]
+      : busy ? [`${busy} in progress`, "progressing"] : rows.length ? ["all well", "ok"] : ["", "waiting"];
     setText(tile.state, text);
     tile.state.dataset.level = level;
   }
@@ -70,7 +70,7 @@ const updateTiles = () => {
 let shownProblems = "";
 let allProblems = false;
 const updateProblems = () => {
-  const rows = [...model.rows.values()].filter((row) => row.problems.length && ["error", "warning"].includes(row.level));
+  const rows = [...model.rows.values()].filter((row) => row.problems.length && ["failed", "warning"].includes(row.level));
   rows.sort(bySeverity);
   const shown = rows.slice(0, allProblems ? MAX_PROBLEMS : SHOWN_PROBLEMS);
   const identity = JSON.stringify([rows.length, allProblems, shown.map((row) => [row.id, row.level, row.problems])]);
@@ -139,7 +139,7 @@ const updateDetail = async () => {
   if (row === detail.row) return;
   detail.row = row;
   setText(byId("detail-title"), `${row.kind} ${row.namespace ? `${row.namespace}/` : ""}${row.name}`);
-  let more = { conditions: [], warnings: [] };
+  let more = {};
   try {
     const response = await fetch(`object?id=${encodeURIComponent(row.id)}`, { headers: authorization(), cache: "no-store" });
     if (response.ok) more = await response.json();
@@ -151,8 +151,7 @@ const updateDetail = async () => {
     ...(row.problems.length ? [element("h3", {}, "Problems"), element("ul", { class: "problems" }, ...row.problems.map(([message, remedy]) =>
       element("li", {}, element("div", {}, message), element("div", { class: "remedy" }, remedy))))] : []),
     element("dl", {}, ...facts.flatMap(([name, shown]) => [element("dt", {}, name), element("dd", {}, shown)])),
-    ...list("Conditions", more.conditions.map(({ type, status, reason, message }) => [`${type}: ${status}`, message || reason])),
-    ...list("Warnings", more.warnings.map(({ reason, message, count }) => [count > 1 ? `${reason} × ${count}` : reason, message])),
+    ...Object.entries(more).flatMap(([title, pairs]) => list(title, pairs)),
   ]);
 };
 
@@ -207,11 +206,11 @@ const showState = (state, details) => {
   const connection = byId("connection");
   connection.className = "level";
   setText(connection, state === "live" ? "Live" : state === "lost" ? "Connection lost" : "Signed out");
-  connection.dataset.level = lost ? "error" : "ok";
+  connection.dataset.level = lost ? "failed" : "ok";
   byId("content").classList.toggle("stale", lost);
   const notice = byId("notice");
   notice.hidden = state !== "lost";
-  notice.dataset.level = "error";
+  notice.dataset.level = "failed";
   setText(notice, state === "lost" ? `The connection to the server is lost${model.scope.ready ? "; the page shows the last known state" : ""}. Next attempt in ${details} s.` : "");
   byId("sign-in").hidden = state !== "refused";
   if (state === "refused") setText(byId("sign-in-reason"), details || "A token is required.");

@@ -10,7 +10,7 @@ const ENDED = new Set(["Succeeded", "Failed"]);
 /** Returns a bar that shows how much of a quota is used, with its numbers. */
 export const quotaBar = (title, used, limit, shownUsed, shownLimit) => {
   const share = limit > 0 ? Math.min(1, used / limit) : used > 0 ? 1 : 0;
-  const level = used > limit ? "error" : share >= 0.9 ? "warning" : "progressing";
+  const level = used > limit ? "failed" : share >= 0.9 ? "warning" : "progressing";
   const text = `${shownUsed} of ${shownLimit}`;
   return element("div", { class: "quota" },
     element("span", {}, title), element("span", {}, text),

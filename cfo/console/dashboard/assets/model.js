@@ -1,6 +1,6 @@
 // What the page knows: the objects by kind, events, and history, updated by the messages of the stream.
 
-const SEVERITY = { error: 0, warning: 1, progressing: 2, idle: 3, ok: 4 };
+const SEVERITY = { failed: 0, warning: 1, progressing: 2, waiting: 3, ok: 4 };
 const MAX_EVENTS = 200;
 
 /** Compares rows: problems first, then by namespace and name. */

@@ -133,7 +133,7 @@ export class Queues extends Section {
     const waits = samples.some(([, order]) => order.length);
     const figure = waits
       ? element("div", {}, element("p", { class: "figure-title" }, "Waiting order"), orderChart(samples, this.model.now, width))
-      : element("p", { class: "empty" }, "No job waits.");
+      : element("p", { class: "empty" }, "No job waits in this queue.");
     return element("div", { class: "queue" },
       element("h3", {}, this.opener(row), levelled(row.state || row.level, row.level),
         element("span", { class: "quiet" }, row.namespace)),
@@ -158,7 +158,7 @@ export class Timeline extends Section {
     this.#window.value = String(WINDOWS[1][1]);
     this.#window.addEventListener("change", () => { this.#known.clear(); this.update(); });
     this.head.append(element("label", { class: "tools" }, "Last", this.#window));
-    this.#legend.append(legend([["waiting", "idle"], ["starting", "progressing"], ["running or succeeded", "ok"], ["failed", "error"]]));
+    this.#legend.append(legend([["waiting", "waiting"], ["starting", "progressing"], ["running or succeeded", "ok"], ["with a problem, or retried", "warning"], ["failed", "failed"]]));
     this.body.append(this.#legend, this.#lanes, this.#axis, this.#more);
   }
 
@@ -202,7 +202,7 @@ export class Certificates extends Section {
       { title: "Certificate", wide: true, show: (cell, row) => cell.append(row.certificate || "") },
       { title: "Expires in", sort: (row) => row.expires, show: (cell, row) => {
         const rest = left(row);
-        cell.append(levelled(rest > 0 ? duration(rest / 1000) : "expired", rest <= 0 ? "error" : rest < 30 * DAY ? "warning" : "ok"));
+        cell.append(levelled(rest > 0 ? duration(rest / 1000) : "expired", rest <= 0 ? "failed" : rest < 30 * DAY ? "warning" : "ok"));
       } },
       { title: "Expires on", number: true, wide: true, sort: (row) => row.expires, text: (row) => date(row.expires) },
     ];
@@ -246,7 +246,7 @@ const newEvent = (event) => {
   const node = element("li", {},
     element("time", { datetime: new Date(event.time).toISOString() }),
     element("div", {}, event.name, element("span", { class: "sub" }, `${event.kind} · ${event.namespace}`)),
-    element("div", {}, element("span", { class: "reason" }, levelled(event.reason, event.type === "Warning" ? "warning" : "idle")),
+    element("div", {}, element("span", { class: "reason" }, levelled(event.reason, event.type === "Warning" ? "warning" : "waiting")),
       event.count > 1 ? element("span", { class: "quiet" }, ` × ${event.count}`) : null,
       element("span", { class: "sub" }, event.note)));
   return { node, event };

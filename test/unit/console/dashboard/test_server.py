@@ -118,7 +118,7 @@ async def test_stream_begins_with_a_snapshot_and_continues_with_changes(
         name, data = await stream.next()
         assert (name, data["scope"]["server"]) == ("snapshot", "api.example.test:6443")
         assert [row["name"] for row in data["rows"]] == ["one", "two"]
-        overview.put(summary(name="two", state="failed", level=Level.ERROR), summary(name="three"))
+        overview.put(summary(name="two", state="failed", level=Level.FAILED), summary(name="three"))
         name, data = await stream.next()
         assert name == "changes"
         assert [(row["name"], row["state"]) for row in data["rows"]] == [("two", "failed"), ("three", "ready")]
@@ -158,8 +158,8 @@ async def test_details_contain_conditions_and_warnings(dashboard: Dashboard, ove
         async with dashboard.request("/object", params={"id": "RayCluster-default-one"}) as response:
             assert response.content_type == "application/json"
             assert await response.json() == {
-                "conditions": [{"type": "Ready", "status": "False", "reason": "Why", "message": "Because"}],
-                "warnings": [{"reason": "BackOff", "message": "restarting", "count": 3}],
+                "Conditions": [["Ready: False", "Why: Because"]],
+                "Warning Events": [["BackOff (x3)", "restarting"]],
             }
         for identity in ("unknown", "", "x" * 10_000):
             async with dashboard.request("/object", params={"id": identity}) as response:

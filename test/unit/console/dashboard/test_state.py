@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,11 +74,51 @@ def test_past_phases_are_read_from_conditions() -> None:
     )
     minute, start = 60_000, milliseconds("2026-01-01T00:00:00Z")
     assert VIEWS[APPWRAPPER].past_phases(wrapper) == [
-        (start, "Suspended", "idle"),
+        (start, "Suspended", "waiting"),
         (start + minute, "Resuming", "progressing"),
         (start + 2 * minute, "Running", "ok"),
         (start + 9 * minute, "Succeeded", "ok"),
     ]
+
+
+@pytest.mark.parametrize("state", ["Resetting", "Resuming"])
+def test_past_phases_of_a_retried_appwrapper_contain_its_reset(state: str) -> None:
+    resumed = ("True", "Resuming", "09") if state == "Resuming" else ("False", "Resetting", "05")
+    wrapper = summary(
+        APPWRAPPER,
+        created="2026-01-01T00:00:00Z",
+        state=state,
+        level=Level.WARNING,
+        conditions=(
+            Condition("QuotaReserved", "True", "Resuming", "", "2026-01-01T00:01:00Z"),
+            Condition("ResourcesDeployed", *resumed[:2], "", f"2026-01-01T00:{resumed[2]}:00Z"),
+            Condition("PodsReady", "False", "Resetting", "", "2026-01-01T00:02:00Z"),
+            Condition("Unhealthy", "True", "FailedComponent", "", "2026-01-01T00:02:00Z"),
+        ),
+    )
+    minute, start = 60_000, milliseconds("2026-01-01T00:00:00Z")
+    again = [(start + 9 * minute, "Resuming", "progressing")] if state == "Resuming" else []
+    assert VIEWS[APPWRAPPER].past_phases(wrapper) == [
+        (start, "Suspended", "waiting"),
+        (start + minute, "Resuming", "progressing"),
+        (start + 2 * minute, "Resetting", "warning"),
+        *again,
+    ]
+
+
+def test_legend_of_the_timeline_has_the_colour_of_each_level() -> None:
+    script = (Path(state_module.__file__).parent / "assets" / "sections.js").read_text()
+    (legend,) = [line for line in script.splitlines() if "legend([" in line]
+    assert all(f'"{level.value}"]' in legend for level in Level)
+
+
+def test_job_without_a_position_waits_behind_the_others() -> None:
+    state = State(VIEWS)
+    created = "2026-01-01T00:00:00Z"
+    too_large = replace(job(0, "team", "too-large", 1, created), facts=(("queue", "team/batch"),))
+    changes = added(summary(FLUX_SETUP, "batch", namespace="team"), too_large, job(0, "team", "next", 1, created))
+    ((_, (order,)),) = state.apply(changes, NOW)["orders"].items()
+    assert order == (NOW, ("next", "too-large"))
 
 
 def test_phase_changes_are_recorded_once() -> None:

@@ -83,8 +83,8 @@ def test_configuration_is_valid_and_was_read_by_the_operator(
     assert states(checks.check_configuration(installation)) == expected
 
 
-def test_missing_configuration_is_a_warning() -> None:
-    assert states(checks.check_configuration(Installation("ops"))) == ["warn"]
+def test_missing_configuration_is_no_warning_because_the_operator_creates_it() -> None:
+    assert states(checks.check_configuration(Installation("ops"))) == ["skip"]
 
 
 def webhooks(**fields: Any) -> WebhookConfigurationFacts:

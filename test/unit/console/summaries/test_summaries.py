@@ -63,9 +63,9 @@ def related(**fields: Any) -> Related:
     [
         (cluster(), Level.OK),
         (cluster(""), Level.PROGRESSING),
-        (cluster("failed"), Level.ERROR),
-        (cluster("suspended", suspend=True), Level.IDLE),
-        (cluster("", suspend=True), Level.IDLE),
+        (cluster("failed"), Level.FAILED),
+        (cluster("suspended", suspend=True), Level.WAITING),
+        (cluster("", suspend=True), Level.WAITING),
         (cluster("ready", suspend=True), Level.PROGRESSING),
         (cluster("suspended"), Level.PROGRESSING),
     ],
@@ -201,10 +201,10 @@ def test_an_event_that_repeats_a_condition_is_no_further_problem() -> None:
     [
         ("Running", False, {}, Level.OK),
         ("Succeeded", False, {}, Level.OK),
-        ("Failed", False, {}, Level.ERROR),
+        ("Failed", False, {}, Level.FAILED),
         ("Resuming", False, {}, Level.PROGRESSING),
-        ("Suspended", True, {}, Level.IDLE),
-        ("Suspended", True, {"kueue.x-k8s.io/queue-name": "q"}, Level.PROGRESSING),
+        ("Suspended", True, {}, Level.WAITING),
+        ("Suspended", True, {"kueue.x-k8s.io/queue-name": "q"}, Level.WAITING),
         ("", False, {}, Level.PROGRESSING),
     ],
 )
@@ -227,9 +227,83 @@ def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
     }
     components = [{"template": {"kind": "Job"}}, {"template": {"kind": "Service"}}]
     summary = summarize(APPWRAPPER, obj(APPWRAPPER, spec={"components": components}, status=status))
-    assert summary.ready == "1/2"
     assert messages(summary) == ["CreateFailed", "Job j cannot be created: forbidden: quota"]
     assert dict(summary.facts) == {"components": "1 Job, 1 Service", "quota reserved": "yes", "retries": "2"}
+
+
+def pod(phase: str, name: str = "p", **status: Any) -> Object:
+    return {"metadata": {"name": name}, "status": {"phase": phase, **status}}
+
+
+def running_wrapper(reason: str, message: str, status: str = "False", replicas: int = 1) -> Object:
+    component = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "podSets": [{"replicas": replicas}]}
+    conditions = [condition("ResourcesDeployed", "True"), condition("PodsReady", status, reason, message)]
+    fields = {"phase": "Running", "conditions": conditions, "componentStatus": [component]}
+    return obj(APPWRAPPER, spec={"components": [{"template": {"kind": "Job"}}]}, status=fields)
+
+
+def test_pods_of_an_appwrapper_are_counted_as_pods() -> None:
+    pending = summarize(APPWRAPPER, running_wrapper("Resuming", "Suspend is false"), related(pods=[pod("Pending")]))
+    assert (pending.state, pending.level, pending.ready) == ("Running", Level.PROGRESSING, "0/1")
+    assert pending.fact("pods") == "1 (1 pending)"
+    assert "Suspend is false" not in dict(pending.facts).values()
+    ready = pod("Running", conditions=[condition("Ready", "True")])
+    wrapper = running_wrapper("SufficientPodsReady", "2 pods running", "True", replicas=3)
+    found = summarize(APPWRAPPER, wrapper, related(pods=[ready, pod("Succeeded"), pod("Running")]))
+    assert (found.level, found.ready, found.fact("pods")) == (Level.OK, "2/3", "3 (2 running, 1 succeeded)")
+    assert summarize(APPWRAPPER, wrapper).ready == "3/3"  # who cannot read pods relies on the condition
+
+
+def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
+    cause = "Found 1 failed components: Job j; 1 failed pods: j-x (container main: exit code 3); retry 1 of 3"
+    deleted = "Resources deleted for resetting AppWrapper; next attempt at 2026-06-01 00:01:30 UTC"
+    status = {
+        "phase": "Resetting",
+        "conditions": [
+            condition("Unhealthy", "True", "FailedComponent", cause),
+            condition("ResourcesDeployed", "False", "Resetting", deleted),
+        ],
+    }
+    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
+    assert problem.message == f"FailedComponent: {cause}"
+    assert problem.remedy.startswith("wait: the next attempt is at 2026-06-01 00:01:30 UTC; to keep the pods")
+    assert "deletionOnFailureGracePeriodDuration: 1h" in problem.remedy
+    status["phase"] = "Failed"
+    failed = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=[pod("Failed", "j-x"), pod("Running")]))
+    assert failed.problems[0].remedy.startswith("kubectl logs -n n j-x; ")
+
+
+@pytest.mark.parametrize(
+    ("state", "pending"), [("Running", "is Running"), ("", "is new"), ("Failed", ""), ("Succeeded", "")]
+)
+def test_appwrapper_has_settled_when_it_has_ended(state: str, pending: str) -> None:
+    assert summarize(APPWRAPPER, obj(APPWRAPPER, status={"phase": state})).pending == pending
+
+
+def test_raycluster_has_settled_when_it_is_exposed_and_protected() -> None:
+    ray_cluster, nothing = cluster(pod=TLS_HEAD), {INGRESS: [], NETWORK_POLICY: [], SECRET: []}
+    pending = summarize(RAY_CLUSTER, ray_cluster, related(children=nothing)).pending
+    assert pending.startswith("is missing NetworkPolicy ")
+    assert pending.endswith(", an address of the dashboard, an address of the client, Secret ca-secret-x")
+    assert summarize(RAY_CLUSTER, ray_cluster, related()).pending == ""  # nothing of it can be read
+    suspended = cluster("suspended", pod=TLS_HEAD, suspend=True)
+    assert summarize(RAY_CLUSTER, suspended, related(children=nothing)).pending == ""
+
+
+def test_details_contain_each_text_once() -> None:
+    conditions = [condition(kind, "True", "Resuming", "Suspend is false") for kind in ("A", "B", "C")]
+    status = {"phase": "Failed", "conditions": [*conditions, condition("Unhealthy", "True", "CreateFailed", "refused")]}
+    event = {"reason": "Unhealthy", "message": "CreateFailed: refused"}
+    details = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(events=[event])).details()
+    assert details == {
+        "Conditions": [
+            ("A: True", "Resuming: Suspend is false"),
+            ("B: True", "Resuming"),
+            ("C: True", "Resuming"),
+            ("Unhealthy: True", "CreateFailed"),
+        ],
+        "Warning Events": [("Unhealthy", "")],
+    }
 
 
 def test_event_that_a_condition_repeats_with_more_detail_is_one_problem() -> None:
@@ -279,7 +353,7 @@ def test_fluxsetup_shows_used_and_total_quota() -> None:
         (
             [condition("JobFinished", "True"), condition("Succeeded", "False", "Failed", "exit code 1")],
             "JobFinished",
-            Level.ERROR,
+            Level.FAILED,
             ["exit code 1"],
         ),
         (
@@ -291,7 +365,7 @@ def test_fluxsetup_shows_used_and_total_quota() -> None:
         (
             [condition("JobRequested", "True"), condition("QuotaReserved", "False", "InsufficientQuota")],
             "JobRequested",
-            Level.PROGRESSING,
+            Level.WAITING,
             [],
         ),
         ([condition("Valid", "False", "Invalid", "spec.size")], "", Level.WARNING, ["Invalid: spec.size"]),
@@ -322,7 +396,7 @@ def test_inferencestack_shows_applications_and_their_failures(gvk: GVK) -> None:
         "operator": {"version": "2.0.0"},
     }
     summary = summarize(gvk, obj(gvk, status=status, labels={"operatorVersion": "v2"}))
-    assert (summary.state, summary.level, summary.ready) == ("ApplicationsNotReady", Level.ERROR, "0/1")
+    assert (summary.state, summary.level, summary.ready) == ("ApplicationsNotReady", Level.FAILED, "0/1")
     assert messages(summary) == ["Application chat: ImagePullBackOff", "Broken: message"]
     assert summary.fact("app chat") == "Failed, 0/2, m"
     assert summary.fact("operator") == "v2 (2.0.0)"

@@ -26,8 +26,8 @@ def objects() -> list:
     return [
         summary("b-is-well"),
         summary("a-has-a-long-name-that-does-not-fit-everywhere", level=Level.WARNING, problem=PROBLEM),
-        summary("c-failed", level=Level.ERROR, state="failed", problem="KubeRay reports: [bold]quota[/bold]"),
-        summary("d-idle", level=Level.IDLE, state="suspended"),
+        summary("c-failed", level=Level.FAILED, state="failed", problem="KubeRay reports: [bold]quota[/bold]"),
+        summary("d-idle", level=Level.WAITING, state="suspended"),
     ]
 
 
@@ -56,7 +56,7 @@ async def test_each_object_has_one_row_that_fits(width: int, height: int) -> Non
         log.write("12:00:00 [error] Reconcile failed name=c-failed\n")
         await pilot.pause()
         lines = screen_lines(pilot)
-        assert lines[0].startswith(" 4 objects: 1 error, 1 warning, 1 ok, 1 idle")
+        assert lines[0].startswith(" 4 objects: 1 failed, 1 warning, 1 waiting, 1 ok")
         assert [next(line for line in lines if name in line)[1] for name in ("b-is", "a-has", "c-fai", "d-idle")] == [
             "✓",
             "!",
@@ -70,6 +70,21 @@ async def test_each_object_has_one_row_that_fits(width: int, height: int) -> Non
         assert ("KubeRay reports: [bold]" in "\n".join(lines)) is (width == 180)
 
 
+async def test_columns_follow_the_width_of_the_window() -> None:
+    app = OverviewApp(StubOverview(objects()).overview, title="plane", now=lambda: NOW)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot, 4)
+        assert PROBLEM not in "\n".join(screen_lines(pilot))
+        for width in (200, 60, 180):
+            await pilot.resize_terminal(width, 24)
+            with anyio.fail_after(10):
+                while (PROBLEM in "\n".join(screen_lines(pilot))) != (width > 100):
+                    await pilot.pause(0.01)
+            header = next(line for line in screen_lines(pilot) if "STATUS" in line)
+            row = next(line for line in screen_lines(pilot) if "✗" in line)
+            assert row.index(" failed ") + 1 == header.index("STATUS")
+
+
 async def test_keys_filter_sort_and_open_pages() -> None:
     overview = StubOverview(objects())
     app = OverviewApp(overview.overview, title="plane", now=lambda: NOW)
@@ -81,7 +96,7 @@ async def test_keys_filter_sort_and_open_pages() -> None:
         await settled(pilot, 2)
         first = next(line for line in screen_lines(pilot) if "c-failed" in line or "a-has" in line)
         assert "c-failed" in first
-        await pilot.press("p", "slash", *"idle")
+        await pilot.press("p", "slash", *"waiting")
         await settled(pilot, 1)
         await pilot.press("escape")
         await settled(pilot, 4)

@@ -14,15 +14,15 @@ from cfo.console.summaries.summary import Condition, Level, WarningEvent
 from cfo.console.view.show import print_changes
 from cfo.console.view.text import (
     age,
+    cells_of,
     change_text,
-    columns_for,
     counts,
     detail,
     is_match,
     problem_lines,
-    row,
     sort_summaries,
     table,
+    widths_for,
 )
 from test.support.clocks import FakeClock
 from test.support.summaries import VIEWS, StubOverview, summary
@@ -89,10 +89,10 @@ def test_detail_has_everything_that_is_known() -> None:
         "  mTLS  no",
         "",
         "Conditions",
-        "  HeadPodReady  False    NotReady: it waits",
+        "  HeadPodReady: False  NotReady: it waits",
         "",
         "Warning Events",
-        "  60s ago  Failed: why (x3)",
+        "  60s ago  Failed (x3)  why",
     ]
 
 
@@ -135,18 +135,30 @@ async def test_lines_are_printed_for_visible_changes_and_the_connection() -> Non
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 119, 120, 180, 400])
 def test_rows_fill_the_width_and_no_more(width: int) -> None:
-    columns = columns_for(width, VIEWS)
-    assert sum(column.width + 2 for column in columns) <= max(width, 37)
-    cells = row(summary("n" * 253, problem="p" * 300), columns, NOW)
-    assert all(len(cell) <= column.width for cell, column in zip(cells, columns, strict=True))
+    widths = widths_for([cells_of(summary("n" * 253, problem="p" * 300), NOW)], width)
+    assert sum(size + 2 for size in widths.values()) <= max(width, 37)
+    assert {"", "NAME", "STATUS", "READY"} <= set(widths)
+
+
+def test_nothing_is_cropped_while_there_is_space() -> None:
+    url = "https://ray-dashboard-fine-tuning-data-science.apps.example.test"
+    cells = [cells_of(summary("fine-tuning", facts=(("dashboard", url),)), NOW)]
+    widths = widths_for(cells, 120)
+    assert (widths["KIND"], widths["INFORMATION"]) == (len("RayCluster"), len(url))
+    long = f"{url}/{'x' * 60}"
+    assert any(long in line for line in table([summary("a", facts=(("dashboard", long),))], NOW))
+
+
+def test_number_and_noun_agree() -> None:
+    assert counts([summary("a")]) == "1 object: 1 ok"
 
 
 def test_filter_and_orders() -> None:
-    well, broken, young = summary("b"), summary("c", level=Level.ERROR), summary("a", created="2026-01-01T00:04:00Z")
+    well, broken, young = summary("b"), summary("c", level=Level.FAILED), summary("a", created="2026-01-01T00:04:00Z")
     assert [each.key.name for each in sort_summaries([well, broken, young], "attention", VIEWS)] == ["c", "a", "b"]
     assert [each.key.name for each in sort_summaries([well, broken, young], "name", VIEWS)] == ["a", "b", "c"]
     assert [each.key.name for each in sort_summaries([well, broken, young], "age", VIEWS)] == ["a", "b", "c"]
-    assert is_match(broken, "raycluster ERROR")
+    assert is_match(broken, "raycluster FAILED")
     assert not is_match(broken, "raycluster ok")
     assert is_match(broken, "", only_problems=True)
     assert not is_match(well, "", only_problems=True)

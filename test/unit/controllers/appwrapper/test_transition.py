@@ -90,7 +90,7 @@ def test_failed_pods_are_tolerated_during_grace_period() -> None:
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
     message = "1 failed pods: p0 (container main: exit code 1)"
     assert [(item.type, item.message) for item in decision.events] == [("Warning", f"FoundFailedPods: {message}")]
-    assert condition(obj, UNHEALTHY)["message"] == message
+    assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3"
 
 
 def test_different_failure_restarts_grace_period() -> None:
@@ -106,6 +106,33 @@ def test_different_failure_restarts_grace_period() -> None:
     assert decision.deadline == seconds_later(10)
 
 
+def test_failed_component_is_named_with_its_pods_and_the_time_of_the_next_attempt() -> None:
+    obj = running_wrapper("Pod", "Job", retryPausePeriodDuration="90s")
+    objects = [ComponentObject(uid="uid-0"), ComponentObject(uid="uid-1", failed=True)]
+    obj, _ = step(obj, objects=objects, pods=[RUNNING_POD, FAILED_POD])
+    cause = "Found 1 failed components: Job job-1; 1 failed pods: p1 (container main: exit code 1); retry 1 of 3"
+    assert (phase(obj), condition(obj, UNHEALTHY)["message"]) == (Phase.RESETTING, cause)
+    obj, _ = step(obj, objects=[None, None])
+    deleted = "Resources deleted for resetting AppWrapper; next attempt at 2026-01-01 12:01:30 UTC"
+    assert condition(obj, RESOURCES_DEPLOYED)["message"] == deleted
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome"),
+    [
+        (0, "not retried, because the retry limit is 0"),
+        (1, "the only retry failed as well"),
+        (3, "all 3 retries failed as well"),
+    ],
+)
+def test_each_retry_limit_reads_right(limit: int, outcome: str) -> None:
+    obj = running_wrapper(failureGracePeriodDuration="0s", retryLimit=str(limit))
+    obj["status"]["resettingCount"] = limit
+    obj, _ = step(obj, pods=[FAILED_POD])
+    assert condition(obj, UNHEALTHY)["message"].endswith(f"; {outcome}")
+    assert phase(obj) == Phase.FAILED
+
+
 @pytest.mark.parametrize(
     ("annotations", "code", "refusal"),
     [
@@ -114,8 +141,8 @@ def test_different_failure_restarts_grace_period() -> None:
         ({"retryableExitCodes": "3"}, 3, ""),
         ({"retryableExitCodes": "3"}, 4, "exit code 4 is not retried"),
         ({"retryableExitCodes": "3", "terminalExitCodes": "3"}, 3, "exit code 3 is not retried"),
-        ({"retryLimit": "0"}, 1, "retry limit 0 reached"),
-        ({"retryLimit": "-1"}, 1, "retry limit -1 reached"),
+        ({"retryLimit": "0"}, 1, "not retried, because the retry limit is 0"),
+        ({"retryLimit": "-1"}, 1, "not retried, because the retry limit is -1"),
     ],
 )
 def test_failure_is_retried_or_the_refusal_is_reported(annotations: dict[str, str], code: int, refusal: str) -> None:
@@ -123,8 +150,8 @@ def test_failure_is_retried_or_the_refusal_is_reported(annotations: dict[str, st
     failed_pod = Pod("Failed", terminated=(Termination("sidecar", 0), Termination("main", code)))
     obj, decision = step(obj, pods=[RUNNING_POD, failed_pod])
     message = f"1 failed pods: p1 (container main: exit code {code})"
+    message = f"{message}; {refusal or 'retry 1 of 3'}"
     if refusal:
-        message = f"{message}; {refusal}"
         assert ("Failed", f"FoundFailedPods: {message}") in [(item.reason, item.message) for item in decision.events]
     assert condition(obj, UNHEALTHY)["message"] == message
     assert phase(obj) == (Phase.FAILED if refusal else Phase.RESETTING)
