@@ -11,6 +11,8 @@ from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.raycluster.conditions import CONDITION_TYPES, EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
+from envtest import EmbeddedControlPlane
+from envtest.faults import Fault
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     RAY_CLUSTER_CRD,
@@ -84,3 +86,21 @@ async def test_conditions_have_what_the_operator_provides() -> None:
             await env.client.delete(INGRESS, NamespacedName("ns", "ray-dashboard-rc"))
             assert (await wait_for(env, EXPOSED, "False"))["reason"] == "Suspended"
             assert await conditions(env, "elsewhere") == []
+
+
+@pytest.mark.embedded(reason="injects faults")
+@pytest.mark.timeout(60)
+async def test_denial_in_one_namespace_leaves_the_conditions_of_others() -> None:
+    async with start_environment(with_conditions_schema(RAY_CLUSTER_CRD)) as env:
+        await env.create_namespace()
+        await env.create_namespace("denied")
+        assert isinstance(env.plane, EmbeddedControlPlane)
+        status = {"verbs": ("patch",), "resources": ("rayclusters/status",), "namespaces": ("denied",)}
+        denied = env.plane.faults.add(Fault(**status, code=403, reason="Forbidden", message="denied the request"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            for name in ("one", "two"):
+                await env.create(ray_cluster(name, namespace="denied"))
+                await env.wait_until_idle()
+            await env.create(ray_cluster())
+            await wait_for(env, NETWORK_POLICIES, "True")
+            assert denied.injected == 1

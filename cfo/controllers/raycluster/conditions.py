@@ -49,6 +49,7 @@ from cfo.runtime import (
     find_condition,
     key_of,
     name_of,
+    namespace_of,
     on_update,
     rfc3339,
     set_condition,
@@ -193,7 +194,7 @@ class Conditions(ClusterConcern):
             NETWORK_POLICY: self.own(cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES), CHILD_CHANGED),
             SECRET: self.own(secret_informer(manager)),
         }
-        self._is_forbidden = False
+        self._forbidden: set[str] = set()
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with routes, once they are served."""
@@ -205,7 +206,7 @@ class Conditions(ClusterConcern):
     async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Write the conditions of one cluster if they changed."""
         facts, settings = cluster.facts, cluster.settings
-        if facts.is_managed_by_multikueue or self._is_forbidden:
+        if facts.is_managed_by_multikueue or facts.names.namespace in self._forbidden:
             return
         informers, environment = dict(self._children), self._environment
         gateway = environment.gateway_kinds
@@ -233,8 +234,13 @@ class Conditions(ClusterConcern):
             # not forced: it would replace all conditions if the schema does not make them a map
             await apply_status(self._client, cluster, {"conditions": conditions}, force=False)
         except Forbidden as error:
-            self._is_forbidden = True  # until a restart; everything else works without the conditions
-            _log.warning("Permission denied, cannot write the conditions of RayClusters", cause=error.message)
+            # Until a restart; everything else works without the conditions. A policy can deny it in one namespace.
+            self._forbidden.add(namespace_of(cluster))
+            _log.warning(
+                "Permission denied, cannot write the conditions of RayClusters",
+                namespace=namespace_of(cluster),
+                cause=error.message,
+            )
         except (Conflict, Invalid, NotFound) as error:
             _log.info("Conditions not written", object=str(key_of(cluster)), error=str(error))
 
