@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -92,14 +92,22 @@ class Queue:
         self.put(JOB, {"metadata": metadata, "spec": spec, "status": status or {}})
 
     def put_pod(
-        self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True, spec: Object | None = None
+        self,
+        name: str,
+        cluster: str,
+        phase: str = "Running",
+        *,
+        owned: bool = True,
+        spec: Object | None = None,
+        conditions: Sequence[Object] = (),
     ) -> None:
         """Add or change a pod of a MiniCluster."""
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": cluster, "uid": "3", "controller": True}
         metadata: Object = {"name": name, "namespace": "ns", "labels": {MINICLUSTER_LABEL: cluster}}
         if owned:
             metadata["ownerReferences"] = [owner]
-        self.put(POD, {"metadata": metadata, "spec": spec or {}, "status": {"phase": phase}})
+        status = {"phase": phase, "conditions": [*conditions]}
+        self.put(POD, {"metadata": metadata, "spec": spec or {}, "status": status})
 
     def decide(self) -> Totals:
         """Decide about the queue."""

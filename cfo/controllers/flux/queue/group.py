@@ -1,12 +1,12 @@
 """The records under one name: what they hold of a quota, and what keeps the FluxJob from being queued. Pure functions.
 
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
-of the quota is the demand of its FluxJob while that is admitted, and at least what its pods request. So quota is not
-free before the pods are deleted, whichever of the objects is deleted first.
+of the quota is the demand of its FluxJob while that is admitted, and at least what its pods on nodes request. So quota
+is not free before these pods are deleted, whichever of the objects is deleted first.
 
 Specs of MiniClusters and Jobs hold nothing: any user can write them, and the queue has not admitted them. So they
-must not take quota from other namespaces. Without an admitted FluxJob only the pods count, which a ResourceQuota can
-limit.
+must not take quota from other namespaces. Without an admitted FluxJob only pods on nodes count, which nodes and a
+ResourceQuota limit.
 """
 
 from __future__ import annotations

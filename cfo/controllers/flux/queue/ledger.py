@@ -125,7 +125,8 @@ class Ledger:
         if group is None:
             return True
         is_stopped = group.cluster is None or group.cluster.is_stopped
-        return is_stopped and not group.live.pods and not group.batch_pods
+        has_pods = any(not pod.has_ended for pod in (group.pods or {}).values())
+        return is_stopped and not has_pods and not group.batch_pods
 
     def setup(self, key: NamespacedName) -> Setup | None:
         """Return a setup by its key."""

@@ -23,7 +23,7 @@ from cfo.api.flux.names import (
     VALID,
     State,
 )
-from cfo.controllers.flux.queue.model import ADMITTED, REFUSED, Demand
+from cfo.controllers.flux.queue.model import ADMITTED, NOTHING, REFUSED, Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, JobShape, PodShape, demand_of_pod
 from cfo.runtime import GVK, Entry
 from cfo.runtime.objects import parse_time
@@ -140,6 +140,7 @@ class _BatchJob(msgspec.Struct, gc=False):
 
 class _PodStatus(msgspec.Struct, gc=False):
     phase: str = ""
+    conditions: tuple[_Condition, ...] | None = None
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -148,7 +149,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
-    """A pod. ``has_ended``: it uses no resources of a node."""
+    """A pod. ``demand`` is what it takes of a node, and ``has_ended`` whether it will not take anything any more."""
 
     demand: Demand
     has_ended: bool
@@ -250,10 +251,16 @@ def batch_pods(entry: Entry) -> int:
 
 
 def pod_record(entry: Entry) -> PodRecord:
-    """Return the record of a pod. Raises :class:`msgspec.DecodeError` for values that no API server returns."""
+    """Return the record of a pod. Raises :class:`msgspec.DecodeError` for values that no API server returns.
+
+    A pod takes nothing before it has a node: any user can create pods for which no node is large enough. Users can set
+    ``spec.nodeName``, but not the status.
+    """
     pod = _pods.decode(entry.raw)
-    has_ended = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
-    return PodRecord(demand_of_pod(pod.spec or PodShape()), has_ended)
+    status = pod.status or _PodStatus()
+    has_ended = status.phase in ("Succeeded", "Failed")
+    has_node = has_ended or status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
+    return PodRecord(demand_of_pod(pod.spec or PodShape()) if has_node else NOTHING, has_ended)
 
 
 def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition | None:

@@ -17,7 +17,7 @@ from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.queue.shape import amounts_of
 from cfo.runtime.objects import parse_quantity
-from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest.builtins.pod_resources import set_resource_defaults
 from envtest.scenarios.fit import requests_of
 from test.support.flux_environment import flux_job, flux_setup
@@ -178,6 +178,20 @@ def test_minicluster_holds_what_its_pods_request_and_not_what_it_claims(owner: s
     queue.put_pod("manual-1", "manual", spec={**pod, "overhead": {"cpu": "50m"}})
     queue.decide()
     assert queue.reason("b") == "Admitted"
+
+
+def test_pod_takes_nothing_of_the_quota_before_the_scheduler_has_found_a_node() -> None:
+    queue = Queue(max_size=10, resources={"cpu": "10"})
+    claim = {"containers": CLAIM, "nodeName": "chosen-by-the-user"}
+    for number in range(20):
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        queue.put_pod(f"p{number}", "evil", "Pending", spec=claim, conditions=[unscheduled] if number % 2 else [])
+    queue.put_job("a", size=1, resources={"requests": {"cpu": "9"}})
+    assert queue.decide().pods == 1
+    assert queue.reason("a") == "Admitted"
+    assert not queue.ledger.is_drained(NamespacedName("ns", "evil"))
+    queue.put_pod("p0", "evil", "Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert queue.decide().pods == 2
 
 
 def test_amounts_are_rounded_up_and_limited() -> None:
