@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The operator's image, for linux/amd64 and linux/arm64. It contains the distribution cfo without extras: no envtest.
+# The operator's image, for linux/amd64 and linux/arm64. It contains codeflare-operator without extras: no envtest.
 # Size: about 235 MB unpacked, of which the base image is 125 MB, the operator with its dependencies 66 MB and bytecode
 # 43 MB (`make image` prints the size).
 

@@ -20,9 +20,9 @@ lock: $(TOOLS)/.installed ## Update the versions of dependencies that installs u
 audit: $(TOOLS)/.installed ## Report known vulnerabilities of the dependencies in the image
 	$(TOOLS)/bin/pip-audit --disable-pip --require-hashes --requirement $(IMAGE)/requirements.txt
 
-sbom: $(TOOLS)/.installed ## Write the software bill of materials of the operator, dist/cfo.cdx.json (CycloneDX)
+sbom: $(TOOLS)/.installed ## Write the software bill of materials of the operator, dist/codeflare-operator.cdx.json (CycloneDX)
 	@mkdir -p dist
-	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file dist/cfo.cdx.json $(IMAGE)/requirements.txt
+	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file dist/codeflare-operator.cdx.json $(IMAGE)/requirements.txt
 
 base-images: $(VENV)/.installed ## Pin the base images by their current digests (needs docker)
 	$(BIN)/python -m hack.base_images --write

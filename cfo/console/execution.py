@@ -22,9 +22,9 @@ def not_installed(error: ModuleNotFoundError) -> CommandFailed:
     """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
     if (error.name or "").partition(".")[0] != "envtest":
         raise error
-    # not `pip install 'cfo[embedded]'`: the package index has an unrelated package of this name
     return CommandFailed(
-        "the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'"
+        "the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'; "
+        "for a release on the package index: pip install 'codeflare-operator[embedded]'"
     )
 
 

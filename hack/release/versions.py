@@ -1,4 +1,4 @@
-"""The version of both distributions: ``cfo``, ``envtest``, and the pin by which the first requires the second."""
+"""The version of ``codeflare-operator`` and ``envtest``, and the pin by which the first requires the second."""
 
 from __future__ import annotations
 

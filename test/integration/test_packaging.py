@@ -1,4 +1,4 @@
-"""Tests of cfo's wheel, installed in an empty environment outside the source tree, and of the Dockerfile."""
+"""Tests of the wheel, installed in an empty environment outside the source tree, and of the Dockerfile."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_wheel_contains_all_data_files_and_only_cfo(wheel: Path) -> None:
         if path.is_file() and path.suffix not in {".py", ".pyc"} and "__pycache__" not in path.parts
     }
     assert data <= names
-    assert {name.split("/")[0] for name in names} == {"cfo", f"cfo-{__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"cfo", f"codeflare_operator-{__version__}.dist-info"}
 
 
 def _requirements(texts: list[str]) -> set[str]:
@@ -160,7 +160,7 @@ def test_constraints_pin_all_direct_dependencies() -> None:
         project = tomllib.loads((ROOT / name).read_text())["project"]
         groups = [project["dependencies"], *project["optional-dependencies"].values()]
         names = {Requirement(text).name.lower() for group in groups for text in group}
-        assert names - {"cfo", "envtest"} <= pinned, "run `make lock`"
+        assert names - {"codeflare-operator", "envtest"} <= pinned, "run `make lock`"
 
 
 @pytest.mark.parametrize(

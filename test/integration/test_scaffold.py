@@ -194,9 +194,11 @@ def test_makefile_uses_the_active_environment_or_installs_the_library(website_pr
     assert f"'{url}#subdirectory=envtest' '{url}'" in commands(f"CFO={url}")
     assert "'../cfo/envtest' '../cfo'" in commands("CFO=../cfo")
     (tmp_path / "bin").mkdir()
-    for name in ("bin/cfo", "cfo-1-py3-none-any.whl", "envtest-1-py3-none-any.whl"):
+    for name in ("bin/cfo", "codeflare_operator-1-py3-none-any.whl", "envtest-1-py3-none-any.whl"):
         (tmp_path / name).touch()
-    assert f"{tmp_path}/cfo-1-py3-none-any.whl {tmp_path}/envtest-1-py3-none-any.whl" in commands(f"CFO={tmp_path}")
+    wheels = f"{tmp_path}/codeflare_operator-1-py3-none-any.whl {tmp_path}/envtest-1-py3-none-any.whl"
+    assert wheels in commands(f"CFO={tmp_path}")
+    assert "import cfo" not in commands("CFO=")  # the package index has the library
     assert f"{tmp_path}/bin/python -m pytest" in commands(active=tmp_path)
     assert ".venv/bin/python -m pytest" in commands(active=tmp_path / "elsewhere")
 

@@ -139,7 +139,8 @@ def test_commands_without_the_embedded_extra_print_how_to_install_it(blocked: se
     assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr == (
-        "Error: the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'\n"
+        "Error: the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'; "
+        "for a release on the package index: pip install 'codeflare-operator[embedded]'\n"
     )
 
 

@@ -16,7 +16,10 @@ from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import change_text
 from cfo.runtime import GVK, Clock, NamespacedName, SystemClock, logs
 
-NOT_INSTALLED: Final = "for the live view, install its extra; in a checkout, run: pip install '.[view]'"
+NOT_INSTALLED: Final = (
+    "for the live view, install its extra; in a checkout, run: pip install '.[view]'; "
+    "for a release on the package index: pip install 'codeflare-operator[view]'"
+)
 
 
 def is_interactive() -> bool:
