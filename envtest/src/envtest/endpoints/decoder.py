@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "decode_fields",
     "decode_object",
     "duplicate_fields",
+    "in_document_order",
     "load_json",
     "load_protobuf",
     "load_yaml",
@@ -108,7 +110,10 @@ def media_type(request: Request) -> str:
 
 
 async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, bytes]:
-    """Return the object of a POST or PUT, with its identity checked, and the JSON from which it was decoded."""
+    """Return the object of a POST or PUT, with its identity checked, and the JSON from which it was decoded.
+
+    Both contain the identity, even if the body does not.
+    """
     media = media_type(request)
     data = await request.body()
     if media == PROTOBUF and not info.is_crd:
@@ -128,7 +133,11 @@ async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, by
     if not isinstance(obj, dict):
         problem = f"json: cannot unmarshal {_json_type(obj)} into Go value of type struct"
         raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    sent = len(obj)
     _check_identity(obj, data, info, unrecognized)
+    if len(obj) != sent:  # the identity was added
+        added = dict(list(obj.items())[sent:])
+        data = orjson.dumps(added)[:-1] + b"," + data.lstrip()[1:] if sent else orjson.dumps(obj)
     return obj, data
 
 
@@ -246,13 +255,14 @@ async def parse_typed(request: Request, *, group: str, version: str, kind: str) 
 async def decode_object(request: Request, ctx: RequestContext) -> Object:
     """Return the object of a POST or PUT, pruned. Raises StatusError (400, 413, 415)."""
     obj, data = await parse_object(request, ctx.info)
-    problems: list[str] = []
+    duplicates: list[str] = []
+    is_yaml = media_type(request) == "application/yaml"
     if ctx.field_validation != "Ignore":
-        problems = duplicate_fields(data, obj)
-        if media_type(request) == "application/yaml":
-            problems = yaml_problems(await request.body(), ctx) or problems
-    problems += decode_fields(obj, ctx)
-    check_strict(problems, ctx)
+        duplicates = yaml_problems(await request.body(), ctx) if is_yaml else duplicate_fields(data, obj)
+    unknown = decode_fields(obj, ctx)
+    # Custom resources are decoded as maps; their unknown fields are found later, and so are those of converted YAML.
+    is_typed = not (ctx.info.is_crd or is_yaml)
+    check_strict(in_document_order(data, duplicates, unknown) if is_typed else duplicates + unknown, ctx)
     return obj
 
 
@@ -277,26 +287,56 @@ def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
 def duplicate_fields(data: bytes, obj: Any) -> list[str]:
     """Return ``duplicate field "path"`` for each key that occurs twice in an object of the JSON.
 
-    If the JSON has no more ``":`` sequences than its re-encoded form, it has no duplicate keys.
+    ``obj`` is the decoded JSON, unchanged: if the JSON has as many colons as its re-encoded form, it has no duplicate
+    keys.
     """
-    if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
+    if data.count(b":") == orjson.dumps(obj).count(b":"):
         return []
-    found: list[str] = []
-    _walk_pairs(json.loads(data, object_pairs_hook=list, parse_int=str), "", found)
-    return [f'duplicate field "{path}"' for path in found]
+    repeated = dict.fromkeys(path for path, is_repeated in _document_keys(data) if is_repeated)
+    return [f'duplicate field "{path}"' for path in repeated][:MAX_PROBLEMS]
 
 
-def _walk_pairs(value: Any, path: str, found: list[str]) -> None:
-    if not isinstance(value, list) or not value:
-        return
-    if isinstance(value[0], tuple):
+def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
+    """Return the errors of a typed decoder, which finds duplicate and unknown fields while it reads the JSON.
+
+    It skips the values of unknown fields, and reports a path once.
+    """
+    if not duplicates or not unknown:
+        return [*duplicates, *unknown][:MAX_PROBLEMS]
+    left = set(unknown)
+    found: dict[str, None] = {}
+    skipped: tuple[str, ...] = ()
+    for path, is_repeated in _document_keys(data):
+        problem = f'unknown field "{path}"'
+        if problem in left:
+            found[problem] = None
+            skipped = (path, f"{path}.", f"{path}[")
+        elif is_repeated and not (skipped and (path == skipped[0] or path.startswith(skipped[1:]))):
+            found[f'duplicate field "{path}"'] = None
+    return [*found, *(problem for problem in unknown if problem not in found)][:MAX_PROBLEMS]
+
+
+MAX_PROBLEMS = 100
+"""Maximum number of strict decoding errors that the decoder of kube-apiserver collects."""
+
+
+def _document_keys(data: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the path of each key of the JSON, in document order, and whether its object had the key before."""
+    yield from _walk_pairs(json.loads(data, object_pairs_hook=_Pairs, parse_int=str), "")
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The keys and values of a JSON object."""
+
+
+def _walk_pairs(value: Any, path: str) -> Iterator[tuple[str, bool]]:
+    if isinstance(value, _Pairs):
         seen: set[str] = set()
         for name, item in value:
             below = f"{path}.{name}" if path else name
-            if name in seen and below not in found:
-                found.append(below)
+            yield below, name in seen
             seen.add(name)
-            _walk_pairs(item, below, found)
-        return
-    for position, item in enumerate(value):
-        _walk_pairs(item, f"{path}[{position}]", found)
+            yield from _walk_pairs(item, below)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _walk_pairs(item, f"{path}[{position}]")

@@ -15,7 +15,7 @@ from envtest.apimachinery.objects import Object
 from envtest.apply.fieldset import Path
 from envtest.apply.scale_ownership import from_scale, to_scale
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.endpoints.decoder import check_strict, duplicate_fields, load_json, media_type, parse_typed
+from envtest.endpoints.decoder import check_strict, duplicate_fields, in_document_order, load_json, media_type, parse_typed
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
@@ -103,12 +103,15 @@ def _replicas_paths(info: ResourceInfo) -> dict[str, Path]:
     return {info.api_version: tuple(f"f:{name}" for name in names)}
 
 
-def _decode_scale(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
+def _decode_scale(obj: Object, ctx: RequestContext, duplicates: list[str], data: bytes | None = None) -> Object:
+    """Decode a Scale; ``data`` is the JSON of the whole object, unless it results from a patch."""
     try:
         scale, unknown = decode(_SCALE, obj)
     except DecodeError as error:
         raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from None
-    check_strict(duplicates + [f'unknown field "{path}"' for path in unknown], ctx, kind="Scale", version="v1")
+    problems = [f'unknown field "{path}"' for path in unknown]
+    problems = duplicates + problems if data is None else in_document_order(data, duplicates, problems)
+    check_strict(problems, ctx, kind="Scale", version="v1")
     result: Object = scale
     return result
 
@@ -196,7 +199,7 @@ def _uid_mismatch(ctx: RequestContext, expected: str, actual: str) -> StatusErro
 async def _put_body(request: Request, ctx: RequestContext) -> PatchFunction:
     begin_write(request, ctx, "UPDATE")
     obj, data = await parse_typed(request, group="autoscaling", version="v1", kind="Scale")
-    body = _decode_scale(obj, ctx, duplicate_fields(data, obj))
+    body = _decode_scale(obj, ctx, duplicate_fields(data, obj), data)
     return lambda _: copy_object(body)
 
 

@@ -14,7 +14,7 @@ from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.endpoints.decoder import check_strict, decode_object, duplicate_fields, parse_typed
+from envtest.endpoints.decoder import check_strict, decode_object, duplicate_fields, in_document_order, parse_typed
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
@@ -59,13 +59,14 @@ async def token(core: Core, request: Request, ctx: RequestContext, output: Outpu
     """Handle POST of a TokenRequest for a service account."""
     begin_write(request, ctx, "CREATE")
     obj, data = await parse_typed(request, group="authentication.k8s.io", version="v1", kind="TokenRequest")
+    duplicates = duplicate_fields(data, obj)
     if isinstance(spec := obj.setdefault("spec", {}), dict):
         spec.setdefault("expirationSeconds", 3600)
     try:
         obj, unknown = decode(_REQUEST_TYPE, obj)
     except DecodeError as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
-    problems = duplicate_fields(data, obj) + [f'unknown field "{path}"' for path in unknown]
+    problems = in_document_order(data, duplicates, [f'unknown field "{path}"' for path in unknown])
     check_strict(problems, ctx, kind="TokenRequest", version="v1")
     obj.setdefault("metadata", {})
     obj["spec"] = {name: value for name, value in (obj.get("spec") or {}).items() if value is not None}
