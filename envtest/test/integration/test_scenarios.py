@@ -307,7 +307,7 @@ async def test_services_list_their_pods() -> None:
 
 def test_errors_in_the_file_of_the_option(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
-    file.write_text("nodes: [{name: n, capacity: {cpu: many}}]")
+    file.write_text("nodes: [{name: node, capacity: {cpu: many}}]")
     result = CliRunner().invoke(command, ["--scenario", str(file)])
     assert result.exit_code == 2
     assert f'{file}: nodes[0].capacity.cpu: "many": must be a quantity' in result.output

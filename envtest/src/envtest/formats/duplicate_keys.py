@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
 import yaml
 
-__all__ = ["repeated_keys", "unmarshal_errors"]
+from envtest.formats.yaml_codec import Loader
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+__all__ = ["repeated_keys", "unmarshal_errors"]
 
 
 def repeated_keys(data: bytes) -> list[str]:
     """Return ``line 4: key "a" already set in map`` for each duplicate key; the line is the line of its value."""
-    return list(_walk(yaml.compose(data, Loader=_Loader)))
+    return list(_walk(yaml.compose(data, Loader=Loader)))
 
 
 def _walk(node: yaml.Node | None) -> Iterator[str]:

@@ -7,41 +7,135 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import yaml
 
-__all__ = ["YAMLError", "dump", "load"]
+__all__ = ["Loader", "YAMLError", "dump", "load"]
 
 
 class YAMLError(ValueError):
     """Raised for invalid YAML."""
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Loads the JSON subset of YAML: dates remain strings."""
+_INTEGER: Final = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BASE_60: Final = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
+_TIMESTAMP: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
+_BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+def _number(text: str) -> int | float | str:
+    """Return the number that a plain scalar is, or the scalar itself.
+
+    Octal numbers begin with ``0`` or ``0o``; there are no numbers in base 60. Underscores do not count, except in a
+    number that begins with a point.
+    """
+    plain = text if text.startswith(".") else text.replace("_", "")
+    if _INTEGER.fullmatch(plain):
+        digits = plain.lstrip("+-")
+        base = _BASES.get(digits[:2].lower(), 8 if digits.startswith("0") else 10)
+        number = 0 if len(digits) > _LONGEST else int(digits.lower().removeprefix("0o"), base)
+        if plain.startswith("-"):
+            number = -number
+        if len(digits) <= _LONGEST and -(2**63) <= number < (2**63 if plain.startswith("+") else 2**64):
+            return number
+    if _FLOAT.fullmatch(plain) and math.isfinite(number := float(plain)):
+        return number
+    return text
+
+
+_LONGEST: Final = 66
+"""Maximum number of characters of a 64-bit number, in base 2 with its prefix."""
+
+
+class _Words:
+    """Matches a fixed set of plain scalars."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = frozenset(words)
+
+    def match(self, text: str) -> bool:
+        return text in self._words
+
+
+class _Numbers:
+    """Matches the plain scalars that are numbers."""
+
+    def match(self, text: str) -> bool:
+        return not isinstance(_number(text), str)
+
+
+class _Quoted:
+    """Matches the strings that are quoted although they are strings without quotes, too."""
+
+    def match(self, text: str) -> bool:
+        return bool(_TIMESTAMP.fullmatch(text) or _BASE_60.fullmatch(text))
+
+
+_TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
+_FALSE: Final = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
+_TAG: Final = "tag:yaml.org,2002:"
+_FLOATS: Final = tuple(sign + word for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF"))
+_RULES: Final[Sequence[tuple[str, Any, str]]] = (
+    (_TAG + "bool", _Words(*_TRUE, *_FALSE), "yYtToOnNfF"),
+    (_TAG + "null", _Words("", "~", "null", "Null", "NULL"), "~nN"),
+    (_TAG + "merge", _Words("<<"), "<"),
+    (_TAG + "float", _Words(*_FLOATS, ".nan", ".NaN", ".NAN"), "+-."),
+    (_TAG + "int", _Numbers(), "+-.0123456789"),
+)
+"""How sigs.k8s.io/yaml resolves plain scalars: tag, what it matches, and the first characters of all that matches."""
+
+
+def _resolvers(*rules: tuple[str, Any, str]) -> dict[str, list[tuple[str, Any]]]:
+    resolvers: dict[str, list[tuple[str, Any]]] = {"": [(_TAG + "null", _Words(""))]}
+    for tag, matcher, first in rules:
+        for character in first:
+            resolvers.setdefault(character, []).append((tag, matcher))
+    return resolvers
+
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Loads the JSON subset of YAML, with the scalars of sigs.k8s.io/yaml: dates remain strings."""
+
+    yaml_implicit_resolvers = _resolvers(*_RULES)
+
+
+def _construct_bool(loader: Any, node: yaml.ScalarNode) -> bool:
+    if node.value not in {*_TRUE, *_FALSE}:
+        raise YAMLError(f"yaml: cannot decode !!str `{node.value[:100]}` as a !!bool")
+    return node.value in _TRUE
+
+
+def _construct_number(loader: Any, node: yaml.ScalarNode) -> int | float:
+    text = node.value
+    if text.lower() in {".nan", *_FLOATS}:
+        return float(text.replace(".", ""))
+    number = _number(text)
+    if isinstance(number, str):
+        raise YAMLError(f"yaml: cannot decode !!str `{text[:100]}` as a {node.tag.replace(_TAG, '!!')}")
+    return float(number) if node.tag == _TAG + "float" else number
+
+
+Loader.add_constructor(_TAG + "bool", _construct_bool)
+Loader.add_constructor(_TAG + "int", _construct_number)
+Loader.add_constructor(_TAG + "float", _construct_number)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes YAML in the style of sigs.k8s.io/yaml: strings that could be parsed as another type are double-quoted."""
 
-
-_RESOLVER: Any = yaml.SafeLoader("")
+    yaml_implicit_resolvers = _resolvers(*_RULES, (_TAG + "timestamp", _Quoted(), "+-0123456789"))
 
 
 def _represent_string(dumper: Any, text: str) -> yaml.ScalarNode:
     style = None
     if "\n" in text:
         style = "|"
-    elif _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != "tag:yaml.org,2002:str":
+    elif dumper.resolve(yaml.ScalarNode, text, (True, False)) != _TAG + "str":
         style = '"'
-    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    node: yaml.ScalarNode = dumper.represent_scalar(_TAG + "str", text, style=style)
     return node
 
 
@@ -52,7 +146,7 @@ def load(data: bytes) -> Any:
     """Decode one document, limited to values that JSON can express. Raises YAMLError."""
     try:
         _check_depth(data)
-        return _JSONConverter(len(data) + _ALIASED).convert(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader
+        return _JSONConverter(len(data) + _ALIASED).convert(yaml.load(data, Loader=Loader))  # noqa: S506 - a SafeLoader
     except YAMLError:
         raise
     except (yaml.YAMLError, ValueError) as error:
@@ -77,7 +171,7 @@ def _check_depth(data: bytes) -> None:
     if 2 * columns + data.count(b"[") + data.count(b"{") < DEEPEST:
         return
     depth = 0
-    for event in yaml.parse(data, Loader=_Loader):
+    for event in yaml.parse(data, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
@@ -112,10 +206,10 @@ class _JSONConverter:
             )
             self._open.remove(id(value))
             return converted
-        if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-            return float(value) if abs(value) < 10**308 else _unsupported(value)
-        if isinstance(value, float) and not math.isfinite(value):
-            return _unsupported(value)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                return _unsupported(value)
+            return int(value) if value.is_integer() and abs(value) < 2**53 else value
         if isinstance(value, bytes):
             return value.decode(errors="replace")
         if value is None or isinstance(value, (str, int, float, bool)):
@@ -129,7 +223,7 @@ def _key(name: Any) -> str:
     if isinstance(name, bool):
         return "true" if name else "false"
     if isinstance(name, (int, float)):
-        return str(name)
+        return f"{name:g}" if isinstance(name, float) else str(name)
     raise YAMLError(f"error converting YAML to JSON: unsupported map key: {str(name)[:100]}")
 
 

@@ -15,7 +15,14 @@ from envtest.apimachinery.objects import Object
 from envtest.apply.fieldset import Path
 from envtest.apply.scale_ownership import from_scale, to_scale
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.endpoints.decoder import check_strict, duplicate_fields, in_document_order, load_json, media_type, parse_typed
+from envtest.endpoints.decoder import (
+    check_strict,
+    duplicate_fields,
+    in_document_order,
+    load_json,
+    media_type,
+    parse_typed,
+)
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response

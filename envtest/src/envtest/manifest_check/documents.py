@@ -12,14 +12,13 @@ import yaml
 from envtest.apimachinery.objects import Object
 from envtest.formats.duplicate_keys import repeated_keys
 from envtest.formats.manifests import split_documents
-from envtest.formats.yaml_codec import YAMLError, load
+from envtest.formats.yaml_codec import Loader, YAMLError, load
 
 __all__ = ["MAX_BYTES", "Document", "Manifest", "Source", "read_source"]
 
 MAX_BYTES: Final = 64 << 20
 """Maximum size of a file. Objects are at most 3 MiB in kube-apiserver; a file can contain many."""
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE: Final = re.compile(r"line (\d+)")
 _PLACE: Final = re.compile(r",? ?in \"<byte string>\", line \d+, column \d+:?")
 _STEP: Final = re.compile(r"\[([^\[\]]*+)\]|\.?([^.\[\]]+)")
@@ -66,7 +65,7 @@ class Document:
     def locate(self, path: str) -> int:
         """Return the line of a field (``spec.containers[0].image``); of its closest parent if it does not exist."""
         if self._root is None:
-            self._root = yaml.compose(self._data, Loader=_LOADER)
+            self._root = yaml.compose(self._data, Loader=Loader)
         node, line = self._root, self._first_line()
         steps = [match[1] if match[1] is not None else match[2] for match in _STEP.finditer(path)][:_MAX_STEPS]
         while steps and node is not None:

@@ -29,13 +29,13 @@ def test_file_has_steps_with_files_objects_and_references(tmp_path: Path) -> Non
         "- name: grow\n"
         "  patch: {apiVersion: a.io/v1, kind: Toy, name: bear, subresource: status, patch: {status: {size: 2}}}\n"
         "- advance: 60\n"
-        "- delete: [toy.yaml, {apiVersion: v1, kind: Pod, name: p, namespace: n}]\n"
+        "- delete: [toy.yaml, {apiVersion: v1, kind: Pod, name: p, namespace: ns}]\n"
     )
     apply, patch, advance, delete = load_scenario(tmp_path).steps
     assert (apply.name, apply.objects[0]["kind"]) == ("apply toy.yaml", "Toy")
     assert (patch.name, patch.subresource, patch.patch) == ("grow", "status", {"status": {"size": 2}})
     assert (advance.name, advance.seconds) == ("advance 60 s", 60.0)
-    assert [obj["metadata"] for obj in delete.objects] == [{"name": "bear"}, {"name": "p", "namespace": "n"}]
+    assert [obj["metadata"] for obj in delete.objects] == [{"name": "bear"}, {"name": "p", "namespace": "ns"}]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ CRD = json.dumps(
     }
 )
 NAMESPACE = (
-    "{apiVersion: v1, kind: Namespace, metadata: {name: n, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
+    "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
 )
 POLICY = """
 apiVersion: admissionregistration.k8s.io/v1
@@ -115,7 +115,7 @@ CASES = {
         [],
     ),
     "pod security of a namespace that comes later": (
-        pod("hostNetwork: true", namespace="n") + "---\n" + NAMESPACE,
+        pod("hostNetwork: true", namespace="ns") + "---\n" + NAMESPACE,
         ['1: error: pods "p" is forbidden: violates PodSecurity "baseline:latest"'],
     ),
     "deprecated": (
