@@ -83,6 +83,24 @@ async def test_flags_and_certificates_of_controller_runtime(suite: GoSuite) -> N
     assert reviewed["status"]["authenticated"] is True
 
 
+async def test_advertised_address_is_in_the_endpoints_of_the_own_service(suite: GoSuite) -> None:
+    endpoints = "/api/v1/namespaces/default/endpoints/kubernetes"
+    slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    local = await suite.start_api_server("--advertise-address=127.0.0.1")
+    assert (await local.request("GET", endpoints))[0] == 404  # validation refuses loopback addresses
+    for address in ("192.0.2.7", "192.0.2.8"):
+        server = await suite.start_api_server(f"--advertise-address={address}")
+        port = int(server.url.rpartition(":")[2])
+        ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+        _, found = await server.request("GET", endpoints)
+        assert found["metadata"]["labels"] == {"endpointslice.kubernetes.io/skip-mirror": "true"}
+        assert found["subsets"] == [{"addresses": [{"ip": address}], "ports": ports}]
+        _, listed = await server.request("GET", f"{slices}?labelSelector=kubernetes.io/service-name%3Dkubernetes")
+        [found] = listed["items"]
+        assert (found["metadata"]["name"], found["addressType"], found["ports"]) == ("kubernetes", "IPv4", ports)
+        assert found["endpoints"] == [{"addresses": [address], "conditions": {"ready": True}}]
+
+
 async def test_api_servers_of_one_etcd_share_objects_and_watches(suite: GoSuite, assets: Path) -> None:
     first = await suite.start_api_server()
     second = await suite.start_api_server(

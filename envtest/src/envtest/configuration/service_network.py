@@ -1,11 +1,12 @@
-"""The network from which Services get their cluster IPs."""
+"""The network from which Services get their cluster IPs, and the address at which the server is reached."""
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+import socket
+from ipaddress import IPv4Network, ip_address
 from typing import Final
 
-__all__ = ["DEFAULT_SERVICE_NETWORK", "parse_service_network"]
+__all__ = ["DEFAULT_SERVICE_NETWORK", "host_address", "is_local", "parse_service_network"]
 
 DEFAULT_SERVICE_NETWORK: Final = IPv4Network("10.0.0.0/24")
 """The network that kube-apiserver uses without ``--service-cluster-ip-range``."""
@@ -23,3 +24,22 @@ def parse_service_network(text: str) -> IPv4Network:
         span = f"{_PREFIX_LENGTHS[0]} to {_PREFIX_LENGTHS[-1]}"
         raise ValueError(f"service network {text}: the prefix length must be from {span}")
     return network
+
+
+def is_local(host: str) -> bool:
+    """Return whether a server that listens on ``host`` has no address of its own: loopback, all interfaces, a name."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return True
+    return address.is_unspecified or address.is_loopback
+
+
+def host_address() -> str:
+    """Return the address from which this host sends to others; loopback if it has no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -19,7 +19,7 @@ from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import TokenSettings
 from envtest.configuration.feature_gates import enabled_features
 from envtest.configuration.kubernetes_version import parse_version
-from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
+from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, is_local, parse_service_network
 from envtest.controllers import Runner, create_runner, selected_names
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.endpoints.audit import AuditLog
@@ -27,7 +27,7 @@ from envtest.faults import Faults
 from envtest.formats.certificate_authority import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
 from envtest.formats.manifests import Manifests, load_crds
 from envtest.planes.base import BaseControlPlane, InstallError
-from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, fork, resume
+from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, fork, publish_address, resume
 from envtest.storage import Store
 
 if TYPE_CHECKING:
@@ -191,6 +191,8 @@ class EmbeddedServer(BaseControlPlane):
             api_server.core.scenario = self._scenario
         try:
             await api_server.server.start(self._host, self._port, context)
+            if not is_local(self._host):
+                publish_address(api_server, self._host)
             self._runner = create_runner(api_server.core, self.controllers, ca=self.ca_pem, authority=authority)
             api_server.core.clock.settlers.append(self._runner.settle)
             self._runner.start()

@@ -124,6 +124,7 @@ KUBE_APISERVER = Program(
     "kube-apiserver",
     effective={
         **_HELP,
+        "advertise-address": "IP address in the endpoints of the Service kubernetes (default: of this host)",
         "anonymous-auth": "accept requests without credentials (default true)",
         "api-audiences": "audiences of tokens (default: the issuers)",
         "audit-log-path": "append audit events at Metadata level to this file",
@@ -205,7 +206,6 @@ KUBE_APISERVER = Program(
         "tls-sni-cert-key",
     },
     ignored={
-        "advertise-address",
         "aggregator-reject-forwarding-redirect",
         "allow-metric-labels",
         "allow-metric-labels-manifest",

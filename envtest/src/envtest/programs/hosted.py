@@ -11,7 +11,7 @@ from envtest.apimachinery.clock import Clock
 from envtest.formats.certificate_authority import server_context
 from envtest.programs.flags import FlagError
 from envtest.programs.server_options import ServerOptions
-from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, resume
+from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, publish_address, resume
 from envtest.storage.archive import Archive
 
 __all__ = ["HostedServers"]
@@ -83,6 +83,7 @@ class HostedServers:
             await create_initial_objects(api_server)
         try:
             await api_server.server.start(options.host, options.port, context)
+            publish_address(api_server, options.advertised)
         except BaseException:
             await self.stop(api_server)
             raise

@@ -14,7 +14,12 @@ from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import ISSUER, TokenSettings
 from envtest.configuration.feature_gates import enabled_features, parse_feature_gates, switchable_features
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
-from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
+from envtest.configuration.service_network import (
+    DEFAULT_SERVICE_NETWORK,
+    host_address,
+    is_local,
+    parse_service_network,
+)
 from envtest.formats.certificate_authority import SERVER_NAMES, CertificateAuthority, KeyPair
 from envtest.programs.flags import CommandLine, FlagError, boolean
 
@@ -28,13 +33,14 @@ _SIGNING_KEY_FILE = "service-account-signing-key-file"
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How to serve: address, certificate, authentication, admission plugins and the cluster's settings.
+    """How to serve: addresses, certificate, authentication, admission plugins and the cluster's settings.
 
     ``features`` are the feature gates that are on. ``runtime_config`` maps API group versions to ``true`` or ``false``;
     ``messages`` are reported to the user.
     """
 
     host: str
+    advertised: str
     port: int
     certificate: KeyPair
     client_ca: bytes | None
@@ -73,6 +79,7 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
     certificate = _serving_certificate(command, host, network)
     return ServerOptions(
         host=host,
+        advertised=_advertised(command, host),
         port=_port(command.last("secure-port", "6443")),
         certificate=certificate,
         client_ca=_read("client-ca-file", client_ca) if client_ca else None,
@@ -88,6 +95,17 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
         runtime_config=dict(_pair(item) for item in command.items("runtime-config")),
         messages=tuple(messages),
     )
+
+
+def _advertised(command: CommandLine, host: str) -> str:
+    """Return the IP address at which clients can reach the server: by default the one of the host's network."""
+    text = command.last("advertise-address")
+    if not text:
+        return host_address() if is_local(host) else host
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError as error:
+        raise FlagError(f"--advertise-address={text}: {error}") from None
 
 
 def _features(command: CommandLine, version: KubernetesVersion, messages: list[str]) -> Collection[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -37,7 +37,7 @@ from envtest.pages.standard_pages import object_counts, standard_pages
 from envtest.registry.registry import Registry
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.server.dispatch import Dispatcher
-from envtest.server.initial_objects import create_initial_objects_in
+from envtest.server.initial_objects import create_initial_objects_in, publish_address_in
 from envtest.server.server import Server
 from envtest.storage import ADDED, Change, Store
 from envtest.writes.create_update import create_object
@@ -49,7 +49,17 @@ if TYPE_CHECKING:
     from envtest.builtins.strategy import BuiltinStrategy
     from envtest.crd.crd_controller import CRDController, Track
 
-__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "Cluster", "assemble", "create_initial_objects", "fork", "resume"]
+__all__ = [
+    "NAMESPACES",
+    "SYSTEM",
+    "APIServer",
+    "Cluster",
+    "assemble",
+    "create_initial_objects",
+    "fork",
+    "publish_address",
+    "resume",
+]
 
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -264,3 +274,13 @@ async def create_initial_objects(api_server: APIServer) -> None:
     now = core.clock.timestamp()
     create_initial_objects_in(core.store, core.registry, api_server.cluster.service_network, now)
     install_policy(core.store, now)
+
+
+def publish_address(api_server: APIServer, address: str) -> None:
+    """Store the endpoints of the Service ``kubernetes``: an IP address that clients can reach, and the server's port.
+
+    As in kube-apiserver, which fails to validate such endpoints, a loopback address is not published.
+    """
+    if not ip_address(address).is_loopback:
+        core = api_server.core
+        publish_address_in(core.store, address, api_server.server.port, core.clock.timestamp())

@@ -14,7 +14,7 @@ from envtest.builtins.flow_control_defaults import LEVELS, SCHEMAS
 from envtest.registry.registry import Registry
 from envtest.storage import Store
 
-__all__ = ["create_initial_objects_in"]
+__all__ = ["create_initial_objects_in", "publish_address_in"]
 
 _SERVICES: Final = GroupResource("", "services")
 _FLOW_CONTROL: Final = "flowcontrol.apiserver.k8s.io"
@@ -62,6 +62,40 @@ def create_initial_objects_in(store: Store, registry: Registry, network: IPv4Net
         if store.get(resource, metadata.get("namespace", ""), metadata["name"]) is None:
             metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
             store.create(resource, obj)
+
+
+def publish_address_in(store: Store, address: str, port: int, now: str) -> None:
+    """Store the Endpoints and the EndpointSlice of the Service ``kubernetes``, or update their address and port."""
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    family = "IPv6" if ":" in address else "IPv4"
+    labels: dict[str, dict[str, str]] = {
+        "Endpoints": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        "EndpointSlice": {"kubernetes.io/service-name": "kubernetes"},
+    }
+    bodies: dict[str, dict[str, Any]] = {
+        "Endpoints": {"subsets": [{"addresses": [{"ip": address}], "ports": ports}]},
+        "EndpointSlice": {
+            "addressType": family,
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+            "ports": ports,
+        },
+    }
+    for kind, version in (("Endpoints", "v1"), ("EndpointSlice", "discovery.k8s.io/v1")):
+        resource = GroupResource(version.rpartition("/")[0], kind.lower().removesuffix("s") + "s")
+        record = store.get(resource, "default", "kubernetes")
+        metadata = {"name": "kubernetes", "namespace": "default", "labels": labels[kind]}
+        obj = _object(version, kind, metadata, bodies[kind])
+        if record is None:
+            metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+            if kind == "EndpointSlice":
+                metadata["generation"] = 1
+            store.create(resource, obj)
+            continue
+        stored = record.obj()
+        if any(stored.get(name) != value for name, value in bodies[kind].items()):
+            if "generation" in stored["metadata"]:
+                stored["metadata"]["generation"] += 1
+            store.update(resource, {**stored, **bodies[kind]}, record)
 
 
 def _objects(registry: Registry, network: IPv4Network, now: str) -> Iterator[tuple[GroupResource, Object]]:
