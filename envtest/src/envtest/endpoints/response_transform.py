@@ -17,7 +17,7 @@ from envtest.registry.resource import ResourceInfo
 from envtest.registry.storage_version import encode_records
 from envtest.storage.record import encode
 
-__all__ = ["check_include", "encode_as", "list_response", "object_response", "partial_metadata"]
+__all__ = ["check_include", "encode_as", "encoded_list", "list_response", "object_response", "partial_metadata"]
 
 
 _INCLUDE = ("Metadata", "Object", "None", "")
@@ -96,8 +96,13 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
 
 async def list_response(request: Request, info: ResourceInfo, output: Output, page: Page) -> Response:
     """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
-    items = await encode_records(info, page.records)
-    metadata = _list_metadata(info, page)
+    return encoded_list(request, info, output, await encode_records(info, page.records), _list_metadata(info, page))
+
+
+def encoded_list(
+    request: Request, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
+) -> Response:
+    """Return a list of encoded objects with ``metadata`` in the form that the client accepts."""
     if output.as_kind:
         return _converted_list(request, info, output, items, metadata)
     head = orjson.dumps({"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata})

@@ -19,6 +19,7 @@ from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import encode_as, object_response
+from envtest.handlers.component_statuses import get_status, list_statuses
 from envtest.handlers.connections import connect, proxy, read_log
 from envtest.handlers.pods import bind, evict
 from envtest.handlers.scale import scale
@@ -118,6 +119,8 @@ async def finalize(core: Core, request: Request, ctx: RequestContext, output: Ou
 
 SUBRESOURCES: dict[tuple[str, str, str], Handler] = {
     **{(group, plural, "create"): review for group, plural in _REVIEWS},
+    ("", "componentstatuses", "get"): get_status,
+    ("", "componentstatuses", "list"): list_statuses,
     ("*", "*", "scale"): scale,
     ("", "serviceaccounts", "token"): token,
     ("", "pods", "binding"): bind,

@@ -69,6 +69,13 @@ def _ports(ports: Iterable[Mapping[str, Any]]) -> str:
     return ",".join(texts) or NONE
 
 
+def _component_status(obj: Object, now: datetime) -> list[Any]:
+    health = next((each for each in obj.get("conditions") or () if each.get("type") == "Healthy"), {})
+    words = {"True": "Healthy", "False": "Unhealthy"}
+    status = words.get(health.get("status", ""), "Unknown")
+    return [object_name(obj), status, health.get("message", ""), health.get("error", "")]
+
+
 def _service(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     return [
@@ -309,6 +316,15 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ),
     ("", "ServiceAccount"): ((NAME, AGE), _service_account),
     ("", "Namespace"): ((NAME, Column("Status", "The status of the namespace"), AGE), _namespace),
+    ("", "ComponentStatus"): (
+        (
+            NAME,
+            Column("Status", "Whether the component is healthy"),
+            Column("Message", "What the component reports about its health"),
+            Column("Error", "Why the health of the component is unknown"),
+        ),
+        _component_status,
+    ),
     ("", "Service"): (
         (
             NAME,
