@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from envtest.apimachinery.errors import not_acceptable, not_acceptable_here
 
-__all__ = ["Output", "negotiate"]
+__all__ = ["SERVED", "TRANSFORMED", "Output", "negotiate"]
 
 SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _AS = {
@@ -19,6 +19,9 @@ _AS = {
     "PartialObjectMetadata": frozenset({"v1", "v1beta1"}),
     "PartialObjectMetadataList": frozenset({"v1", "v1beta1"}),
 }
+
+TRANSFORMED = frozenset(_AS)
+"""The kinds into which the objects of most resources can be transformed."""
 
 
 class Output(NamedTuple):
@@ -56,11 +59,11 @@ def _parse(accept: str) -> list[_Clause]:
 
 
 @lru_cache(maxsize=256)
-def negotiate(accept: str, is_crd: bool, tables: bool = True) -> Output:
+def negotiate(accept: str, is_crd: bool, kinds: frozenset[str] = TRANSFORMED) -> Output:
     """Return the form of a response. Raises StatusError (406).
 
     For built-in resources the route rejects unknown media types, for custom resources the negotiation itself, with
-    another message. ``tables`` is whether Table and PartialObjectMetadata are available.
+    another message. ``kinds`` are the kinds into which the objects can be transformed.
     """
     clauses = _parse(accept) if accept else [_Clause("*/*", 1.0, {})]
     if not is_crd and not any(clause.media in {"*/*", *SERVED} for clause in clauses):
@@ -73,6 +76,6 @@ def negotiate(accept: str, is_crd: bool, tables: bool = True) -> Output:
         if not wanted:
             return Output(yaml)
         known = clause.parameters.get("g") == "meta.k8s.io" and clause.parameters.get("v") in _AS.get(wanted, ())
-        if tables and known:
+        if known and wanted in kinds:
             return Output(yaml, wanted, clause.parameters["v"])
     raise not_acceptable("only the following media types are accepted: " + ", ".join(SERVED))

@@ -86,7 +86,7 @@ class Discovery:
             aggregated = aggregated_version(accept)
             if aggregated:
                 return self._aggregated(parts[0], aggregated, if_none_match)
-        output = negotiate(accept, is_crd=False, tables=False)
+        output = negotiate(accept, is_crd=False, kinds=frozenset())
         body = self._document(parts, address, output)
         return None if body is None else PageResponse(200, {"Content-Type": output.content_type}, body)
 

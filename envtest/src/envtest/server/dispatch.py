@@ -12,7 +12,7 @@ from envtest.apimachinery.errors import (
     resource_not_found,
 )
 from envtest.auth.attributes import Attributes
-from envtest.endpoints.negotiation import Output, negotiate
+from envtest.endpoints.negotiation import TRANSFORMED, Output, negotiate
 from envtest.endpoints.request import Request, Response, not_found_page
 from envtest.endpoints.response_transform import encode_as
 from envtest.handlers.patch import patch
@@ -86,8 +86,7 @@ class Dispatcher:
             warnings=request.warnings,
             moment=self._core.clock.now(),
         )
-        has_tables = attributes.subresource not in _WITHOUT_TABLES
-        output = negotiate(request.headers.get("Accept", ""), info.is_crd, has_tables)
+        output = negotiate(request.headers.get("Accept", ""), info.is_crd, _transformed(info, attributes.subresource))
         if request.flag("pretty"):
             output = output._replace(pretty=True)
         request.audit["annotations"] = ctx.audit
@@ -154,8 +153,18 @@ class Dispatcher:
         )
 
 
-_WITHOUT_TABLES = frozenset({"binding", "eviction", "token"})
+_UNTRANSFORMED = frozenset({"binding", "eviction", "token"})
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
+
+
+def _transformed(info: ResourceInfo, subresource: str) -> frozenset[str]:
+    """Return the kinds into which a resource can be transformed: reviews, which are not stored, have no tables."""
+    if subresource in _UNTRANSFORMED:
+        return frozenset()
+    return _METADATA if info.verbs == ("create",) else TRANSFORMED
+
+
+_METADATA = TRANSFORMED - {"Table"}
 
 
 def _path_name(attributes: Attributes, request: Request | None = None) -> str:
