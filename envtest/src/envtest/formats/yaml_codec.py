@@ -41,8 +41,8 @@ def _number(text: str) -> int | float | str:
             number = -number
         if len(digits) <= _LONGEST and -(2**63) <= number < (2**63 if plain.startswith("+") else 2**64):
             return number
-    if _FLOAT.fullmatch(plain) and math.isfinite(number := float(plain)):
-        return number
+    if _FLOAT.fullmatch(plain) and math.isfinite(fraction := float(plain)):
+        return fraction
     return text
 
 

@@ -70,7 +70,9 @@ def _ports(ports: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _component_status(obj: Object, now: datetime) -> list[Any]:
-    health = next((each for each in obj.get("conditions") or () if each.get("type") == "Healthy"), {})
+    health: Mapping[str, Any] = next(
+        (each for each in obj.get("conditions") or () if each.get("type") == "Healthy"), {}
+    )
     words = {"True": "Healthy", "False": "Unhealthy"}
     status = words.get(health.get("status", ""), "Unknown")
     return [object_name(obj), status, health.get("message", ""), health.get("error", "")]

@@ -83,7 +83,7 @@ def publish_address_in(store: Store, address: str, port: int, now: str) -> None:
     for kind, version in (("Endpoints", "v1"), ("EndpointSlice", "discovery.k8s.io/v1")):
         resource = GroupResource(version.rpartition("/")[0], kind.lower().removesuffix("s") + "s")
         record = store.get(resource, "default", "kubernetes")
-        metadata = {"name": "kubernetes", "namespace": "default", "labels": labels[kind]}
+        metadata: dict[str, Any] = {"name": "kubernetes", "namespace": "default", "labels": labels[kind]}
         obj = _object(version, kind, metadata, bodies[kind])
         if record is None:
             metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
