@@ -104,6 +104,11 @@ async def test_invalid_objects_are_rejected_with_path_and_value() -> None:
         # Fields without an effect cause warnings.
         for kind, fields, warning in (
             (MINICLUSTER, {"flux": {"arch": "arm64"}}, "spec.flux.arch: has no effect"),
+            (
+                FLUX_JOB,
+                {"priority": 5, "template": {"jobLabels": {QUEUE_NAME_LABEL: "lq"}}},
+                "spec.priority: has no effect with a queue of Kueue",
+            ),
             (FLUX_SETUP, {"namespaceSelector": {}}, "spec.namespaceSelector: the FluxSetup is inactive"),
         ):
             created = await api.post(path_of(kind), build(kind, "warned", **fields))

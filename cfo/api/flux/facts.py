@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cfo.api.flux.names import QUEUE_NAME_LABEL
-from cfo.runtime import Object, find_condition
+from cfo.runtime import Object, find_condition, labels_of
 
 
 def is_true(obj: Mapping[str, Any], kind: str) -> bool:
@@ -31,6 +31,12 @@ def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
     """Return whether a MiniCluster's Job has the label of a queue of Kueue, which then decides when it starts."""
     return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
+
+
+def own_queue(job: Object) -> str:
+    """Return the LocalQueue of Kueue that a FluxJob, or its template, names; empty if there is none."""
+    labels = ((job.get("spec") or {}).get("template") or {}).get("jobLabels") or {}
+    return labels_of(job).get(QUEUE_NAME_LABEL) or str(labels.get(QUEUE_NAME_LABEL) or "")
 
 
 def resources_of(container: Mapping[str, Any]) -> Object:

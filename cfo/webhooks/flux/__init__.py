@@ -103,7 +103,10 @@ def setup(
             reviewer,
         ),
         FLUX_JOB: FluxValidator(
-            _rule("queue", "validate_flux_job"), _rule("queue", "flux_job_update_errors"), reviewer=reviewer
+            _rule("queue", "validate_flux_job"),
+            _rule("queue", "flux_job_update_errors"),
+            _rule("queue", "flux_job_warnings"),
+            reviewer,
         ),
         FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.flux.facts import is_true, runners
+from cfo.api.flux.facts import is_true, own_queue, runners
 from cfo.api.flux.names import FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
@@ -77,6 +77,13 @@ def _runner_errors(spec: Mapping[str, Any], template: Mapping[str, Any], path: P
             yield forbidden(at.child("commands", "script"), "must not be set together with spec.command")
         for name in set(spec.get("environment") or {}) & set(containers[index].get("secrets") or {}):
             yield forbidden(at.child("secrets").key(name), "must not be set together with spec.environment")
+
+
+def flux_job_warnings(obj: Object) -> list[str]:
+    """Return a message if the priority of a valid FluxJob has no effect, because Kueue admits it."""
+    if (obj.get("spec") or {}).get("priority") is None or not own_queue(obj):
+        return []
+    return ["spec.priority: has no effect with a queue of Kueue; name a WorkloadPriorityClass in priorityClassName"]
 
 
 def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:

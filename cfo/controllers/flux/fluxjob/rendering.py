@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from cfo.api.flux.composition import cluster_spec
-from cfo.api.flux.facts import runners
+from cfo.api.flux.facts import own_queue, runners
 from cfo.api.flux.names import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
 
@@ -43,7 +43,12 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         labels = {QUEUE_NAME_LABEL: queue}
         if priority_class := labels_of(job).get(_KUEUE_PRIORITY_CLASS):
             labels[_KUEUE_PRIORITY_CLASS] = priority_class
-        spec["jobLabels"] = {**(spec.get("jobLabels") or {}), **labels}
+        named = (job.get("spec") or {}).get("priorityClassName")
+        spec["jobLabels"] = {
+            **({_KUEUE_PRIORITY_CLASS: named} if named else {}),
+            **(spec.get("jobLabels") or {}),
+            **labels,
+        }
     else:
         spec["suspend"] = True
         annotations[SUSPEND_ANNOTATION] = "true"
@@ -59,12 +64,6 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         },
         "spec": spec,
     }
-
-
-def own_queue(job: Object) -> str:
-    """Return the LocalQueue of Kueue that the job, or its template, names; empty if there is none."""
-    labels = ((job.get("spec") or {}).get("template") or {}).get("jobLabels") or {}
-    return labels_of(job).get(QUEUE_NAME_LABEL) or str(labels.get(QUEUE_NAME_LABEL) or "")
 
 
 def has_command(cluster: Object) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of
+from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of, own_queue
 from cfo.api.flux.names import (
     EVICTED,
     OBJECTS_READY,
@@ -28,7 +28,6 @@ from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
     is_spec_outdated,
-    own_queue,
     size_patch,
 )
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step

@@ -105,6 +105,17 @@ def test_kueue_decides_when_a_job_with_its_queue_starts(source: str) -> None:
     assert "suspend" not in cluster["spec"]
 
 
+@pytest.mark.parametrize(
+    ("label", "template", "expected"), [("", "", "named"), ("label", "template", "label"), ("", "template", "template")]
+)
+def test_kueue_gets_the_priority_class_of_a_job(label: str, template: str, expected: str) -> None:
+    key = "kueue.x-k8s.io/priority-class"
+    obj = job(priorityClassName="named", template={"jobLabels": {key: template}} if template else {})
+    obj["metadata"]["labels"] = {key: label} if label else {}
+    assert render(obj, queue="lq")["spec"]["jobLabels"] == {"kueue.x-k8s.io/queue-name": "lq", key: expected}
+    assert key not in (render(job(priorityClassName="named"))["spec"].get("jobLabels") or {})
+
+
 def test_only_changes_that_cannot_be_applied_make_a_minicluster_outdated() -> None:
     obj = job()
     cluster = render(obj)
