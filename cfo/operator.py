@@ -65,6 +65,11 @@ FIELD_MANAGER = "codeflare-operator"
 It is the same as the Go operator's.
 """
 
+_ONE_OPERATOR = (
+    "only one CodeFlare operator may reconcile an object: delete the other installation (Open Data Hub's by setting "
+    "codeflare to Removed in the DataScienceCluster) or this one"
+)
+
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
 
 _log = structlog.get_logger("cfo.operator")
@@ -75,7 +80,7 @@ class ConfigurationUnavailable(Exception):
 
 
 class AddressInUse(Exception):
-    """Raised if another process has an address of the operator; the message names the setting to change."""
+    """Raised if another process has an address of the operator, or its webhooks; the message says what to change."""
 
     @classmethod
     def by(cls, cause: AddressUnavailable, config_map: NamespacedName, setting: str = "") -> Self:
@@ -258,20 +263,27 @@ async def _should_serve_webhooks(
     return False
 
 
-async def _check_webhook_url(client: Client, options: WebhookOptions, config_map: NamespacedName) -> None:
-    """Raise :class:`AddressInUse` if another local operator serves the webhooks of our webhook configurations.
+async def _check_webhook_owner(client: Client, options: WebhookOptions, config_map: NamespacedName) -> None:
+    """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
-    A configuration has one URL, so the webhooks of the other operator would never be called again.
+    A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Only
+    administrators change these configurations, so no tenant can prevent the start of the operator.
     """
+    own = options.url or options.service
     for kind, name, setting in (
         (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration, "mutatingConfigurationName"),
         (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration, "validatingConfigurationName"),
     ):
-        stored = await client.get(kind, NamespacedName("", name), live=True) if options.url and name else None
-        if stored and options.url and (other := await served_elsewhere(stored, options.url)):
+        try:
+            stored = await client.get(kind, NamespacedName("", name), live=True) if name else None
+        except Forbidden:
+            continue  # the roles of older releases do not allow it
+        if stored and (other := await served_elsewhere(stored, own)):
+            remedy = "stop it" if options.url else _ONE_OPERATOR
             raise AddressInUse(
-                f"--webhook-url: another operator serves the webhooks of {kind.kind} {name} at {other}; stop it, or "
-                f"set another webhook.{setting} in ConfigMap {config_map} (--config selects another ConfigMap)"
+                f"{'--webhook-url' if options.url else 'webhooks'}: another operator serves the webhooks of "
+                f"{kind.kind} {name} at {other}; {remedy}, or set another webhook.{setting} in ConfigMap {config_map} "
+                "(--config selects another ConfigMap)"
             )
 
 
@@ -351,7 +363,7 @@ async def run(
             webhook = None
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
-                await _check_webhook_url(client, webhook, config_map)
+                await _check_webhook_owner(client, webhook, config_map)
             if target.in_cluster:
                 await warn_about_missing_roles(client, await enabled_features(client, parsed.configuration))
     except (TransportError, APIError) as error:

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cfo import operator
 from cfo.cli import cli
 from cfo.manifests.overlays import render
 from cfo.operator import CONFIG_MAP_NAME
-from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule
+from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule, gvk_of
 from cfo.runtime.objects import (
     CLUSTER_ROLE_BINDING,
     EVENT,
@@ -173,6 +174,8 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
             await environment.client.apply(obj)
     code, found = await doctor(admin)
     assert code == 1
+    assert found["operators"] == [("ok", "no other CodeFlare operator was found")]
+    await check_other_operators(environment, admin)
     assert found["operator"] == [("fail", "0 of 2 replicas are ready")]
     assert found["permissions"][0][0] == "ok"
     assert "no ready endpoint" in found["webhooks"][0][1]
@@ -199,6 +202,32 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert {status for status, _ in found["permissions"]} == {"fail"}
     assert found["configuration"][0][1].endswith("kuberay.mTLSEnabled: 'maybe': must be true or false")
     assert found["operator"] == [("fail", "is scaled to 0 replicas")]
+
+
+async def check_other_operators(environment: Environment, admin: Path) -> None:
+    """Another operator is found by its Deployment, its Lease and its webhooks, and is named with its namespace."""
+    await environment.create_namespace("odh")
+    (deployment,) = [obj for obj in render(namespace="odh") if obj["kind"] == "Deployment"]
+    await environment.create(deployment)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "a", "renewTime": now}}
+    await environment.create({**lease, "metadata": {"namespace": "odh", "name": "codeflare-operator-lock"}})
+    _, found = await doctor(admin)
+    ((status, message),) = found["operators"]
+    assert status == "warn"
+    assert "in namespace odh (Deployment codeflare-operator-manager, image" in message
+    assert "Lease codeflare-operator-lock) reconciles the same namespaces" in message
+    (webhooks,) = [obj for obj in render(namespace="odh") if obj["kind"] == "MutatingWebhookConfiguration"]
+    webhooks["metadata"]["name"] = "olm-generated"
+    for webhook in webhooks["webhooks"]:
+        webhook["failurePolicy"] = "Ignore"
+    created = await environment.create(webhooks)
+    _, found = await doctor(admin)
+    assert found["operators"][0][0] == "fail"
+    assert "MutatingWebhookConfiguration olm-generated" in found["operators"][0][1]
+    for obj in (created, deployment):
+        key = NamespacedName(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        await environment.client.delete(gvk_of(obj), key)
 
 
 def test_unreachable_cluster_is_reported_in_one_line(tmp_path: Path, unused_tcp_port: int) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from base64 import b64decode
+import socket
+from base64 import b64decode, b64encode
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anyio
 import pytest
 import yaml
 from cryptography import x509
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
+from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, AddressInUse, webhook_configurations
+from cfo.operator import run as run_in_process
+from cfo.runtime import ClientConfig
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
@@ -223,6 +228,45 @@ async def test_operators_with_different_urls_do_not_share_a_webhook_configuratio
             await operator.exit_code()
         async with run_operator(environment, tmp_path, "--webhook-url", second) as successor:
             await successor.ready()
+
+
+async def test_operator_does_not_start_while_another_one_serves_its_webhooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Service in the webhook configurations is that of an installation in another namespace, which is alive."""
+    ca = create_ca("open data hub")
+    host = "codeflare-operator-webhook-service.opendatahub.svc"
+    tls = server_ssl_context(create_certificate(ca, "hooks", host), tmp_path)
+    resolve = socket.getaddrinfo
+
+    def cluster_dns(name: Any, *arguments: Any, **options: Any) -> Any:
+        return resolve("127.0.0.1" if name == host else name, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", cluster_dns)
+    async with start_environment(*VANILLA_CRDS) as environment:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls)
+        loopback = {"metrics": {"bindAddress": "0"}, "health": {"bindAddress": "127.0.0.1:0"}}
+        webhook = {"bindAddress": "127.0.0.1:0", "enabled": True}
+        await create_config_map(
+            environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **loopback, "webhook": webhook})}
+        )
+        for configuration in webhook_configurations("opendatahub"):
+            for hook in configuration["webhooks"]:
+                hook["clientConfig"]["caBundle"] = b64encode(ca.cert_pem).decode()
+                hook["clientConfig"]["service"]["port"] = server.sockets[0].getsockname()[1]
+            await environment.create(configuration)
+        before = await configurations(environment)
+        target = ClientConfig.for_control_plane(environment.plane)
+        key = NamespacedName("default", CONFIG_MAP_NAME)
+        run = partial(run_in_process, target, key, handle_signals=False)
+        async with server:
+            with anyio.fail_after(60), pytest.raises(AddressInUse, match=f"at https://{host}:.*DataScienceCluster"):
+                await run()
+        assert await configurations(environment) == before
+        # An installation that was left behind does not prevent the start.
+        async with anyio.create_task_group() as tasks:
+            manager = await tasks.start(run)
+            manager.stop()
 
 
 async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from cfo.console.doctor import checks, facts
+from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.components import Finding, Subject, fail, skip
 from cfo.features import FEATURES
 from cfo.manifests.names import SERVICE_ACCOUNT
@@ -74,6 +74,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
             "kubernetes": kubernetes,
             "clock": clocks,
             "operator": operator,
+            other_operators.CHECK: partial(other_operators.check, subject),
             "configuration": config,
             "permissions": permissions,
             "webhooks": webhook_configurations,

@@ -16,6 +16,7 @@ import errno
 import socket
 import ssl
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ import structlog
 
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of, client_configs
-from cfo.runtime.webhook.options import WebhookURL
+from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
 _PROBE_TIMEOUT: Final = 2.0
 
@@ -67,18 +68,25 @@ async def responds(host: str, port: int, trusted: bytes, *, server_name: str | N
     writer.close()
 
 
-async def served_elsewhere(configuration: Object, url: WebhookURL) -> str:
-    """Return a URL in a webhook configuration, other than ``url``, at which a server has a certificate of its CA.
+async def served_elsewhere(configuration: Object, own: WebhookURL | ServiceReference) -> str:
+    """Return an address in a webhook configuration, other than ``own``, at which a server has a certificate of its CA.
 
-    Empty if there is none: the process that wrote the URL has ended.
+    Empty if there is none: the process that wrote the URL has ended, or the Service has no pods. With a URL, only URLs
+    count, because Services are replaced by it; with a Service only Services, because URLs are replaced by it.
     """
     bundles: dict[WebhookURL, bytes] = {}
     for name, bundle in ca_bundles_of(configuration).items():
-        with suppress(ValueError):  # it has no URL
-            address = urlsplit(client_configs(configuration)[name].get("url") or "").netloc
-            bundles[WebhookURL.parse(f"https://{address}")] = bundle
-    for other in bundles.keys() - {url}:
+        config = client_configs(configuration)[name]
+        service = config.get("service") if isinstance(own, ServiceReference) else None
+        if service:
+            other = ServiceReference(service["namespace"], service["name"])
+            if other != replace(own, port=other.port):
+                bundles[WebhookURL(other.dns_names[0], service.get("port") or other.port)] = bundle
+        elif isinstance(own, WebhookURL):
+            with suppress(ValueError):  # it has no URL
+                bundles[WebhookURL.parse(f"https://{urlsplit(config.get('url') or '').netloc}")] = bundle
+    for address in bundles.keys() - {own}:
         with suppress(OSError, ValueError):
-            await responds(other.host, other.port, bundles[other], server_name=other.host)
-            return str(other)
+            await responds(address.host, address.port, bundles[address], server_name=address.host)
+            return str(address)
     return ""

@@ -9,12 +9,13 @@ import pytest
 
 from cfo.config.document import ConfigurationError, ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
-from cfo.console.doctor import checks, components, raycluster
+from cfo.console.doctor import checks, components, other_operators, raycluster
 from cfo.console.doctor.components import CustomResource, Finding, Status, document, has_failed, lines
 from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
 )
+from cfo.console.doctor.other_operators import OtherOperator
 from cfo.console.doctor.raycluster import Admission
 from cfo.runtime import NamespacedName, Object, Rule
 from test.support.certificates import create_ca, create_certificate
@@ -31,6 +32,34 @@ def states(findings: Any) -> list[str]:
 def deployment(image: str = "x/codeflare-operator:v0.1.0", *, replicas: int = 2, ready: int = 2) -> Object:
     template = {"spec": {"containers": [{"name": "manager", "image": image}]}}
     return {"spec": {"replicas": replicas, "template": template}, "status": {"readyReplicas": ready}}
+
+
+def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
+    """Return what was found of an operator in another namespace, with these settings."""
+    found = OtherOperator(["ValidatingWebhookConfiguration v"] if webhooks else [], ["Deployment d"])
+    found.configuration = OperatorConfiguration.model_validate(settings)
+    return {"opendatahub": found}
+
+
+@pytest.mark.parametrize(
+    ("others", "own", "expected"),
+    [
+        ({}, {}, "ok"),
+        (other(webhooks=True), {"watchNamespaces": ["a"]}, "fail"),
+        (other(), {}, "warn"),
+        ({"x": OtherOperator(signs=["Lease l"])}, {"watchNamespaces": ["a"]}, "warn"),
+        (other(watchNamespaces=["a", "b"]), {"watchNamespaces": ["b"]}, "warn"),
+        (other(watchNamespaces=["a"]), {"watchNamespaces": ["b"]}, "ok"),
+        (other(watchNamespaces=["a"]), {"labelSelector": "part=b"}, "warn"),
+        (other(labelSelector="part=a"), {"labelSelector": "part=b"}, "ok"),
+        (other(labelSelector="part=a"), {"labelSelector": "part=a"}, "warn"),
+    ],
+)
+def test_other_operators_must_reconcile_other_objects(others: Any, own: dict[str, Any], expected: str) -> None:
+    (finding,) = other_operators.findings(others, OperatorConfiguration.model_validate(own))
+    assert finding.status == expected
+    assert not others or next(iter(others)) in finding.message
+    assert bool(finding.remedy) is (expected != "ok")
 
 
 def pod(image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T10:00:00Z") -> Object:
