@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Final
-
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from typing import TYPE_CHECKING, Any, Final
 
 from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, TracerProvider
 
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
 
@@ -25,6 +24,11 @@ class OpenTelemetryTracing(Tracing):
     """Reports spans to ``provider`` (default: the global tracer provider)."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
+        # Imported lazily: help() and completion import all public names, also without the extra.
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._trace = trace
         self._tracer = trace.get_tracer("cfo.runtime", tracer_provider=provider)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -41,7 +45,7 @@ class OpenTelemetryTracing(Tracing):
         with self._tracer.start_as_current_span(f"reconcile {controller}", attributes=attributes) as span:
             if span.is_recording():
                 span.set_attribute("reconcile.causes", str(causes))
-            yield _log_fields(span)
+            yield self._log_fields(span)
 
     @contextmanager
     def webhook(self, path: str, headers: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
@@ -49,29 +53,29 @@ class OpenTelemetryTracing(Tracing):
         context = self._propagator.extract({name: headers[name] for name in _TRACE_HEADERS if name in headers})
         attributes: dict[str, Any] = {"url.path": path}
         with self._tracer.start_as_current_span(
-            f"webhook {path}", context=context, kind=SpanKind.SERVER, attributes=attributes
+            f"webhook {path}", context=context, kind=self._trace.SpanKind.SERVER, attributes=attributes
         ) as span:
-            yield _log_fields(span)
+            yield self._log_fields(span)
 
     @contextmanager
     def request(self, verb: str, resource: str, headers: MutableMapping[str, str]) -> Iterator[object]:
         """Start the span ``VERB RESOURCE`` if there is a current span."""
-        if not trace.get_current_span().get_span_context().is_valid:
+        if not self._trace.get_current_span().get_span_context().is_valid:
             yield None
             return
-        with self._tracer.start_as_current_span(f"{verb} {resource}", kind=SpanKind.CLIENT) as span:
+        with self._tracer.start_as_current_span(f"{verb} {resource}", kind=self._trace.SpanKind.CLIENT) as span:
             self._propagator.inject(headers)
             yield span
 
     def record_failure(self, error: BaseException) -> None:
         """Record ``error`` in the current span."""
-        span = trace.get_current_span()
+        span = self._trace.get_current_span()
         span.record_exception(error)
-        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, f"{type(error).__name__}: {error}"))
 
-
-def _log_fields(span: Span) -> Mapping[str, str]:
-    context = span.get_span_context()
-    if not context.is_valid:
-        return {}
-    return {"traceID": trace.format_trace_id(context.trace_id), "spanID": trace.format_span_id(context.span_id)}
+    def _log_fields(self, span: Span) -> Mapping[str, str]:
+        context = span.get_span_context()
+        if not context.is_valid:
+            return {}
+        trace = self._trace
+        return {"traceID": trace.format_trace_id(context.trace_id), "spanID": trace.format_span_id(context.span_id)}

@@ -86,3 +86,24 @@ def test_import_of_facade_does_not_load_unused_modules(statement: str, modules: 
     program = f"import sys\n{statement}\nprint([name for name in {modules!r} if name in sys.modules])"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert process.stdout.strip() == "[]"
+
+
+_HELP = """
+import importlib, pydoc, sys
+
+class WithoutExtras:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("envtest", "opentelemetry", "rich", "textual"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, WithoutExtras())
+for name in sys.argv[1:]:
+    assert "NAME" in pydoc.render_doc(importlib.import_module(name), renderer=pydoc.plaintext)
+"""
+
+
+def test_help_of_each_package_needs_no_extra() -> None:
+    """``help()`` and the completion of a shell import all public names of a package."""
+    command = [sys.executable, "-c", _HELP, *PACKAGES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
