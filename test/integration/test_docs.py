@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from cfo.runtime import Builder, Manager, ManagerOptions
 from cfo.runtime.client.config import ClientConfig
@@ -35,7 +36,8 @@ def load_example(document: str, first_line: str) -> ModuleType:
 
 async def test_operator_example_of_the_runtime_guide() -> None:
     website = load_example("runtime.md", "# website.py")
-    async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
+    (text,) = re.findall(r"```yaml\n(# website.yaml.*?)```", (DOCS / "runtime.md").read_text(), flags=re.DOTALL)
+    async with ControlPlane.auto(crds=[yaml.safe_load(text)]) as plane:
         manager = website.new_manager(ClientConfig.for_control_plane(plane))
         async with manager:
             await manager.started()
