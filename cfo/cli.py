@@ -1,7 +1,7 @@
 """The command line of the operator.
 
 ``cfo run | dev | new | crd | status | dashboard | doctor | handlers | uninstall | envtest | manifests | migrate |
-plan | config | version``.
+plan | config | version | more``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
 other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import click
 
@@ -30,6 +30,13 @@ SERVICE_ACCOUNT_DIRECTORY = Path(
     os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount"
 )
 """The directory of a pod's token. ``CFO_SERVICE_ACCOUNT_DIR`` overrides it, for tests and for custom mounts."""
+
+_READERS: Final = (
+    ("Data scientists", ("status", "dashboard"), ()),
+    ("Administrators", ("run", "manifests", "doctor", "config"), ("uninstall", "migrate", "plan", "version")),
+    ("Operator authors", ("new", "dev"), ("crd", "envtest", "handlers")),
+)
+"""For each reader the commands that ``cfo --help`` shows, eight in all, and those that ``cfo more`` shows."""
 
 
 class _LazyGroup(click.Group):
@@ -72,10 +79,17 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = {name: command.get_short_help_str() for name, command in self.commands.items()}
-        rows |= {name: text for name, (_, text) in self.lazy_commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(rows.items()))
+        self.write_commands(formatter, {reader: names for reader, names, _ in _READERS})
+        formatter.write("\nOther commands: cfo more\n")
+
+    def write_commands(self, formatter: click.HelpFormatter, sections: Mapping[str, Sequence[str]]) -> None:
+        """Write the commands of each section that has any."""
+        texts = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        texts |= {name: text for name, (_, text) in self.lazy_commands.items()}
+        for title, names in sections.items():
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, texts[name]) for name in names])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -246,6 +260,16 @@ def version(stack: bool) -> None:
 
     for name, number in components():
         click.echo(f"{name:20} {number}")
+
+
+@cli.command()
+@click.pass_context
+def more(ctx: click.Context) -> None:
+    """List the commands that are not in the help of cfo."""
+    formatter = ctx.make_formatter()
+    assert isinstance(cli, _LazyGroup)
+    cli.write_commands(formatter, {reader: names for reader, _, names in _READERS})
+    click.echo(formatter.getvalue().strip())
 
 
 def main() -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,16 @@ def test_command_list_has_help_of_each_command() -> None:
         command = cli.get_command(context, name)
         assert command is not None
         assert command.get_short_help_str(60) == help_text
+
+
+def test_help_shows_eight_commands_by_reader_and_more_shows_the_others() -> None:
+    shown, others = (CliRunner().invoke(cli, [argument]).output for argument in ("--help", "more"))
+    listed = [re.findall(r"^  ([a-z]+)  ", text, re.MULTILINE) for text in (shown, others)]
+    assert len(listed[0]) <= 8
+    assert sorted([*listed[0], *listed[1], "more"]) == cli.list_commands(cli.make_context("cfo", ["version"]))
+    for text in (shown, others):
+        assert text.index("Administrators:") < text.index("Operator authors:")
+    assert shown.endswith("Other commands: cfo more\n")
 
 
 def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
