@@ -14,6 +14,7 @@ from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.debug import METRICS_SERVER, render_table
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.errors import ReconcileError
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName
 from envtest import ControlPlane
@@ -112,6 +113,32 @@ async def test_reports_show_names_and_sizes_but_no_content() -> None:
             for host, expected in HOSTS:
                 assert (await fetch(manager, "/debug/queue", Host=host))[0] == expected, host
             reconciler.release.set()
+
+
+class FailingReconciler:
+    async def reconcile(self, request: Request) -> Result:
+        raise ReconcileError("CONFIDENTIAL")
+
+
+async def test_queue_shows_the_failures_and_the_class_of_the_last_error() -> None:
+    async with ControlPlane.embedded() as plane:
+        options = ManagerOptions(field_manager="test", debug_bind_address="127.0.0.1:0")
+        manager = Manager(ClientConfig.for_control_plane(plane), options)
+        Builder(manager, "failing").for_(CONFIG_MAP).complete(FailingReconciler())
+        async with manager:
+            await manager.started()
+            await manager.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": KEY._asdict()})
+
+            async def failed_item() -> Any:
+                (queue,) = (await fetch(manager, "/debug/queue?format=json"))[1]
+                return next((item for item in queue["items"] if item["failures"] > 1), None)
+
+            item = await eventually(failed_item, "two failures")
+            assert item["request"] == "default/held"
+            assert item["last_error"] == "ReconcileError"
+            tasks = (await fetch(manager, "/debug/tasks?format=json"))[1]
+            workers = [task for task in tasks if any("workqueue" in line for line in task["stack"])]
+            assert sum(task["count"] for task in workers) > len(workers)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":6060", "192.0.2.1:0", "[::]:0"])

@@ -24,7 +24,7 @@ import orjson
 from aiohttp import web
 
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.controller.cause import Cause
+from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.manager.leaderelection import LeaderElector
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
@@ -102,6 +102,8 @@ class DebugReports:
                             "state": "running" if item.running else "ready" if item.seconds >= 0 else "delayed",
                             "seconds": _rounded(abs(item.seconds)),
                             "priority": item.priority,
+                            "failures": queue.num_requeues(item.item),
+                            "last_error": next((c.detail for c in item.causes if c.type is CauseType.RETRY), ""),
                             "causes": [_describe(cause) for cause in item.causes],
                             "omitted_causes": item.causes.omitted,
                         }
@@ -146,18 +148,16 @@ class DebugReports:
         ]
 
     async def _tasks(self) -> list[Row]:
-        tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]
-        return [
-            {
-                "task": task.get_name(),
-                "coroutine": getattr(task.get_coro(), "__qualname__", ""),
-                "stack": [
-                    f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
-                    for frame in _frames(task.get_coro())
-                ],
-            }
-            for task in tasks
-        ]
+        rows: dict[tuple[str, ...], Row] = {}
+        for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]:
+            coroutine = task.get_coro()
+            frames = [(frame.f_code, frame.f_lineno) for frame in _frames(coroutine)]
+            stack = [f"{code.co_filename}:{line} {code.co_qualname}" for code, line in frames]
+            name = getattr(coroutine, "__qualname__", "")
+            # the idle workers of all controllers wait at the same line
+            row: Row = {"task": task.get_name(), "count": 0, "coroutine": name, "stack": stack}
+            rows.setdefault((name, *stack), row)["count"] += 1
+        return list(rows.values())
 
     async def _objects(self) -> list[Row]:
         largest: list[tuple[int, str, str]] = []
