@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cfo.manifests.stack import platforms
 from test.support.manifests import make_targets
 
 ROOT = Path(__file__).parents[3]
@@ -117,3 +118,9 @@ def test_kubectl_commands_name_the_group_of_stacks(page: Path) -> None:
     commands = re.findall(r"(?:^|`)(kubectl [^`\n]*)", page.read_text(), re.MULTILINE)
     ambiguous = [command for command in commands if re.search(r"[ ,]inferencestacks?(?![\w.])", command)]
     assert [command for command in ambiguous if command != "kubectl get inferencestacks"] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/compatibility.md"])
+def test_pages_name_the_versions_of_kubernetes_that_doctor_supports(page: str) -> None:
+    versions = dict(platforms())["Kubernetes"]
+    assert re.search(rf"Kubernetes (\| )?{re.escape(versions)}", (ROOT / page).read_text()), versions

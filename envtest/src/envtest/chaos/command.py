@@ -23,7 +23,7 @@ _INTERRUPTED: Final = 130
 
 
 @click.command("chaos", short_help="Run an operator with faults, and report where it does not converge.")
-@click.option("--scenario", type=_EXISTING, help="Steps: a file, or a folder of manifests.")
+@click.option("--steps", type=_EXISTING, help="Steps: a file, or a folder of manifests.")
 @click.option("--crds", multiple=True, type=_EXISTING, help="CRDs to install: file or folder.")
 @click.option("--apply", "manifests", multiple=True, type=_EXISTING, help="Manifests to apply before: file or folder.")
 @click.option("--explore", default="all", show_default=True, help="Kinds of faults, comma-separated, all or none.")
@@ -85,7 +85,7 @@ async def _explore(command: tuple[str, ...], options: dict[str, Any]) -> Report:
     chosen = {"all": ",".join(KINDS), "none": ""}.get(options["explore"], options["explore"])
     report = await explore(
         command,
-        options["scenario"] or Scenario(),
+        options["steps"] or Scenario(),
         crds=options["crds"],
         apply=options["manifests"],
         controllers=controller_names(options["controllers"]),
