@@ -188,3 +188,70 @@ def test_pod_resources_include_init_containers_and_overhead() -> None:
     }
     assert format_quantities(pod_resources({"spec": spec}, "requests")) == {"cpu": "3510m"}
     assert pod_resources({"spec": spec}, "limits") == {}
+
+
+def device_claim(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+    named = [{"name": f"r{number}", **request} for number, request in enumerate(requests)]
+    return {"metadata": {"name": name}, "spec": {"devices": {"requests": named}}}
+
+
+async def test_devices_of_a_class_are_counted(api: APIClient) -> None:
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    gold = "gold.deviceclass.resource.k8s.io/devices"
+    await create_quota(api, "q", {gold: "5", "count/resourceclaims.resource.k8s.io": "10"})
+    options = [
+        {"name": "a", "deviceClassName": "gold", "count": 2},
+        {"name": "b", "deviceClassName": "gold", "count": 3},
+        {"name": "c", "deviceClassName": "other", "count": 9},
+    ]
+    body = device_claim("a", {"exactly": {"deviceClassName": "gold"}}, {"firstAvailable": options})
+    created = await api.post(path, body)
+    assert created.code == 201, created.body
+    await wait_for_usage(api, "q", {gold: "4", "count/resourceclaims.resource.k8s.io": "1"})
+    everything = {"exactly": {"deviceClassName": "gold", "allocationMode": "All"}}
+    refused = await api.post(path, device_claim("b", everything))
+    assert refused.code == 403
+    assert f"exceeded quota: q, requested: {gold}=32, used: {gold}=4, limited: {gold}=5" in refused.body["message"]
+    assert (await api.delete(f"{path}/a")).code == 200
+    await wait_for_usage(api, "q", {gold: "0", "count/resourceclaims.resource.k8s.io": "0"})
+
+
+def volume_claim(name: str, volume_class: str | None = None, storage: str = "1Gi", **metadata: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}}
+    if volume_class:
+        spec["volumeAttributesClassName"] = volume_class
+    return {"metadata": {"name": name, **metadata}, "spec": spec}
+
+
+async def test_scopes_of_volume_attributes_classes_select_claims(api: APIClient) -> None:
+    def selector(operator: str, *values: str) -> dict[str, Any]:
+        expression = {"scopeName": "VolumeAttributesClass", "operator": operator}
+        return {"matchExpressions": [{**expression, "values": list(values)} if values else expression]}
+
+    count = "persistentvolumeclaims"
+    await create_quota(api, "gold", {count: "1"}, scopeSelector=selector("In", "gold"))
+    await create_quota(api, "rest", {count: "5"}, scopeSelector=selector("NotIn", "gold"))
+    await create_quota(api, "any", {count: "5"}, scopes=["VolumeAttributesClass"])
+    path = f"{CORE}/persistentvolumeclaims"
+    for name, volume_class in (("a", "gold"), ("b", "silver"), ("c", None)):
+        assert (await api.post(path, volume_claim(name, volume_class))).code == 201
+    for quota, number in (("gold", "1"), ("rest", "2"), ("any", "2")):
+        await wait_for_usage(api, quota, {count: number})
+    refused = await api.post(path, volume_claim("d", "gold"))
+    assert (refused.code, "exceeded quota: gold" in refused.body["message"]) == (403, True)
+    status = {"status": {"currentVolumeAttributesClassName": "gold"}}
+    assert (await api.merge(f"{path}/b/status", status)).code == 200  # a status is charged, but never refused
+    await wait_for_usage(api, "gold", {count: "2"})
+
+
+async def test_storage_of_claims_is_whole_bytes_and_what_is_allocated(api: APIClient) -> None:
+    old = "slow.storageclass.storage.k8s.io/requests.storage"
+    await create_quota(api, "q", {"requests.storage": "10Gi", old: "10Gi"})
+    path = f"{CORE}/persistentvolumeclaims"
+    annotations = {"volume.beta.kubernetes.io/storage-class": "slow"}
+    created = await api.post(path, volume_claim("a", storage="1500m", annotations=annotations))
+    assert created.code == 201, created.body
+    await wait_for_usage(api, "q", {"requests.storage": "2", old: "2"})
+    status = {"status": {"allocatedResources": {"storage": "3"}}}
+    assert (await api.merge(f"{path}/a/status", status)).code == 200
+    await wait_for_usage(api, "q", {"requests.storage": "3", old: "3"})

@@ -7,7 +7,9 @@ status and subtracts deleted objects. Without the controller no limit is enforce
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, Final
 
 from envtest.admission.namespace_lifecycle import rejection
@@ -29,6 +31,11 @@ _COUNTED: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequ
 _NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _REQUIRED_RESOURCES: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 _CLASS_INFIX: Final = ".storageclass.storage.k8s.io/"
+_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+_DEVICE_CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
+_DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+_MAX_DEVICES: Final = 32
+"""The devices of a request for all that match: as many as one claim can get."""
 
 
 def object_usage(resource: GroupResource, obj: Object) -> Quantities:
@@ -40,7 +47,9 @@ def object_usage(resource: GroupResource, obj: Object) -> Quantities:
     elif resource == _SERVICES:
         used |= _service_usage(obj.get("spec") or {})
     elif resource == _CLAIMS:
-        used |= _claim_usage(obj.get("spec") or {})
+        used |= _claim_usage(obj)
+    elif resource == _DEVICE_CLAIMS:
+        used |= _device_usage((obj.get("spec") or {}).get("devices") or {})
     elif not resource.group and resource.resource in _COUNTED:
         used[resource.resource] = _ONE
     return used
@@ -70,23 +79,69 @@ def _service_usage(spec: Mapping[str, Any]) -> Quantities:
     return used
 
 
-def _claim_usage(spec: Mapping[str, Any]) -> Quantities:
+def _claim_usage(claim: Object) -> Quantities:
+    spec = claim.get("spec") or {}
     used = {"persistentvolumeclaims": _ONE}
     storage = parse_quantities((spec.get("resources") or {}).get("requests")).get("storage")
     if storage is not None:
-        used["requests.storage"] = storage
-    name = spec.get("storageClassName")
+        allocated = parse_quantities((claim.get("status") or {}).get("allocatedResources")).get("storage", storage)
+        largest = max(storage, allocated, key=lambda quantity: quantity.value)
+        used["requests.storage"] = largest._replace(value=Fraction(math.ceil(largest.value)))
+    annotations = claim["metadata"].get("annotations") or {}
+    name = annotations.get(_CLASS_ANNOTATION, spec.get("storageClassName"))
     if name:
         used |= {f"{name}{_CLASS_INFIX}{key}": value for key, value in list(used.items())}
     return used
 
 
+def _device_usage(devices: Mapping[str, Any]) -> Quantities:
+    """Return how many devices of each class a claim can get: of alternatives, the largest number counts."""
+    used: Quantities = {}
+    for request in devices.get("requests") or ():
+        largest: dict[str, int] = {}
+        for option in request.get("firstAvailable") or [request.get("exactly") or {}]:
+            if name := option.get("deviceClassName"):
+                is_counted = option.get("allocationMode") == "ExactCount"
+                count = option.get("count", 1) if is_counted else _MAX_DEVICES
+                largest[name] = max(largest.get(name, 0), count)
+        used = add(used, {f"{name}{_DEVICES}": parse_quantity(str(count)) for name, count in largest.items()})
+    return used
+
+
 def quota_applies(quota: Object, resource: GroupResource, obj: Object) -> bool:
-    """Report whether the quota's scopes match an object; a quota with scopes only applies to pods."""
+    """Report whether the quota's scopes match an object; pods and persistent volume claims have scopes."""
     spec = quota.get("spec") or {}
     scopes = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return not scopes or (resource == _PODS and all(_scope_matches(scope, obj.get("spec") or {}) for scope in scopes))
+    if resource == _PODS:
+        return all(_scope_matches(scope, obj.get("spec") or {}) for scope in scopes)
+    if resource == _CLAIMS and scopes:
+        names = _volume_classes(obj)
+        return all(each.get("scopeName") == "VolumeAttributesClass" and _selects(each, names) for each in scopes)
+    return not scopes
+
+
+def _volume_classes(claim: Object) -> set[str]:
+    """Return the VolumeAttributesClasses that a claim has, or is changed to."""
+    spec, status = claim.get("spec") or {}, claim.get("status") or {}
+    modified = (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName")
+    names = (spec.get("volumeAttributesClassName"), status.get("currentVolumeAttributesClassName"), modified)
+    return {name for name in names if name}
+
+
+def _selects(scope: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Report whether a scope selects an object that refers to classes by these names."""
+    values = scope.get("values") or ()
+    match scope.get("operator"):
+        case "Exists":
+            return bool(names)
+        case "DoesNotExist":
+            return not names
+        case "In":
+            return any(name in values for name in names)
+        case "NotIn":
+            return not names or any(name not in values for name in names)
+    return False
 
 
 def _scope_matches(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
@@ -100,13 +155,8 @@ def _scope_matches(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
         case "NotBestEffort":
             return not _is_best_effort(pod)
         case "PriorityClass":
-            name, values = pod.get("priorityClassName") or "", scope.get("values") or ()
-            return {
-                "In": name in values,
-                "NotIn": name not in values,
-                "Exists": bool(name),
-                "DoesNotExist": not name,
-            }.get(scope.get("operator", ""), False)
+            name = pod.get("priorityClassName")
+            return _selects(scope, [name] if name else ())
         case "CrossNamespacePodAffinity":
             return _crosses_namespaces(pod.get("affinity"))
     return False
@@ -149,15 +199,11 @@ class QuotaAdmission:
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check and charge the quotas. Raises StatusError (403) if one is exceeded or its status lacks the resource."""
         can_grow = ctx.operation == "UPDATE" and ctx.info.resource in (_SERVICES, _CLAIMS)
-        if ctx.subresource or not ctx.namespace or not (ctx.operation == "CREATE" or can_grow):
+        if ctx.subresource and not (can_grow and ctx.subresource == "status" and ctx.info.resource == _CLAIMS):
             return
-        added = object_usage(ctx.info.resource, obj)
-        if old is not None:
-            before = object_usage(ctx.info.resource, old)
-            names = added.keys() | before.keys()
-            added = {name: _subtract(added.get(name), before.get(name)) for name in names}
-            added = {name: quantity for name, quantity in added.items() if quantity.value}
-        checked = [(record, self._charge(ctx, record.obj(), obj, added)) for record in self._quotas(ctx)]
+        if not ctx.namespace or not (ctx.operation == "CREATE" or can_grow):
+            return
+        checked = [(record, self._charge(ctx, record.obj(), obj, old)) for record in self._quotas(ctx)]
         for record, quota in checked:
             if quota is not None and not ctx.dry_run:
                 self._store.update(QUOTAS, quota, record)
@@ -165,12 +211,17 @@ class QuotaAdmission:
     def _quotas(self, ctx: RequestContext) -> list[Any]:
         return list(self._store.list(QUOTAS, ctx.namespace))
 
-    def _charge(self, ctx: RequestContext, quota: Object, obj: Object, added: Quantities) -> Object | None:
+    def _charge(self, ctx: RequestContext, quota: Object, obj: Object, old: Object | None) -> Object | None:
         """Return the quota with the request added to it, ``None`` when it limits none of the added resources."""
         status = quota.get("status") or {}
         hard, used = parse_quantities(status.get("hard")), parse_quantities(status.get("used"))
-        if not quota_applies(quota, ctx.info.resource, obj):
+        if not hard or not quota_applies(quota, ctx.info.resource, obj):
             return None
+        added = object_usage(ctx.info.resource, obj)
+        if old is not None and quota_applies(quota, ctx.info.resource, old):
+            before = object_usage(ctx.info.resource, old)
+            added = {name: _subtract(quantity, before.get(name)) for name, quantity in added.items()}
+            added = {name: quantity for name, quantity in added.items() if quantity.value > 0}
         name = quota["metadata"]["name"]
         if ctx.info.resource == _PODS:
             _require_explicit(ctx, name, hard, obj)
@@ -181,8 +232,8 @@ class QuotaAdmission:
         if not delta:
             return None
         total = add(used, delta)
-        exceeded = sorted(key for key in delta if total[key].value > hard[key].value and delta[key].value > 0)
-        if exceeded:
+        exceeded = sorted(key for key in delta if total[key].value > hard[key].value)
+        if exceeded and not ctx.subresource:  # a status reports what has happened already
             requested, had, limited = (
                 ",".join(f"{key}={each[key]}" for key in exceeded) for each in (delta, used, hard)
             )
@@ -193,9 +244,8 @@ class QuotaAdmission:
         return quota
 
 
-def _subtract(after: Quantity | None, before: Quantity | None) -> Quantity:
-    left, right = after or Quantity(_ONE.value * 0, "decimal"), before or Quantity(_ONE.value * 0, "decimal")
-    return Quantity(left.value - right.value, (after or right).family)
+def _subtract(after: Quantity, before: Quantity | None) -> Quantity:
+    return after if before is None else after._replace(value=after.value - before.value)
 
 
 def _require_explicit(ctx: RequestContext, name: str, hard: Mapping[str, Quantity], pod: Object) -> None:
