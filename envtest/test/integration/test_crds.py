@@ -351,3 +351,27 @@ async def test_stored_version_cannot_be_removed(api: APIClient) -> None:
     refused = await api.put(f"{CRDS}/things.example.com", crd)
     assert refused.code == 422
     assert "status.storedVersions[0]" in refused.body["message"]
+
+
+async def test_applies_fail_while_managers_own_fields_in_a_removed_version(api: APIClient) -> None:
+    group = "removed.example.com"
+    crd = build_crd(version("v1"), version("v2", storage=False), group=group)
+    await establish(api, crd)
+    name = crd["metadata"]["name"]
+    body = {"kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
+    first, second = (f"/apis/{group}/{each}/namespaces/default/things" for each in ("v1", "v2"))
+    assert (await api.apply(f"{first}/a", {**body, "apiVersion": f"{group}/v1"}, "one")).code == 201
+    unserved = [version("v1", served=False, storage=False), version("v2")]
+    assert (await api.merge(f"{CRDS}/{name}", {"spec": {"versions": unserved}})).code == 200
+    await api.until(first, 404)
+    await api.until(second, 200)
+    assert (await api.merge(f"{CRDS}/{name}/status", {"status": {"storedVersions": ["v2"]}})).code == 200
+    assert (await api.merge(f"{CRDS}/{name}", {"spec": {"versions": [version("v2")]}})).code == 200
+    message = f"request to convert CR to an invalid group/version: {group}/v1"
+    for manager, force in (("one", "false"), ("one", "true"), ("two", "true")):
+        refused = await api.apply(f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, manager, {"force": force})
+        assert (refused.code, refused.body["message"]) == (500, message)
+    patched = await api.merge(f"{second}/a", {"spec": {"size": 2}})
+    assert (patched.code, patched.body["metadata"].get("managedFields")) == (200, None)
+    applied = await api.apply(f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, "one", {"force": "true"})
+    assert applied.code == 200, applied.body

@@ -131,8 +131,14 @@ class Trackers:
         return self._scale
 
     def _in_version(self, info: ResourceInfo, api_version: str) -> ObjectType | None:
+        """Return the type of another version, or ``None`` if it is not served: its managers are dropped.
+
+        Raises ConversionFailed for a version that the CRD no longer has.
+        """
         group, _, version = api_version.rpartition("/")
         other = self._registry.by_kind(group, version, info.kind)
+        if other is None and info.is_crd and api_version not in info.versions:
+            raise ConversionFailed(f"request to convert CR to an invalid group/version: {api_version}")
         return None if other is None else self.type_of(other)
 
     def type_of(self, info: ResourceInfo) -> ObjectType:

@@ -89,8 +89,8 @@ class Updater:
     """The ownership rules for one kind, for one endpoint.
 
     ``types`` returns the type of a version, or ``None`` if it is no longer served, in which case the fields that
-    managers own in that version are dropped. ``reset`` are the fields that the endpoint ignores, so that no manager
-    becomes their owner there.
+    managers own in that version are dropped; it raises ConversionFailed if objects cannot have that version. ``reset``
+    are the fields that the endpoint ignores, so that no manager becomes their owner there.
     """
 
     def __init__(

@@ -344,6 +344,7 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
                 convert=conversions.converter(crd),
                 converts_by_webhook=(spec.get("conversion") or {}).get("strategy") == "Webhook",
                 read_through=read_through,
+                versions=frozenset(f"{group}/{each['name']}" for each in spec["versions"]),
                 terminating=bool(crd["metadata"].get("deletionTimestamp")),
                 deprecation=_deprecation(version, spec),
             )

@@ -229,6 +229,8 @@ class ResourceInfo:
     storage_kind: str = ""
     read_through: int = 0
     """Records up to this store revision were written under an older schema; they are pruned and defaulted when read."""
+    versions: frozenset[str] = frozenset()
+    """The ``apiVersion`` of each version of the CRD, whether it is served or not."""
     terminating: bool = False
     """Whether the CRD is being deleted: its objects can be read and deleted, but not created."""
     deprecation: str = ""
