@@ -80,13 +80,13 @@ def _is_cluster_absent(error: BaseException | None) -> bool:
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Run ``work``, and return its result; the only exception in an exception group is raised without the group."""
+    """Run ``work``, and return its result; an exception group raises its exception, if all in it have one type."""
     import anyio
 
     try:
         return anyio.run(work)
     except BaseExceptionGroup as group:
         error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        while isinstance(error, BaseExceptionGroup) and len(set(map(type, error.exceptions))) == 1:
             error = error.exceptions[0]
         raise error from None

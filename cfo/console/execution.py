@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one_line, run_async
+from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, cluster_failure, one_line, run_async
 
 if TYPE_CHECKING:
     from cfo.runtime import Client
@@ -75,10 +75,18 @@ def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         raise CommandFailed(one_line(error)) from None
 
 
-def run_with_client(kubeconfig: str | None, field_manager: str, work: Callable[[Client], Awaitable[_T]]) -> _T:
-    """Run ``work`` with a client for the cluster in ``kubeconfig``, and convert the errors of requests."""
-    import anyio
+def run_with_client(
+    kubeconfig: str | None,
+    field_manager: str,
+    work: Callable[[Client], Coroutine[Any, Any, _T]],
+    *,
+    context: str | None = None,
+    reads_only: bool = False,
+) -> _T:
+    """Run ``work`` with a client for the cluster in ``kubeconfig``, and convert the errors of requests.
 
+    ``reads_only``: the command can run on the embedded control plane as well, and fails as one that only reads.
+    """
     from cfo.runtime import (
         APIError,
         Client,
@@ -92,10 +100,11 @@ def run_with_client(kubeconfig: str | None, field_manager: str, work: Callable[[
     )
 
     async def body() -> _T:
-        async with Transport(await load_config(kubeconfig)) as transport:
+        async with Transport(await load_config(kubeconfig, context=context)) as transport:
             return await work(Client(transport, RESTMapper(transport), field_manager=field_manager))
 
     try:
-        return anyio.run(body)
+        return run_async(body)
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
-        raise cluster_failure(error) from None
+        failure = cluster_failure(error, embedded=reads_only)
+        raise ClusterUnreadable(failure.message) if reads_only else failure from None

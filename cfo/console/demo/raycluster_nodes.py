@@ -92,19 +92,18 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     Its state is ``None`` (no state) until all pods are ready, and when pods have ended, which KubeRay would replace.
     """
     pods = list(pods)
-    groups = cluster["spec"].get("workerGroupSpecs") or ()
-    hosts = [int(group.get("numOfHosts") or 1) for group in groups]
     ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if _is_ready(pod)]
-    wanted = sum(int(group.get("replicas") or 0) * many for group, many in zip(groups, hosts, strict=True))
+
+    def total(field: str) -> int:
+        groups = cluster["spec"].get("workerGroupSpecs") or ()
+        return sum(int(group.get(field) or 0) * int(group.get("numOfHosts") or 1) for group in groups)
+
+    wanted = total("replicas")
     workers = ready.count("worker")
     status: dict[str, Any] = {
         "desiredWorkerReplicas": wanted,
-        "minWorkerReplicas": sum(
-            int(group.get("minReplicas") or 0) * many for group, many in zip(groups, hosts, strict=True)
-        ),
-        "maxWorkerReplicas": sum(
-            int(group.get("maxReplicas") or 0) * many for group, many in zip(groups, hosts, strict=True)
-        ),
+        "minWorkerReplicas": total("minReplicas"),
+        "maxWorkerReplicas": total("maxReplicas"),
         "availableWorkerReplicas": workers,
         "readyWorkerReplicas": workers,
         "observedGeneration": cluster["metadata"].get("generation"),

@@ -6,7 +6,8 @@ import json
 
 import click
 
-from cfo.console.errors import ClusterUnreadable, cluster_failure, echo, one_line
+from cfo.console.errors import ClusterUnreadable, echo
+from cfo.console.execution import run_with_client
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 _TIMEOUT = 20.0
@@ -50,36 +51,18 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
     from cfo.console.doctor.components import Finding, document, has_failed, lines
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace
-    from cfo.runtime import (
-        CONFIG_MAP,
-        APIError,
-        Client,
-        ConfigError,
-        RESTMapper,
-        SystemClock,
-        Transport,
-        TransportError,
-        load_config,
-        logs,
-    )
+    from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
-    async def work() -> list[Finding]:
-        async with Transport(await load_config(kubeconfig, context=context)) as transport:
-            client = Client(transport, RESTMapper(transport), field_manager="cfo-doctor")
-            with anyio.move_on_after(_TIMEOUT) as scope:
-                await client.mapper.resource(CONFIG_MAP)
-                where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
-            if scope.cancelled_caught:
-                raise ClusterUnreadable(f"{transport.config.server} does not answer within {_TIMEOUT:g} s")
-            return await examine(client, where, config_name, SystemClock())
+    async def work(client: Client) -> list[Finding]:
+        with anyio.move_on_after(_TIMEOUT) as scope:
+            await client.mapper.resource(CONFIG_MAP)
+            where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
+        if scope.cancelled_caught:
+            raise ClusterUnreadable(f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s")
+        return await examine(client, where, config_name, SystemClock())
 
     logs.configure("console", "error")
-    try:
-        findings = anyio.run(work)
-    except (ConfigError, APIError, TransportError) as error:
-        raise ClusterUnreadable(cluster_failure(error, embedded=True).message) from None
-    except BaseExceptionGroup as group:
-        raise ClusterUnreadable(_cause(group)) from None
+    findings = run_with_client(kubeconfig, "cfo-doctor", work, context=context, reads_only=True)
     if output == "json":
         click.echo(json.dumps(document(findings), indent=2))
     else:
@@ -87,9 +70,3 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
             echo(line)
     if has_failed(findings):
         raise SystemExit(1)
-
-
-def _cause(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return one_line(error)

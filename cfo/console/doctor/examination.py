@@ -34,12 +34,22 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     installation = await facts.read_installation(client, namespace, config_name)
     configuration = installation.configuration
     subject = Subject(client, namespace, configuration, installation.config_error, dict(components()))
-    webhooks = _Shared(lambda: facts.read_webhooks(client, installation))
+    shared: Sequence[facts.WebhookConfigurationFacts] | Exception
+    try:
+        with anyio.fail_after(_TIMEOUT):
+            shared = await facts.read_webhooks(client, installation)
+    except Exception as error:  # noqa: BLE001 - raised again in each check that needs the webhooks
+        shared = error
+
+    def webhooks() -> Sequence[facts.WebhookConfigurationFacts]:
+        if isinstance(shared, Exception):
+            raise shared
+        return shared
 
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        urls = [url for fact in await webhooks.get() for url in fact.urls]
+        urls = [url for fact in webhooks() for url in fact.urls]
         return checks.check_operator(installation, __version__, bool(urls))
 
     async def config() -> Iterable[Finding]:
@@ -48,7 +58,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         return checks.check_configuration(installation)
 
     async def trust() -> Iterable[Finding]:
-        found = await webhooks.get()
+        found = webhooks()
         secret, pem = await facts.read_certificate(client, installation)
         return checks.check_certificate(secret, pem, found, clock.now())
 
@@ -61,7 +71,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         return checks.check_permissions(f"system:serviceaccount:{namespace}:{account}", checked, missing)
 
     async def webhook_configurations() -> Iterable[Finding]:
-        return checks.check_webhooks(await webhooks.get())
+        return checks.check_webhooks(webhooks())
 
     async def kubernetes() -> Iterable[Finding]:
         return checks.check_kubernetes(version, dict(platforms())["Kubernetes"])
@@ -82,29 +92,6 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
             **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
         }
     )
-
-
-class _Shared:
-    """Facts of several checks: read once, by the first check that needs them."""
-
-    def __init__(self, read: Callable[[], Awaitable[Sequence[facts.WebhookConfigurationFacts]]]) -> None:
-        self._read = read
-        self._lock = anyio.Lock()
-        self._value: Sequence[facts.WebhookConfigurationFacts] | None = None
-        self._error: Exception | None = None
-
-    async def get(self) -> Sequence[facts.WebhookConfigurationFacts]:
-        """Return the facts. Raises the error of the read."""
-        async with self._lock:
-            if self._value is None and self._error is None:
-                try:
-                    self._value = await self._read()
-                except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
-                    self._error = error
-        if self._error is not None:
-            raise self._error
-        assert self._value is not None
-        return self._value
 
 
 async def _run(all_checks: dict[str, _Check]) -> list[Finding]:

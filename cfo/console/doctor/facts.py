@@ -40,10 +40,7 @@ from cfo.runtime import (
     namespace_of,
 )
 from cfo.runtime.client import APIRequest, is_allowed, service_account
-from cfo.runtime.objects import (
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-)
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _PARALLEL_REVIEWS: Final = 16

@@ -23,17 +23,7 @@ import msgspec
 from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, summarize
 from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.summary import Summary
-from cfo.runtime import (
-    GVK,
-    POD,
-    Clock,
-    Entry,
-    Event,
-    Informer,
-    NamespacedName,
-    Object,
-    SystemClock,
-)
+from cfo.runtime import GVK, POD, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
 from cfo.runtime.objects import CORE_EVENT
 
 QUIET_SECONDS: Final = 0.1

@@ -39,15 +39,7 @@ from cfo.console.summaries.reading import (
     time_of,
 )
 from cfo.console.summaries.summary import Level, Problem, Summary
-from cfo.runtime import (
-    NETWORK_POLICY,
-    SECRET,
-    Object,
-    controller_of,
-    is_deleting,
-    labels_of,
-    name_of,
-)
+from cfo.runtime import NETWORK_POLICY, SECRET, Object, controller_of, is_deleting, labels_of, name_of
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

@@ -51,19 +51,19 @@ const updateLayout = () => {
   byId("tiles").replaceChildren(...tiles.map((tile) => tile.node));
 };
 
+// The levels that a tile counts, the worst first.
+const COUNTED = [["failed", "failed"], ["warning", "with warnings"], ["progressing", "in progress"], ["waiting", "waiting"]];
+
 const updateTiles = () => {
   for (const tile of tiles) {
     const { kind, jobs } = tile;
     const rows = [...model.ofKind(kind), ...(jobs ? model.ofKind(jobs) : [])];
-    const wrong = rows.filter((row) => row.level === "failed").length;
-    const warned = rows.filter((row) => row.level === "warning").length;
-    const busy = rows.filter((row) => row.level === "progressing").length;
     const problem = rows.length ? "" : model.problemOf(kind);
     setText(tile.number, problem ? "–" : String(rows.filter((row) => row.kind === (jobs || kind)).length));
-    const [text, level] = problem ? ["cannot be read", "waiting"] : wrong ? [`${wrong} failed`, "failed"] : warned ? [`${warned} with warnings`, "warning"]
-      : busy ? [`${busy} in progress`, "progressing"] : rows.length ? ["all well", "ok"] : ["", "waiting"];
-    setText(tile.state, text);
-    tile.state.dataset.level = level;
+    const worst = COUNTED.find(([level]) => rows.some((row) => row.level === level)) || ["ok", "all well"];
+    const many = rows.filter((row) => row.level === worst[0] && worst[0] !== "ok").length;
+    setText(tile.state, problem ? "cannot be read" : rows.length ? `${many || ""} ${worst[1]}`.trim() : "");
+    tile.state.dataset.level = rows.length ? worst[0] : "waiting";
   }
 };
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +24,7 @@ from cfo.console.migrate.raycluster.steps import Downtime, ObjectPlan, document,
 from cfo.console.migrate.raycluster.targets import KubeRay, Target
 from cfo.console.migrate.raycluster.undoing import InvalidUndoFile, UndoFile, load
 from cfo.manifests.names import DEFAULT_NAMESPACE
-from cfo.runtime import (
-    Client,
-    NamespacedName,
-    key_of,
-)
+from cfo.runtime import Client, NamespacedName, key_of
 
 _FEATURES = ("networkPolicy", "tlsOptions")
 
@@ -253,7 +249,7 @@ class _Scope:
         return observer, Session(client, observer, options, config)
 
 
-def _run(kubeconfig: str | None, work: Callable[[Client], Awaitable[_T]]) -> _T:
+def _run(kubeconfig: str | None, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
     try:
         return run_with_client(kubeconfig, FIELD_MANAGER, work)
     except ConfigurationError as error:
