@@ -11,6 +11,7 @@ from typing import Any
 
 from cfo.runtime.client.config import ClientConfig, load_config
 from cfo.runtime.client.credentials import CredentialError, Credentials
+from cfo.runtime.client.kubeconfig_logins import basic_authorization
 from cfo.runtime.handlers.causes import Cause
 from cfo.runtime.handlers.declarations import Activity
 from cfo.runtime.handlers.environment import Environment
@@ -51,8 +52,7 @@ class ConnectionInfo:
         if self.token:
             authorization = f"{self.scheme or 'Bearer'} {self.token}"
         elif self.username is not None and self.password is not None:
-            pair = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
-            authorization = f"Basic {pair}"
+            authorization = basic_authorization(self.username, self.password)
         certificate = _read(self.certificate_path, self.certificate_data)
         return Credentials(authorization, certificate, _read(self.private_key_path, self.private_key_data))
 
@@ -97,42 +97,36 @@ async def run_activity(environment: Environment, activity: Activity) -> dict[str
         await environment.clock.sleep(delay)
 
 
-class _Login:
-    """Credentials of login handlers, which are called again when they expire or are rejected."""
-
-    def __init__(self, environment: Environment, info: ConnectionInfo) -> None:
-        self._environment = environment
-        self._info = info
-
-    async def __call__(self, *, renew: bool) -> Credentials:
-        """Return the current credentials."""
-        if renew or self._info.is_expired(self._environment.now()):
-            try:
-                info = await _call_login_handlers(self._environment)
-            except ActivityError as error:
-                raise CredentialError(str(error)) from error
-            self._info = info or self._info
-        return self._info.credentials()
-
-
 async def log_in(environment: Environment) -> ClientConfig:
     """Return the configuration of the login handlers, or of the kubeconfig or the service account without any.
 
-    Raises :class:`LoginError` if all login handlers failed, and :class:`~cfo.runtime.client.config.ConfigError`.
+    Login handlers are called again when their credentials expire or are rejected. Raises :class:`LoginError` if all
+    have failed, and :class:`~cfo.runtime.client.config.ConfigError`.
     """
     try:
-        info = await _call_login_handlers(environment)
+        first = await _call_login_handlers(environment)
     except ActivityError as error:
         raise LoginError(str(error)) from error
-    if info is None:
+    if first is None:
         return await load_config()
+    current = first
+
+    async def credentials(*, renew: bool) -> Credentials:
+        nonlocal current
+        if renew or current.is_expired(environment.now()):
+            try:
+                current = await _call_login_handlers(environment) or current
+            except ActivityError as error:
+                raise CredentialError(str(error)) from error
+        return current.credentials()
+
     return ClientConfig(
-        server=info.server,
-        ca_pem=_read(info.ca_path, info.ca_data),
-        credentials=_Login(environment, info),
-        verify=not info.insecure,
-        proxy_url=info.proxy_url or "",
-        namespace=info.default_namespace or "default",
+        server=first.server,
+        ca_pem=_read(first.ca_path, first.ca_data),
+        credentials=credentials,
+        verify=not first.insecure,
+        proxy_url=first.proxy_url or "",
+        namespace=first.default_namespace or "default",
         source="login handlers",
     )
 

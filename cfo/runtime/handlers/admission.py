@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cfo.runtime.handlers.bodies import Body, Patch
@@ -35,7 +36,7 @@ def register_webhooks(environment: Environment, resources: list[Resource], webho
     """
     count = 0
     for handler in environment.registry.of_type(WebhookHandler):
-        for resource in handler.selector.select(resources) if handler.selector is not None else ():
+        for resource in handler.selector.select(resources):
             webhooks.add(_webhook(environment, handler, resource, domain))
             count += 1
     return count
@@ -46,7 +47,6 @@ def _webhook(environment: Environment, handler: WebhookHandler, resource: Resour
     action = "mutate" if handler.mutating else "validate"
     subresource = f"/{handler.subresource}" if handler.subresource else ""
     plurals = (resource.plural, f"{resource.plural}/*") if subresource == "/*" else (f"{resource.plural}{subresource}",)
-    operations = handler.operations or (("CREATE", "UPDATE") if handler.mutating else tuple(Operation))
     return Webhook(
         name=f"{word}.{resource.plural}.{domain}",
         path=f"/{action}/{word}/{_NOT_IN_PATH.sub('-', str(resource))}",
@@ -55,7 +55,7 @@ def _webhook(environment: Environment, handler: WebhookHandler, resource: Resour
         groups=(resource.group,),
         versions=(resource.version,),
         resources=plurals,
-        operations=tuple(Operation(operation) for operation in sorted(operations)),
+        operations=tuple(Operation(operation) for operation in sorted(handler.selected_operations)),
         failure_policy="Ignore" if handler.ignore_failures else "Fail",
         side_effects="NoneOnDryRun" if handler.side_effects else "None",
         timeout_seconds=_TIMEOUT_SECONDS,
@@ -75,22 +75,22 @@ def _object_selector(handler: WebhookHandler) -> dict[str, Any]:
     return {"matchExpressions": expressions} if expressions else {}
 
 
+@dataclass(frozen=True)
 class _AdmissionHandler:
     """Answers the requests of one webhook."""
 
-    def __init__(self, environment: Environment, handler: WebhookHandler, resource: Resource) -> None:
-        self._environment = environment
-        self._handler = handler
-        self._resource = resource
+    environment: Environment
+    handler: WebhookHandler
+    resource: Resource
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Call the handler if its filters match."""
-        environment, handler = self._environment, self._handler
+        environment, handler = self.environment, self.handler
         obj = request.object if request.object is not None else request.old_object or {}
         warnings: list[str] = []
         cause = ObjectCause(
             environment,
-            self._resource,
+            self.resource,
             Body(obj),
             environment.memo,
             old=Body(request.old_object) if request.old_object is not None else None,

@@ -16,7 +16,7 @@ import enum
 import math
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ import orjson
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Reader
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.controller.reconcile import Request, Result
@@ -142,19 +142,21 @@ async def _call(handler: BackgroundHandler, cause: ObjectCause, state: HandlerSt
     return outcome
 
 
+@dataclass(eq=False, slots=True)
 class Daemon:
     """A daemon of an object. ``channel``: where the object is enqueued when the daemon has ended."""
 
-    def __init__(self, handler: DaemonHandler, cause: ObjectCause, memory: Memory, channel: Channel) -> None:
-        self.handler = handler
-        self.cause = cause
-        self.stopped = DaemonStopped()
-        self.has_ended = asyncio.Event()
-        self.scope = anyio.CancelScope()
-        self.has_slot = False
-        self._memory = memory
-        self._channel = channel
-        cause.specific["stopped"] = self.stopped
+    handler: DaemonHandler
+    cause: ObjectCause
+    memory: Memory
+    channel: Channel
+    stopped: DaemonStopped = field(default_factory=DaemonStopped)
+    has_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    has_slot: bool = False
+
+    def __post_init__(self) -> None:
+        self.cause.specific["stopped"] = self.stopped
 
     async def run(self) -> None:
         """Call the function until it succeeds, fails, or must stop."""
@@ -191,10 +193,10 @@ class Daemon:
         """Forget the daemon; unless it was asked to stop, it is not started again for the object."""
         if not self.has_ended.is_set():
             self.has_ended.set()
-            self._memory.daemons.pop(self.handler.id, None)
+            self.memory.daemons.pop(self.handler.id, None)
             if not self.stopped:
-                self._memory.ended.add(self.handler.id)
-            self._channel.enqueue([key_of(self.cause.body)], reason=f"{self.handler} ended")
+                self.memory.ended.add(self.handler.id)
+            self.channel.enqueue([key_of(self.cause.body)], reason=f"{self.handler} ended")
         self.stopped.set(DaemonStoppingReason.DONE)
 
 
@@ -209,9 +211,6 @@ class Daemons:
         self._running: set[Daemon] = set()
         self._slots = asyncio.Semaphore(environment.settings.background.max_daemons)
         self._stopping = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._running)
 
     def stop(self) -> None:
         """Ask all daemons to stop; :meth:`run` returns when they have ended or their time is over."""
@@ -229,13 +228,12 @@ class Daemons:
             self._tasks.cancel_scope.cancel()
         self._tasks = None
 
-    def start(self, daemon: Daemon) -> bool:
-        """Start a daemon; return false if the operator is stopping."""
-        if self._tasks is None or self._stopping.is_set():
-            return False
-        self._running.add(daemon)
-        self._tasks.start_soon(self._run, daemon)
-        return True
+    def start(self, daemon: Daemon) -> None:
+        """Start a daemon, unless the operator is stopping."""
+        if self._tasks is not None and not self._stopping.is_set():
+            daemon.memory.daemons[daemon.handler.id] = daemon
+            self._running.add(daemon)
+            self._tasks.start_soon(self._run, daemon)
 
     def stop_daemon(self, daemon: Daemon, reason: DaemonStoppingReason) -> None:
         """Ask a daemon to stop; it is cancelled later if necessary."""
@@ -257,27 +255,19 @@ class Daemons:
             daemon.end()
 
 
+@dataclass(frozen=True)
 class Timer:
     """The reconciler of one timer. ``recall`` returns what is remembered about an object.
 
     ``channel``: where an object is enqueued whose deletion waited for the end of a call.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        handler: TimerHandler,
-        resource: Resource,
-        informer: Informer,
-        recall: Callable[[Object], Memory],
-        channel: Channel,
-    ) -> None:
-        self.environment = environment
-        self.handler = handler
-        self._resource = resource
-        self._reader = informer.reader
-        self._recall = recall
-        self._channel = channel
+    environment: Environment
+    handler: TimerHandler
+    resource: Resource
+    reader: Reader
+    recall: Callable[[Object], Memory]
+    channel: Channel
 
     def is_relevant(self, event: Event) -> bool:
         """Return whether an event can start or stop the timer, or change when it is due."""
@@ -290,11 +280,11 @@ class Timer:
 
     async def reconcile(self, request: Request) -> Result:
         """Call the function if it is due; requeue the object for the next call."""
-        obj = self._reader.get(request)
+        obj = self.reader.get(request)
         if obj is None or is_deleting(obj):
             return Result()
-        memory = self._recall(obj)
-        cause = ObjectCause(self.environment, self._resource, Body(obj), memory.memo)
+        memory = self.recall(obj)
+        cause = ObjectCause(self.environment, self.resource, Body(obj), memory.memo)
         if not matches(self.handler, cause):
             memory.schedules.pop(self.handler.id, None)
             return Result()
@@ -332,9 +322,9 @@ class Timer:
             outcome = await _call(handler, cause, state)
         finally:
             schedule.is_running = False
-            meta = self._reader.meta(key)
+            meta = self.reader.meta(key)
             if meta is not None and meta.is_deleting:
-                self._channel.enqueue([key], reason=f"{handler} returned")
+                self.channel.enqueue([key], reason=f"{handler} returned")
         ended = clock.monotonic()
         schedule.state = None if outcome.final else state.after(outcome, environment.now())
         if not outcome.final:

@@ -128,15 +128,10 @@ class Body(Mapping[str, Any]):
         return repr(dict(self._raw))
 
 
-class MutableView(MutableMapping[str, Any]):
+class MutableView(View, MutableMapping[str, Any]):
     """One field of a patch, created when something is stored in it."""
 
-    def __init__(self, source: MutableMapping[str, Any], name: str) -> None:
-        self._source = source
-        self._name = name
-
-    def __getitem__(self, key: str) -> Any:
-        return (self._source.get(self._name) or {})[key]
+    _source: MutableMapping[str, Any]
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._source.setdefault(self._name, {})[key] = value
@@ -146,15 +141,6 @@ class MutableView(MutableMapping[str, Any]):
         del part[key]
         if not part:
             del self._source[self._name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._source.get(self._name) or {})
-
-    def __len__(self) -> int:
-        return len(self._source.get(self._name) or {})
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
 
 
 class MetaPatch(MutableView):
@@ -210,14 +196,7 @@ class Memo(dict[Any, Any]):
 
 def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
     """Return a reference to an object."""
-    metadata = body.get("metadata") or {}
-    reference = {
-        "apiVersion": body.get("apiVersion"),
-        "kind": body.get("kind"),
-        "name": metadata.get("name"),
-        "uid": metadata.get("uid"),
-        "namespace": metadata.get("namespace"),
-    }
+    reference = _identity(body) | {"namespace": (body.get("metadata") or {}).get("namespace")}
     return {key: value for key, value in reference.items() if value}
 
 
@@ -225,13 +204,12 @@ def build_owner_reference(
     body: Mapping[str, Any], *, controller: bool | None = True, block_owner_deletion: bool | None = True
 ) -> OwnerReference:
     """Return an owner reference to an object."""
-    metadata = body.get("metadata") or {}
-    reference = {
-        "controller": controller,
-        "blockOwnerDeletion": block_owner_deletion,
-        "apiVersion": body.get("apiVersion"),
-        "kind": body.get("kind"),
-        "name": metadata.get("name"),
-        "uid": metadata.get("uid"),
-    }
+    reference = {"controller": controller, "blockOwnerDeletion": block_owner_deletion, **_identity(body)}
     return {key: value for key, value in reference.items() if value is not None}
+
+
+def _identity(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = body.get("metadata") or {}
+    return {name: body.get(name) for name in ("apiVersion", "kind")} | {
+        name: metadata.get(name) for name in ("name", "uid")
+    }

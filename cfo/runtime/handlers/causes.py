@@ -73,11 +73,7 @@ class ObjectCause(Cause):
             "spec": body.spec,
             "status": body.status,
             "meta": metadata,
-            "uid": metadata.uid,
-            "name": metadata.name,
-            "namespace": metadata.namespace,
-            "labels": metadata.labels,
-            "annotations": metadata.annotations,
+            **{name: getattr(metadata, name) for name in ("uid", "name", "namespace", "labels", "annotations")},
             "patch": self.patch,
             **super().kwargs(),
         }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from cfo.runtime.handlers.diffs import FieldPath
 from cfo.runtime.handlers.errors import ErrorsMode
@@ -14,6 +14,8 @@ from cfo.runtime.handlers.filters import MetaFilter
 from cfo.runtime.handlers.resource_selectors import Resource, Selector
 
 Function: TypeAlias = Callable[..., Any]
+_PARENT: Final = Selector()
+_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 class Reason(enum.StrEnum):
@@ -75,14 +77,24 @@ class ActivityHandler(Handler):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceHandler(Handler):
-    """A handler for objects; ``selector`` is ``None`` for sub-handlers, which are for the object of their parent."""
+    """A handler for objects; sub-handlers, which are for the object of their parent, have the default ``selector``.
 
-    selector: Selector | None
+    Raises :class:`TypeError` or :class:`ValueError` for filters that contradict each other.
+    """
+
+    selector: Selector = _PARENT
     labels: MetaFilter | None = None
     annotations: MetaFilter | None = None
     when: Function | None = None
     field: FieldPath = ()
     value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.value is not None and not self.field:
+            raise TypeError("the filters value, old and new need a field")
+        for name, wanted in (("labels", self.labels), ("annotations", self.annotations)):
+            if any(item is None for item in (wanted or {}).values()):
+                raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +125,17 @@ class ChangingHandler(ResourceHandler):
     new: Any = None
     stores_result: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.old is None and self.new is None:
+            return
+        if not self.needs_change:
+            raise TypeError("the filters old and new are only for handlers of updates and fields")
+        if not self.field:
+            raise TypeError("the filters value, old and new need a field")
+        if self.value is not None:
+            raise TypeError("the filter value cannot be combined with old and new")
+
 
 @dataclass(frozen=True, kw_only=True)
 class BackgroundHandler(ResourceHandler):
@@ -139,23 +162,42 @@ class TimerHandler(BackgroundHandler):
 
     interval: float | None = None
     idle: float | None = None
-    sharp: bool = False
+    sharp: bool | None = None
     title: ClassVar[str] = "Timer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookHandler(ResourceHandler):
-    """A handler of admission requests."""
+    """A handler of admission requests.
+
+    Raises :class:`ValueError` for unknown operations.
+    """
 
     mutating: bool
+    operation: str | None = None
     operations: Collection[str] | None = None
     subresource: str | None = None
-    persistent: bool = False
-    side_effects: bool = False
-    ignore_failures: bool = False
+    persistent: bool | None = None
+    side_effects: bool | None = None
+    ignore_failures: bool | None = None
     title: ClassVar[str] = "Webhook"
     default_errors: ClassVar[ErrorsMode] = ErrorsMode.PERMANENT
     threads: ClassVar[str] = "admission"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        selected = self.selected_operations
+        if not selected or not selected <= _OPERATIONS:
+            raise ValueError(f"operations {sorted(selected)}: must be one or more of {', '.join(sorted(_OPERATIONS))}")
+
+    @property
+    def selected_operations(self) -> frozenset[str]:
+        """``operation`` and ``operations``; by default creations and updates, and all operations for validation."""
+        if self.operation is not None:
+            return frozenset((*(self.operations or ()), self.operation))
+        if self.operations is not None:
+            return frozenset(self.operations)
+        return frozenset({"CREATE", "UPDATE"}) if self.mutating else _OPERATIONS
 
 
 def handler_id(function: Function, given: str | None, *, prefix: str = "", suffix: str = "") -> str:
@@ -169,43 +211,32 @@ def handler_id(function: Function, given: str | None, *, prefix: str = "", suffi
 
 
 def _name_of(function: Function) -> str:
-    if isinstance(function, functools.partial):
-        return _name_of(function.func)
-    wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is not None:
-        return _name_of(wrapped)
+    function = unwrapped(function)
     name: str | None = getattr(function, "__qualname__", None)
     if name is None:
         raise ValueError(f"{function!r}: has no name, therefore the handler needs an id")
     if name.endswith("<lambda>"):
-        code = function.__code__
-        return f"lambda:{code.co_filename}:{code.co_firstlineno}"
+        return f"lambda:{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
     return name
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function that partials and decorators wrap."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    return function
 
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)
 
 
-class OperatorRegistry:
+class OperatorRegistry(list[Handler]):
     """Handlers in the order in which they were declared."""
-
-    def __init__(self) -> None:
-        self._handlers: list[Handler] = []
-
-    def append(self, handler: Handler) -> None:
-        """Add a handler."""
-        self._handlers.append(handler)
-
-    def __iter__(self) -> Iterator[Handler]:
-        return iter(tuple(self._handlers))
-
-    def __len__(self) -> int:
-        return len(self._handlers)
 
     def of_type(self, kind: type[HandlerT]) -> list[HandlerT]:
         """Return the handlers of a type."""
-        return [handler for handler in self._handlers if isinstance(handler, kind)]
+        return [handler for handler in self if isinstance(handler, kind)]
 
     def activities(self, activity: Activity) -> list[ActivityHandler]:
         """Return the handlers of the whole operator."""
@@ -213,9 +244,7 @@ class OperatorRegistry:
 
     def for_resource(self, kind: type[ResourceHandlerT], resource: Resource) -> list[ResourceHandlerT]:
         """Return the handlers of a type that are for a resource."""
-        return [
-            handler for handler in self.of_type(kind) if handler.selector is None or handler.selector.check(resource)
-        ]
+        return [handler for handler in self.of_type(kind) if handler.selector.check(resource)]
 
 
 _default: list[OperatorRegistry] = []

@@ -7,8 +7,8 @@ deeper, or in excess, is reported as a change of the enclosing field.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, overload
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSpec: TypeAlias = str | Iterable[str] | None
@@ -89,33 +89,20 @@ class DiffItem(NamedTuple):
         return self.operation
 
 
-class Diff(Sequence[DiffItem]):
-    """The changed fields of an object: a read-only sequence, equal to any sequence of equal tuples."""
+class Diff(tuple[DiffItem, ...]):
+    """The changed fields of an object: equal to any sequence of equal tuples."""
 
-    def __init__(self, items: Iterable[tuple[Any, ...]] = ()) -> None:
-        self._items = tuple(DiffItem(*item) for item in items)
+    __slots__ = ()
 
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[DiffItem]:
-        return iter(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> DiffItem: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[DiffItem]: ...
-    def __getitem__(self, index: int | slice) -> DiffItem | Sequence[DiffItem]:
-        return self._items[index]
+    def __new__(cls, items: Iterable[tuple[Any, ...]] = ()) -> Self:
+        """Return a diff of ``items``: operation, field, old and new value."""
+        return super().__new__(cls, (DiffItem(*item) for item in items))
 
     def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
+        return super().__eq__(tuple(other)) if isinstance(other, Sequence) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(len(self._items))
-
-    def __repr__(self) -> str:
-        return repr(self._items)
+        return hash(len(self))
 
 
 def compute_diff(old: Any, new: Any) -> Diff:

@@ -58,9 +58,6 @@ class Index(Mapping[K, Store[V]], Generic[K, V]):
     def __len__(self) -> int:
         return len(self._stores)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._stores
-
     def __repr__(self) -> str:
         return repr(dict(self))
 

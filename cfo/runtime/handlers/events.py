@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event, EventType
@@ -14,11 +14,8 @@ from cfo.runtime.objects.unstructured import NamespacedName
 MAX_PENDING: Final = 8
 
 
-class PendingEvent(NamedTuple):
-    """An event for handlers of events: its type in the watch, and the object."""
-
-    type: RawEventType
-    entry: Entry
+PendingEvent: TypeAlias = tuple[RawEventType, Entry]
+"""The type of an event in the watch, and the object."""
 
 
 class EnqueueAndRemember(EnqueueRequestForObject):
@@ -56,6 +53,6 @@ class EnqueueAndRemember(EnqueueRequestForObject):
         elif event.initial:
             kind = None
         pending = self._pending.setdefault(event.key, deque(maxlen=MAX_PENDING))
-        if kind == "MODIFIED" and pending and pending[-1].type != "DELETED":
-            kind = pending.pop().type  # the object is reported once, in its current state
-        pending.append(PendingEvent(kind, entry))
+        if kind == "MODIFIED" and pending and pending[-1][0] != "DELETED":
+            kind, _ = pending.pop()  # the object is reported once, in its current state
+        pending.append((kind, entry))

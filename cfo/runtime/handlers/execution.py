@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cfo.runtime.handlers.causes import Cause, ObjectCause, select_changing
-from cfo.runtime.handlers.declarations import ChangingHandler, Handler, Reason, handler_id
+from cfo.runtime.handlers.declarations import ChangingHandler, Handler, handler_id, unwrapped
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
 from cfo.runtime.handlers.errors import (
     ErrorsMode,
@@ -20,7 +20,6 @@ from cfo.runtime.handlers.errors import (
     SubhandlersPending,
     TemporaryError,
 )
-from cfo.runtime.handlers.filters import check_filters
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle
 from cfo.runtime.handlers.patching import make_plain, plain
 from cfo.runtime.handlers.progress import HandlerState, Outcome, StoredProgress
@@ -32,7 +31,6 @@ class Invocation:
 
     handler: Handler
     cause: Cause
-    parent: Invocation | None = None
     subhandlers: list[ChangingHandler] = field(default_factory=list)
     subhandlers_called: bool = False
     children: set[str] = field(default_factory=set)
@@ -43,15 +41,10 @@ current_invocation: ContextVar[Invocation | None] = ContextVar("cfo_handler_invo
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a function, or what it wraps, is a coroutine function."""
-    if isinstance(function, functools.partial):
-        return is_async(function.func)
-    wrapped = getattr(function, "__wrapped__", None)
-    return is_async(wrapped) if wrapped is not None else inspect.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(unwrapped(function))
 
 
-async def call_handler(
-    handler: Handler, cause: Cause, state: HandlerState | None = None, *, parent: Invocation | None = None
-) -> Outcome:
+async def call_handler(handler: Handler, cause: Cause, state: HandlerState | None = None) -> Outcome:
     """Call a handler once, and put its result into the patch of ``cause``; ``state``: its progress before the call.
 
     Raises nothing except cancellation: errors are part of the outcome.
@@ -59,7 +52,7 @@ async def call_handler(
     now = cause.environment.now()
     state = state or HandlerState(started=now)
     runtime = now - state.started
-    invocation = Invocation(handler, cause, parent)
+    invocation = Invocation(handler, cause)
     token = current_invocation.set(invocation)
     try:
         if handler.timeout is not None and runtime.total_seconds() >= handler.timeout:
@@ -129,15 +122,13 @@ def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Ou
     return Outcome(final=True, exception=final, children=children)
 
 
-async def call_handlers(
-    progress: StoredProgress[ChangingHandler], cause: ObjectCause, *, parent: Invocation | None = None
-) -> None:
+async def call_handlers(progress: StoredProgress[ChangingHandler], cause: ObjectCause) -> None:
     """Call the handlers that are due, record their progress, and put their results into the patch."""
     environment = cause.environment
     lifecycle = environment.lifecycle or get_default_lifecycle()
     due = progress.due(environment.now())
     for handler in lifecycle(due, state=progress.states, **cause.kwargs()):
-        outcome = await call_handler(handler, cause, progress.states[handler.id], parent=parent)
+        outcome = await call_handler(handler, cause, progress.states[handler.id])
         progress.record(handler, outcome, environment.now())
 
 
@@ -149,12 +140,9 @@ async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingH
     cause = invocation.cause
     assert isinstance(cause, ObjectCause)  # that of a handler of changes
     progress = stored_progress(cause, handlers)
-    await call_handlers(progress, cause, parent=invocation)
+    await call_handlers(progress, cause)
     progress.store(cause.patch)
-    ancestor: Invocation | None = invocation
-    while ancestor is not None:
-        ancestor.children.update(progress.states)
-        ancestor = ancestor.parent
+    invocation.children.update(progress.states, *(state.children for state in progress.states.values()))
     delay = progress.delay(cause.environment.now())
     if delay is not None:
         raise SubhandlersPending("sub-handlers have not finished", delay=delay)
@@ -197,16 +185,11 @@ def subhandler(
     changes.
     """
     invocation, parent = _current()
-    check_filters(field, settings)
-    is_update = parent.reason is Reason.UPDATE or (parent.reason is None and not parent.initial)
-    if not (settings.get("old") is None and settings.get("new") is None) and not is_update:
-        raise TypeError("the filters old and new are only for handlers of updates")
 
     def decorator(fn: FunctionT) -> FunctionT:
         handler = ChangingHandler(
             fn=fn,
             id=handler_id(fn, id, prefix=parent.id),
-            selector=None,
             field=parse_field(field),
             needs_change=parent.needs_change,
             **settings,
@@ -239,7 +222,7 @@ async def execute(
         await run_subhandlers(invocation, list(handlers))
     elif fns is not None:
         named = fns.items() if isinstance(fns, Mapping) else ((None, fn) for fn in fns)
-        new = [ChangingHandler(fn=fn, id=handler_id(fn, name, prefix=parent.id), selector=None) for name, fn in named]
+        new = [ChangingHandler(fn=fn, id=handler_id(fn, name, prefix=parent.id)) for name, fn in named]
         await run_subhandlers(invocation, new)
     elif not invocation.subhandlers_called:
         await run_subhandlers(invocation, invocation.subhandlers)

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, resolve
+from cfo.runtime.handlers.diffs import FieldPath, resolve
 
 
 class Token(enum.Enum):
@@ -45,18 +45,6 @@ def any_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
 def none_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     """Return a filter that is true if no function is true."""
     return not_(any_(functions))
-
-
-def check_filters(field: FieldSpec, settings: Mapping[str, Any]) -> None:
-    """Raise :class:`TypeError` or :class:`ValueError` for filters in ``settings`` that contradict each other."""
-    value, old, new = (settings.get(name) for name in ("value", "old", "new"))
-    if field is None and not (value is None and old is None and new is None):
-        raise TypeError("the filters value, old and new need a field")
-    if value is not None and not (old is None and new is None):
-        raise TypeError("the filter value cannot be combined with old and new")
-    for name in ("labels", "annotations"):
-        if any(item is None for item in (settings.get(name) or {}).values()):
-            raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 
 def matches_metadata(wanted: MetaFilter | None, actual: Mapping[str, str], kwargs: Kwargs) -> bool:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from cfo.runtime.handlers.declarations import (
     Activity,
     ActivityHandler,
     ChangingHandler,
     DaemonHandler,
+    Handler,
     IndexHandler,
     OperatorRegistry,
     Reason,
-    ResourceHandler,
     TimerHandler,
     WatchingHandler,
     WebhookHandler,
@@ -23,80 +22,69 @@ from cfo.runtime.handlers.declarations import (
 )
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
 from cfo.runtime.handlers.errors import ErrorsMode
-from cfo.runtime.handlers.filters import check_filters
 from cfo.runtime.handlers.resource_selectors import Selector
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
 _SELECTOR_FIELDS = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
-_OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
-def _activity(
-    activity: Activity,
+class Decorator(Protocol):
+    """Declares a handler, and returns its function."""
+
+    def __call__(self, fn: FunctionT, /) -> FunctionT:
+        """Declare the function."""
+
+
+def _decorator(
+    new_handler: Callable[..., Handler],
     *,
     id: str | None = None,  # noqa: A002 - the parameters are kopf's
+    suffix: str = "",
     registry: OperatorRegistry | None = None,
     **settings: Any,
-) -> Callable[[FunctionT], FunctionT]:
+) -> Decorator:
     def decorator(fn: FunctionT) -> FunctionT:
-        handler = ActivityHandler(fn=fn, id=handler_id(fn, id), activity=activity, **settings)
+        handler = new_handler(fn=fn, id=handler_id(fn, id, suffix=suffix), **settings)
         (get_default_registry() if registry is None else registry).append(handler)
         return fn
 
     return decorator
 
 
-def startup(**settings: Any) -> Callable[[FunctionT], FunctionT]:
+def startup(**settings: Any) -> Decorator:
     """Call the function before anything else; the operator does not start if it fails.
 
     The keywords of this and of the other functions for the whole operator are ``id``, ``param``, ``errors``,
     ``timeout``, ``retries``, ``backoff`` and ``registry``.
     """
-    return _activity(Activity.STARTUP, **settings)
+    return _decorator(ActivityHandler, activity=Activity.STARTUP, **settings)
 
 
-def cleanup(**settings: Any) -> Callable[[FunctionT], FunctionT]:
+def cleanup(**settings: Any) -> Decorator:
     """Call the function when the operator stops."""
-    return _activity(Activity.CLEANUP, **settings)
+    return _decorator(ActivityHandler, activity=Activity.CLEANUP, **settings)
 
 
-def login(**settings: Any) -> Callable[[FunctionT], FunctionT]:
+def login(**settings: Any) -> Decorator:
     """Call the function for the credentials, which it returns as a ``ConnectionInfo``."""
-    return _activity(Activity.LOGIN, **settings)
+    return _decorator(ActivityHandler, activity=Activity.LOGIN, **settings)
 
 
-def probe(**settings: Any) -> Callable[[FunctionT], FunctionT]:
-    """Call the function once for a value of the liveness endpoint; by default errors are ignored."""
-    return _activity(Activity.PROBE, **{"errors": ErrorsMode.IGNORED, **settings})
+def probe(*, errors: ErrorsMode = ErrorsMode.IGNORED, **settings: Any) -> Decorator:
+    """Call the function once for a value of the liveness endpoint."""
+    return _decorator(ActivityHandler, activity=Activity.PROBE, errors=errors, **settings)
 
 
-def _resource(
-    new_handler: Callable[..., ResourceHandler],
-    *resource: Any,
-    id: str | None = None,  # noqa: A002
-    field: FieldSpec = None,
-    registry: OperatorRegistry | None = None,
-    suffixed: bool = True,
-    changes: bool = False,
-    **settings: Any,
-) -> Callable[[FunctionT], FunctionT]:
+def _for_resource(
+    new_handler: Callable[..., Handler], resource: tuple[Any, ...], *, field: FieldSpec = None, **settings: Any
+) -> Decorator:
     selector = Selector.of(resource, **{name: settings.pop(name, None) for name in _SELECTOR_FIELDS})
-    if not changes and ("old" in settings or "new" in settings):
-        raise TypeError("the filters old and new are only for handlers of updates and fields")
-    check_filters(field, settings)
     path = parse_field(field)
-
-    def decorator(fn: FunctionT) -> FunctionT:
-        identity = handler_id(fn, id, suffix=".".join(path) if suffixed else "")
-        handler = new_handler(fn=fn, id=identity, selector=selector, field=path, **settings)
-        (get_default_registry() if registry is None else registry).append(handler)
-        return fn
-
-    return decorator
+    suffix = "" if new_handler is IndexHandler else ".".join(path)
+    return _decorator(new_handler, selector=selector, field=path, suffix=suffix, **settings)
 
 
-def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Decorator:
     """Call the function once for each object that existed before the start (``deleted``: also if it is being deleted).
 
     ``resource`` and the keywords ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut`` and
@@ -104,96 +92,68 @@ def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Call
     of this and of all functions for resources are ``id``, ``param``, ``errors``, ``timeout``, ``retries``, ``backoff``,
     the filters ``labels``, ``annotations``, ``when``, ``field`` and ``value``, and ``registry``.
     """
-    return _resource(partial(ChangingHandler, initial=True, deleted=bool(deleted)), *resource, **settings)
+    return _for_resource(ChangingHandler, resource, initial=True, deleted=bool(deleted), **settings)
 
 
-def create(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def create(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each new object."""
-    return _resource(partial(ChangingHandler, reason=Reason.CREATE), *resource, **settings)
+    return _for_resource(ChangingHandler, resource, reason=Reason.CREATE, **settings)
 
 
-def update(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def update(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each changed object; ``old`` and ``new`` are filters of the values of ``field``."""
-    new_handler = partial(ChangingHandler, reason=Reason.UPDATE, needs_change=True)
-    return _resource(new_handler, *resource, changes=True, **settings)
+    return _for_resource(ChangingHandler, resource, reason=Reason.UPDATE, needs_change=True, **settings)
 
 
-def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Decorator:
     """Call the function for each object whose deletion was requested, before it is deleted.
 
     A finalizer ensures that; with ``optional`` there is none, and the function may not be called.
     """
-    new_handler = partial(ChangingHandler, reason=Reason.DELETE, needs_finalizer=not optional)
-    return _resource(new_handler, *resource, **settings)
+    return _for_resource(ChangingHandler, resource, reason=Reason.DELETE, needs_finalizer=not optional, **settings)
 
 
-def field(*resource: Any, field: FieldSpec, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def field(*resource: Any, field: FieldSpec, **settings: Any) -> Decorator:
     """Call the function when a field changes, also when it is set in a new object; filters ``old`` and ``new``."""
-    return _resource(partial(ChangingHandler, needs_change=True), *resource, field=field, changes=True, **settings)
+    return _for_resource(ChangingHandler, resource, field=field, needs_change=True, **settings)
 
 
-def event(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def event(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each event of the watch, without retries."""
-    return _resource(WatchingHandler, *resource, **settings)
+    return _for_resource(WatchingHandler, resource, **settings)
 
 
-def index(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def index(*resource: Any, **settings: Any) -> Decorator:
     """Add the function's result for each object to an index, which all handlers get under the function's name."""
-    return _resource(IndexHandler, *resource, suffixed=False, **settings)
+    return _for_resource(IndexHandler, resource, **settings)
 
 
-def daemon(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def daemon(*resource: Any, **settings: Any) -> Decorator:
     """Run the function for each object until the object is deleted.
 
     Further keywords: ``initial_delay``, ``cancellation_backoff``, ``cancellation_timeout`` and
     ``cancellation_polling``, in seconds.
     """
-    return _resource(DaemonHandler, *resource, **settings)
+    return _for_resource(DaemonHandler, resource, **settings)
 
 
-def timer(*resource: Any, sharp: bool | None = None, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def timer(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each object every ``interval`` seconds.
 
     Further keywords: ``idle`` (seconds without a change to the object), ``initial_delay`` (seconds), ``sharp`` (the
     interval is from the start of one call to the start of the next, not from its end).
     """
-    return _resource(partial(TimerHandler, sharp=bool(sharp)), *resource, **settings)
+    return _for_resource(TimerHandler, resource, **settings)
 
 
-def _webhook(
-    *resource: Any,
-    mutating: bool,
-    operation: str | None = None,
-    operations: Collection[str] | None = None,
-    persistent: bool | None = None,
-    side_effects: bool | None = None,
-    ignore_failures: bool | None = None,
-    **settings: Any,
-) -> Callable[[FunctionT], FunctionT]:
-    wanted = None if operations is None else frozenset(operations)
-    if operation is not None:
-        wanted = (wanted or frozenset()) | {operation}
-    if wanted is not None and not (wanted and wanted <= _OPERATIONS):
-        raise ValueError(f"operations {sorted(wanted)}: must be one or more of {', '.join(sorted(_OPERATIONS))}")
-    new_handler = partial(
-        WebhookHandler,
-        mutating=mutating,
-        operations=wanted,
-        persistent=bool(persistent),
-        side_effects=bool(side_effects),
-        ignore_failures=bool(ignore_failures),
-    )
-    return _resource(new_handler, *resource, **settings)
-
-
-def validate(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def validate(*resource: Any, **settings: Any) -> Decorator:
     """Call the function before an object is stored; it raises ``AdmissionError`` to deny that.
 
     Further keywords: ``operations``, ``subresource``, ``persistent``, ``side_effects``, ``ignore_failures``.
     """
-    return _webhook(*resource, mutating=False, **settings)
+    return _for_resource(WebhookHandler, resource, mutating=False, **settings)
 
 
-def mutate(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def mutate(*resource: Any, **settings: Any) -> Decorator:
     """Call the function before an object is validated and stored; it changes the object with ``patch``."""
-    return _webhook(*resource, mutating=True, **settings)
+    return _for_resource(WebhookHandler, resource, mutating=True, **settings)

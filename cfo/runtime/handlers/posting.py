@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from cfo.runtime.handlers.bodies import build_object_reference
-from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.execution import current_invocation
 
 _NOT_LETTERS = re.compile(r"[^A-Za-z0-9]+")
@@ -50,9 +49,11 @@ def _post(objs: Any, kind: str, reason: str, message: str, level: int) -> None:
     if not posting.enabled or (level and level < posting.level):
         return
     word = (_NOT_LETTERS.sub("", reason) or "Unknown")[:128]
-    normalized: Literal["Normal", "Warning"] = "Normal" if kind == "Normal" else "Warning"
     for obj in objs if isinstance(objs, (list, tuple)) else [objs]:
-        _record(environment, _regarding(obj), normalized, word, message)
+        record = partial(
+            environment.recorder.event, _regarding(obj), "Normal" if kind == "Normal" else "Warning", word, message
+        )
+        environment.loop.call_soon_threadsafe(record)  # handlers run in threads, too
 
 
 def _regarding(obj: Any) -> dict[str, Any]:
@@ -62,17 +63,3 @@ def _regarding(obj: Any) -> dict[str, Any]:
     reference = build_object_reference(found)
     metadata = {name: reference.pop(name) for name in ("name", "namespace", "uid") if name in reference}
     return {**reference, "metadata": metadata}
-
-
-def _record(
-    environment: Environment, regarding: dict[str, Any], kind: Literal["Normal", "Warning"], reason: str, message: str
-) -> None:
-    def record() -> None:
-        environment.recorder.event(regarding, kind, reason, message)
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        environment.loop.call_soon_threadsafe(record)
-    else:
-        record()

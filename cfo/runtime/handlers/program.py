@@ -46,25 +46,6 @@ class LogFormat(enum.Enum):
     JSON = enum.auto()
 
 
-async def _wait_for(flag: Any) -> None:
-    if isinstance(flag, threading.Event):
-        await ThreadPool("stop-flag", 1).run(flag.wait)
-    elif isinstance(flag, asyncio.Event):
-        await flag.wait()
-    elif flag is not None:
-        await flag
-    else:
-        await anyio.sleep_forever()
-
-
-def _raise(flag: Any) -> None:
-    if isinstance(flag, asyncio.Future):
-        if not flag.done():
-            flag.set_result(None)
-    elif flag is not None:
-        flag.set()
-
-
 async def operator(
     *,
     registry: OperatorRegistry | None = None,
@@ -124,24 +105,32 @@ async def operator(
     if liveness_endpoint:
         manager.add(_liveness(environment, liveness_endpoint), phase=Phase.SERVERS)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_set_when_started, manager, ready_flag)
-        tasks.start_soon(_stop_with, manager, stop_flag)
+        if ready_flag is not None:
+            tasks.start_soon(_set_when_started, manager, ready_flag)
+        if stop_flag is not None:
+            tasks.start_soon(_stop_with, manager, stop_flag)
         try:
             await manager.run(handle_signals=handle_signals)
         finally:
             tasks.cancel_scope.cancel()
 
 
-async def _set_when_started(manager: Manager, ready_flag: Any) -> None:
+async def _set_when_started(manager: Manager, flag: Any) -> None:
     try:
         await manager.started()
     except Exception:  # noqa: BLE001 - run() raises the same error
         return
-    _raise(ready_flag)
+    if not isinstance(flag, asyncio.Future):
+        flag.set()
+    elif not flag.done():
+        flag.set_result(None)
 
 
-async def _stop_with(manager: Manager, stop_flag: Any) -> None:
-    await _wait_for(stop_flag)
+async def _stop_with(manager: Manager, flag: Any) -> None:
+    if isinstance(flag, threading.Event):
+        await ThreadPool("stop-flag", 1).run(flag.wait)
+    else:
+        await (flag.wait() if isinstance(flag, asyncio.Event) else flag)
     manager.stop()
 
 
@@ -200,35 +189,28 @@ def command() -> None:
 @click.option("--log-format", type=click.Choice(["full", "plain", "json"]), default="full", help="Log format.")
 @click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Handle objects in all namespaces.")
 @click.option("-n", "--namespace", "namespaces", multiple=True, metavar="NAME", help="Handle objects in NAME.")
-@click.option("--standalone", is_flag=True, default=None, help="Do not take part in leader election.")
-@click.option("--dev", is_flag=True, help="The same as --standalone.")
-@click.option("-L", "--liveness", metavar="URL", help="Serve probes at URL, such as http://0.0.0.0:8080/healthz.")
-@click.option("-P", "--peering", metavar="NAME", help="Take part in leader election with the Lease NAME.")
+@click.option("--standalone", "--dev", "standalone", is_flag=True, help="Do not take part in leader election.")
+@click.option(
+    "-L", "--liveness", "liveness_endpoint", metavar="URL", help="Serve probes at URL, as http://0.0.0.0:8080/healthz."
+)
+@click.option("-P", "--peering", "peering_name", metavar="NAME", help="Take part in leader election: Lease NAME.")
 @click.option("-p", "--priority", type=int, help="Ignored: the replica that holds the Lease is the leader.")
 @click.option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import MODULE.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def run_command(
     paths: tuple[Path, ...],
     modules: tuple[str, ...],
-    clusterwide: bool,
-    namespaces: tuple[str, ...],
-    standalone: bool | None,
-    dev: bool,
-    liveness: str | None,
-    peering: str | None,
-    **logging: Any,
+    verbose: bool,
+    debug: bool,
+    quiet: bool,
+    log_format: str,
+    priority: int | None,
+    **options: Any,
 ) -> None:
     """Run the handlers that are declared in the files PATHS and in modules."""
-    logging.pop("priority")
-    configure(**logging)
+    configure(verbose=verbose, debug=debug, quiet=quiet, log_format=log_format)
     load(paths, modules)
-    run(
-        clusterwide=clusterwide,
-        namespaces=namespaces,
-        standalone=standalone or dev,
-        peering_name=peering,
-        liveness_endpoint=liveness,
-    )
+    run(**options)
 
 
 def load(paths: Iterable[Path], modules: Iterable[str] = ()) -> None:

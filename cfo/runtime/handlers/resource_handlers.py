@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.controller.finalizer import set_finalizer
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.handlers.background import Daemon, Daemons, DaemonStoppingReason, Memory, Timer
-from cfo.runtime.handlers.bodies import Body, Patch
+from cfo.runtime.handlers.bodies import Body, Patch, RawEventType
 from cfo.runtime.handlers.causes import Change, ObjectCause, detect_change, matches
 from cfo.runtime.handlers.declarations import (
+    BackgroundHandler,
     ChangingHandler,
     DaemonHandler,
     IndexHandler,
@@ -27,7 +29,7 @@ from cfo.runtime.handlers.declarations import (
     WatchingHandler,
 )
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.events import EnqueueAndRemember, PendingEvent
+from cfo.runtime.handlers.events import EnqueueAndRemember
 from cfo.runtime.handlers.execution import call_handler, call_handlers, is_async, stored_progress
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.resource_selectors import Resource
@@ -59,10 +61,10 @@ class ResourceHandlers:
         self.events = EnqueueAndRemember(keep_events=bool(self.watching), keep_initial=resumes)
         self.channel = Channel()
         self.timers = [
-            Timer(environment, handler, resource, informer, self.recall, self.channel)
+            Timer(environment, handler, resource, informer.reader, self.recall, self.channel)
             for handler in registry.for_resource(TimerHandler, resource)
         ]
-        self._background = (*self.daemon_handlers, *(timer.handler for timer in self.timers))
+        self._background = registry.for_resource(BackgroundHandler, resource)
         self._daemons = daemons
         self._memories: dict[NamespacedName, Memory] = {}
         self._fields = {handler.field for handler in (*self.changing, *self.daemon_handlers) if handler.field}
@@ -132,8 +134,8 @@ class ResourceHandlers:
 
     async def reconcile(self, request: Request) -> Result:
         """Call the handlers that an object needs now."""
-        for event in self.events.take(request):
-            await self._call_watching(event)
+        for kind, entry in self.events.take(request):
+            await self._call_watching(kind, entry)
         obj = await self._read(request)
         if obj is None:
             self.events.initial.pop(request, None)
@@ -155,17 +157,17 @@ class ResourceHandlers:
             return await client.get(gvk, request, live=True)
         return self.informer.reader.get(request)
 
-    async def _call_watching(self, event: PendingEvent) -> None:
+    async def _call_watching(self, kind: RawEventType, entry: Entry) -> None:
         """Call the handlers of events, without retries."""
-        obj = event.entry.object()
-        memory = self._memories.get(event.entry.key) if event.type == "DELETED" else self.recall(obj)
+        obj = entry.object()
+        memory = self._memories.get(entry.key) if kind == "DELETED" else self.recall(obj)
         memo = memory.memo if memory is not None else self.environment.memo
-        raw = {"type": event.type, "object": obj}
-        cause = ObjectCause(self.environment, self.resource, Body(obj), memo, type=event.type, event=raw)
+        raw = {"type": kind, "object": obj}
+        cause = ObjectCause(self.environment, self.resource, Body(obj), memo, type=kind, event=raw)
         for handler in self.watching:
             if matches(handler, cause):
                 await call_handler(handler, cause)
-        if event.type != "DELETED":
+        if kind != "DELETED":
             await apply_patch(self.environment, self.resource, obj, cause.patch, cause.logger)
 
     async def _reconcile(self, request: Request, obj: Object) -> Result:
@@ -183,15 +185,18 @@ class ResourceHandlers:
             memory.body = body
         cause = ObjectCause(environment, self.resource, body, memory.memo, change=change)
         concerned = any(matches(handler, cause, changes=False) for handler in self.changing)
-        self._match_daemons(memory, cause)
-        blocks = self._must_block_deletion(memory, cause)
+        wanted = self._match_background(memory, cause)
+        blocks = bool(wanted) or memory.is_accompanied or self._needs_finalizer(cause)
         if blocks is not has_finalizer(obj, finalizer) and not (blocks and is_deleting(obj)):
             stored = await set_finalizer(environment.client, obj, finalizer, present=blocks)
             if stored is None or is_deleting(stored):
                 return Result()
             obj = stored
             body.replace(obj)
-        self._start_daemons(memory, cause)
+        for handler in wanted if not is_deleting(obj) else ():
+            if isinstance(handler, DaemonHandler) and handler.id not in memory.daemons:
+                own = ObjectCause(environment, self.resource, body, memory.memo)
+                self._daemons.start(Daemon(handler, own, memory, self.channel))
         delay = await self._handle_change(obj, cause, change) if concerned and change.reason in _TITLES else None
         if delay is not None:
             return Result(requeue_after=max(delay, _SOON))
@@ -227,33 +232,21 @@ class ResourceHandlers:
         cause.patch = Patch()
         return progress.delay(self.environment.now())
 
-    # Daemons.
+    # Deletion, and what must end before.
 
-    def _must_block_deletion(self, memory: Memory, cause: ObjectCause) -> bool:
-        if any(handler.needs_finalizer and matches(handler, cause, changes=False) for handler in self.changing):
-            return True
-        if memory.daemons:
-            return True
-        return any(handler.id not in memory.ended and matches(handler, cause) for handler in self._background)
+    def _needs_finalizer(self, cause: ObjectCause) -> bool:
+        return any(handler.needs_finalizer and matches(handler, cause, changes=False) for handler in self.changing)
 
-    def _match_daemons(self, memory: Memory, cause: ObjectCause) -> None:
+    def _match_background(self, memory: Memory, cause: ObjectCause) -> list[BackgroundHandler]:
+        """Return the daemons and timers whose filters match; ask other daemons to stop, and all after a deletion."""
+        wanted = [item for item in self._background if item.id not in memory.ended and matches(item, cause)]
+        identities = {handler.id for handler in wanted}
         if is_deleting(cause.body):
             self._stop_daemons(memory, DaemonStoppingReason.RESOURCE_DELETED)
-            return
         for daemon in list(memory.daemons.values()):
-            if not matches(daemon.handler, cause):
+            if daemon.handler.id not in identities:
                 self._daemons.stop_daemon(daemon, DaemonStoppingReason.FILTERS_MISMATCH)
-
-    def _start_daemons(self, memory: Memory, cause: ObjectCause) -> None:
-        if is_deleting(cause.body):
-            return
-        for handler in self.daemon_handlers:
-            if handler.id in memory.daemons or handler.id in memory.ended or not matches(handler, cause):
-                continue
-            own = ObjectCause(self.environment, self.resource, cause.body, memory.memo)
-            daemon = Daemon(handler, own, memory, self.channel)
-            if self._daemons.start(daemon):
-                memory.daemons[handler.id] = daemon
+        return wanted
 
     def _stop_daemons(self, memory: Memory | None, reason: DaemonStoppingReason) -> None:
         for daemon in list(memory.daemons.values()) if memory is not None else ():

@@ -103,15 +103,11 @@ class Selector:
         match given:
             case []:
                 pass
-            case [Marker() as marker]:
-                values["any_name"] = marker
             case [str() as text] if _NAME_VERSION_GROUP.fullmatch(text):
-                name, version, *group = text.split(".", 2)
-                values |= {"any_name": name, "version": version, **({"group": group[0]} if group else {})}
+                values |= dict(zip(("any_name", "version", "group"), text.split(".", 2), strict=False))
             case [str() as text] if "." in text:
-                name, _, group_name = text.partition(".")
-                values |= {"any_name": name, "group": group_name}
-            case [str() as name]:
+                values |= dict(zip(("any_name", "group"), text.split(".", 1), strict=True))
+            case [str() | Marker() as name]:
                 values["any_name"] = name
             case [function] if callable(function):
                 values["function"] = function
@@ -143,18 +139,10 @@ class Selector:
         """Return whether the selector matches a resource."""
         if self.version is None and not (resource.preferred or self.function is not None):
             return False
-        pairs = (
-            (self.group, resource.group),
-            (self.version, resource.version),
-            (self.kind, resource.kind),
-            (self.plural, resource.plural),
-            (self.singular, resource.singular),
-        )
-        if any(wanted is not None and wanted != actual for wanted, actual in pairs):
-            return False
-        if self.shortcut is not None and self.shortcut not in resource.shortcuts:
-            return False
-        if self.category is not None and self.category not in resource.categories:
+        for name in ("group", "version", "kind", "plural", "singular"):
+            if getattr(self, name) not in (None, getattr(resource, name)):
+                return False
+        if self.shortcut not in (None, *resource.shortcuts) or self.category not in (None, *resource.categories):
             return False
         is_event = resource.plural == "events" and resource.group in ("", "events.k8s.io")
         if self.function is not None:

@@ -92,8 +92,6 @@ class Handlers:
         wanted: dict[Resource, None] = {}
         self._unresolved.clear()
         for handler in handlers:
-            if handler.selector is None:
-                continue
             found = handler.selector.select(served)
             if handler.selector.is_specific and len(found) > 1:
                 _log.warning("Resource is ambiguous, not handled", selector=str(handler.selector))
@@ -120,7 +118,7 @@ class Handlers:
         cache = self._manager.cache
         if resource.gvk != SECRET:
             return cache.informer(resource.gvk)
-        own = [handler for handler in handlers if handler.selector is not None and handler.selector.check(resource)]
+        own = [handler for handler in handlers if handler.selector.check(resource)]
         labels = [
             {(key, value) for key, value in (handler.labels or {}).items() if isinstance(value, str)} for handler in own
         ]

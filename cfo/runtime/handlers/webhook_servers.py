@@ -50,7 +50,7 @@ class WebhookServer:
 
     def options(self, namespace: str, name: str) -> WebhookOptions:
         """Return the options of the server; ``name``: the webhook configurations and the Secret."""
-        certificates: RotatedCertificates | CertificateFiles
+        certificates: CertificateFiles | None = None
         if self.certfile and self.pkeyfile:
             certificate, key = Path(self.certfile), Path(self.pkeyfile)
             if certificate.parent != key.parent:
@@ -59,15 +59,8 @@ class WebhookServer:
             certificates = CertificateFiles(
                 directory=certificate.parent, certificate=certificate.name, key=key.name, ca=ca
             )
-        else:
-            certificates = RotatedCertificates(secret=NamespacedName(namespace, f"{_word(name)}-cert"))
-        return WebhookOptions(
-            service=ServiceReference(namespace, _word(name)),
-            certificates=certificates,
-            mutating_configuration=name,
-            validating_configuration=name,
-            url=WebhookURL(self.host, self.port or _free_port()),
-        )
+        service = ServiceReference(namespace, name.replace(".", "-"))
+        return _options(service, name, certificates, url=WebhookURL(self.host, self.port or _free_port()))
 
 
 class WebhookDockerDesktopServer(WebhookServer):
@@ -114,14 +107,21 @@ class WebhookService(WebhookServer):
 
     def options(self, namespace: str, name: str) -> WebhookOptions:
         """Return the options of the server."""
-        namespace = self.namespace or namespace
-        return WebhookOptions(
-            service=ServiceReference(namespace, self.name),
-            certificates=RotatedCertificates(secret=NamespacedName(namespace, f"{self.name}-cert")),
-            mutating_configuration=name,
-            validating_configuration=name,
-            bind_address=f":{self.port}",
-        )
+        service = ServiceReference(self.namespace or namespace, self.name)
+        return _options(service, name, bind_address=f":{self.port}")
+
+
+def _options(
+    service: ServiceReference, name: str, certificates: CertificateFiles | None = None, **address: Any
+) -> WebhookOptions:
+    secret = NamespacedName(service.namespace, f"{service.name}-cert")
+    return WebhookOptions(
+        service=service,
+        certificates=certificates or RotatedCertificates(secret=secret),
+        mutating_configuration=name,
+        validating_configuration=name,
+        **address,
+    )
 
 
 def webhook_options(server: Any, managed: str | None, namespace: str) -> WebhookOptions:
@@ -131,11 +131,6 @@ def webhook_options(server: Any, managed: str | None, namespace: str) -> Webhook
     if not isinstance(server, WebhookServer):
         raise TypeError(f"settings.admission.server: {type(server).__name__}: must be a WebhookServer")
     return server.options(os.environ.get("POD_NAMESPACE") or namespace, managed or "handlers")
-
-
-def _word(name: str) -> str:
-    """Return a name for a Secret or Service."""
-    return name.replace(".", "-")
 
 
 def _free_port() -> int:

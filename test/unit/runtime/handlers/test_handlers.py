@@ -228,9 +228,9 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
     with pytest.raises(TypeError, match="must have exactly one name"):
         kopf.on.create()
     with pytest.raises(ValueError, match="labels: None is not a filter"):
-        kopf.on.create("pods", labels={"a": None})
+        kopf.on.create("pods", labels={"a": None}, registry=registry)(fn)
     with pytest.raises(ValueError, match="operations"):
-        kopf.on.validate("pods", operations=["PATCH"])
+        kopf.on.validate("pods", operations=["PATCH"], registry=registry)(fn)
     with pytest.raises(TypeError, match="only be declared in a handler"):
         kopf.subhandler(id="x")
 
