@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class Response(NamedTuple):
-    """A response: status code, body (decoded when it is JSON) and headers."""
+    """A response: status code, body (decoded when it is JSON; bytes when it is protobuf) and headers."""
 
     code: int
     body: Any
@@ -107,6 +107,8 @@ class APIClient:
         sent = self._headers(content_type if data is not None else "", headers)
         async with self._session.request(method, path, data=data, params=query, headers=sent) as response:
             raw = await response.read()
+            if response.content_type == "application/vnd.kubernetes.protobuf":
+                return Response(response.status, raw, response.headers)
             is_json = response.content_type == "application/json"
             return Response(response.status, json.loads(raw) if is_json and raw else raw.decode(), response.headers)
 

@@ -17,7 +17,7 @@ import orjson
 from envtest.apimachinery.errors import GroupResource, bad_request, unsupported_media_type
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
-from envtest.endpoints.negotiation import SERVED
+from envtest.endpoints.negotiation import PROTOBUF, SERVED
 from envtest.endpoints.request import Request
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 
@@ -37,7 +37,6 @@ __all__ = [
     "parse_typed",
 ]
 
-PROTOBUF = SERVED[2]
 _MISSING = "couldn't get version/kind; json parse error: "
 _EXCERPT = 30
 _FRACTION = re.compile(rb"\d(?:\.0|[eE])[\d+-]*\s*(?:[],}]|\Z)")

@@ -1,7 +1,8 @@
 """Content negotiation: the form of a response, from ``Accept``, by the rules of apiserver's negotiation.
 
-Resources are served as JSON and YAML, in full, as a Table or as PartialObjectMetadata. As in kube-apiserver, error
-messages list protobuf as supported; it is never selected, because all clients that accept it also accept JSON.
+Resources are served as JSON, YAML and protobuf (not custom resources), in full, as a Table (not in protobuf) or as
+PartialObjectMetadata. Clients that prefer protobuf but also accept JSON get whole objects as JSON, which is stored and
+costs nothing to encode; kube-apiserver would send protobuf.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import NamedTuple
 
 from envtest.apimachinery.errors import not_acceptable, not_acceptable_here
 
-__all__ = ["SERVED", "TRANSFORMED", "Output", "negotiate"]
+__all__ = ["PROTOBUF", "SERVED", "TRANSFORMED", "Output", "negotiate"]
 
-SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+SERVED = ("application/json", "application/yaml", PROTOBUF)
 _AS = {
     "Table": frozenset({"v1", "v1beta1"}),
     "PartialObjectMetadata": frozenset({"v1", "v1beta1"}),
@@ -31,10 +33,18 @@ class Output(NamedTuple):
     as_kind: str = ""
     as_version: str = ""
     pretty: bool = False
+    protobuf: bool = False
+
+    @property
+    def is_stored_form(self) -> bool:
+        """Whether the response contains the objects as they are stored."""
+        return not (self.yaml or self.as_kind or self.pretty or self.protobuf)
 
     @property
     def content_type(self) -> str:
         """The Content-Type of the response."""
+        if self.protobuf:
+            return PROTOBUF
         return "application/yaml" if self.yaml else "application/json"
 
 
@@ -58,6 +68,13 @@ def _parse(accept: str) -> list[_Clause]:
     return clauses
 
 
+_JSON = frozenset({"*/*", "application/*", "application/json"})
+
+
+def _accepts_json(clauses: list[_Clause], quality: float) -> bool:
+    return any(each.media in _JSON and each.quality >= quality and "as" not in each.parameters for each in clauses)
+
+
 @lru_cache(maxsize=256)
 def negotiate(accept: str, is_crd: bool, kinds: frozenset[str] = TRANSFORMED) -> Output:
     """Return the form of a response. Raises StatusError (406).
@@ -69,13 +86,16 @@ def negotiate(accept: str, is_crd: bool, kinds: frozenset[str] = TRANSFORMED) ->
     if not is_crd and not any(clause.media in {"*/*", *SERVED} for clause in clauses):
         raise not_acceptable_here()
     for clause in clauses:
-        if clause.media not in {"*/*", "application/*", "application/json", "application/yaml"}:
+        protobuf = clause.media == PROTOBUF
+        if clause.media not in {*_JSON, "application/yaml"} and not protobuf:
             continue
         yaml = clause.media == "application/yaml"
         wanted = clause.parameters.get("as", "")
         if not wanted:
-            return Output(yaml)
+            if protobuf and is_crd:
+                continue
+            return Output(yaml, protobuf=protobuf and not _accepts_json(clauses, clause.quality))
         known = clause.parameters.get("g") == "meta.k8s.io" and clause.parameters.get("v") in _AS.get(wanted, ())
-        if known and wanted in kinds:
-            return Output(yaml, wanted, clause.parameters["v"])
+        if known and wanted in kinds and not (protobuf and wanted == "Table"):
+            return Output(yaml, wanted, clause.parameters["v"], protobuf=protobuf)
     raise not_acceptable("only the following media types are accepted: " + ", ".join(SERVED))

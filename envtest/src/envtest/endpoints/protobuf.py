@@ -1,8 +1,8 @@
-"""Decodes request bodies in Kubernetes' protobuf format into JSON objects.
+"""Kubernetes' protobuf format: the tables of its messages, and the decoder of request bodies.
 
 ``kubectl create`` and client-go's typed clients send built-in kinds in this format. The field numbers come from the
 ``generated.proto`` files of k8s.io/api, shipped as ``data/protobuf.json.gz`` (``hack/generate_protobuf_fields.py``).
-Responses are JSON, which all these clients accept.
+:mod:`envtest.endpoints.protobuf_encoder` encodes responses; most are JSON, which all these clients accept, too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import orjson
 from envtest.apimachinery.objects import Object, format_time
 from envtest.builtins.catalog import all_resources
 
-__all__ = ["MEDIA_TYPE", "ProtobufError", "decode_body"]
+__all__ = ["APIEXTENSIONS", "MAGIC", "META", "ProtobufError", "decode_body", "fields_of", "type_of", "wire_fields"]
 
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-_MAGIC = b"k8s\0"
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
-_APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+MAGIC = b"k8s\0"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _SUBJECTS = {
     ("policy/v1", "Eviction"): "io.k8s.api.policy.v1.Eviction",
     ("autoscaling/v1", "Scale"): "io.k8s.api.autoscaling.v1.Scale",
@@ -49,7 +48,8 @@ def _table() -> Mapping[str, Mapping[str, Mapping[str, Field]]]:
 
 
 @cache
-def _fields(kind: str) -> dict[int, Field]:
+def fields_of(kind: str) -> dict[int, Field]:
+    """Return the fields of a message, by number. Raises ProtobufError for an unknown message."""
     package, _, name = kind.rpartition(".")
     try:
         entries = _table()[package][name]
@@ -69,6 +69,20 @@ def _types() -> dict[tuple[str, str], str]:
     return types
 
 
+@cache
+def type_of(version: str, kind: str) -> str | None:
+    """Return the message of a kind or of its list, ``None`` if it has none. Kinds of all groups are in ``meta``."""
+    name = _types().get((version, kind))
+    if name is None and kind.endswith("List") and (item := _types().get((version, kind[:-4]))):
+        name = f"{item}List"
+    if name is None and version in _META_VERSIONS and kind in _table()[META]:
+        name = f"{META}.{kind}"
+    return name
+
+
+_META_VERSIONS = frozenset({"", "v1", "meta.k8s.io/v1", "meta.k8s.io/v1beta1"})
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
@@ -84,7 +98,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _wire(data: Any) -> Iterator[tuple[int, Any]]:
+def wire_fields(data: Any) -> Iterator[tuple[int, Any]]:
     """Yield (field number, raw value): an int, or the bytes of a string, a message or a double."""
     if not isinstance(data, bytes):
         raise ProtobufError("expected a message")
@@ -143,9 +157,9 @@ def _scalar(kind: str, value: Any) -> Any:
 
 
 def _message(kind: str, data: bytes) -> Object:
-    fields = _fields(kind)
+    fields = fields_of(kind)
     obj: Object = {}
-    for number, raw in _wire(data):
+    for number, raw in wire_fields(data):
         field = fields.get(number)
         if field is None:
             continue
@@ -164,7 +178,7 @@ def _message(kind: str, data: bytes) -> Object:
 
 def _entry(kind: str, data: bytes) -> tuple[str, Any]:
     key, value = "", _scalar(kind, b"" if kind not in {"i", "z"} else 0)
-    for number, raw in _wire(data):
+    for number, raw in wire_fields(data):
         if number == 1:
             key = _text(raw)
         elif number == 2:
@@ -174,7 +188,7 @@ def _entry(kind: str, data: bytes) -> tuple[str, Any]:
 
 def _one(data: bytes, number: int, default: Any = None) -> Any:
     found = default
-    for each, raw in _wire(data):
+    for each, raw in wire_fields(data):
         if each == number:
             found = raw
     return found
@@ -213,60 +227,60 @@ def _raw_json(data: bytes) -> Any:
 
 
 def _items(data: bytes) -> list[str]:
-    return [_text(raw) for number, raw in _wire(data) if number == 1]
+    return [_text(raw) for number, raw in wire_fields(data) if number == 1]
 
 
 def _schema_or_array(data: bytes) -> Any:
     schema = _one(data, 1)
     if schema is not None:
-        return _message(f"{_APIEXTENSIONS}.JSONSchemaProps", schema)
-    return [_message(f"{_APIEXTENSIONS}.JSONSchemaProps", raw) for number, raw in _wire(data) if number == 2]
+        return _message(f"{APIEXTENSIONS}.JSONSchemaProps", schema)
+    return [_message(f"{APIEXTENSIONS}.JSONSchemaProps", raw) for number, raw in wire_fields(data) if number == 2]
 
 
 def _schema_or_bool(data: bytes) -> Any:
     schema = _one(data, 2)
-    return bool(_one(data, 1, 0)) if schema is None else _message(f"{_APIEXTENSIONS}.JSONSchemaProps", schema)
+    return bool(_one(data, 1, 0)) if schema is None else _message(f"{APIEXTENSIONS}.JSONSchemaProps", schema)
 
 
 def _schema_or_names(data: bytes) -> Any:
     schema = _one(data, 1)
     if schema is not None:
-        return _message(f"{_APIEXTENSIONS}.JSONSchemaProps", schema)
-    return [_text(raw) for number, raw in _wire(data) if number == 2]
+        return _message(f"{APIEXTENSIONS}.JSONSchemaProps", schema)
+    return [_text(raw) for number, raw in wire_fields(data) if number == 2]
 
 
 _SPECIAL: dict[str, Callable[[bytes], Any]] = {
-    f"{_META}.Time": _time,
-    f"{_META}.MicroTime": _micro_time,
-    f"{_META}.FieldsV1": _raw_json,
+    f"{META}.Time": _time,
+    f"{META}.MicroTime": _micro_time,
+    f"{META}.FieldsV1": _raw_json,
+    f"{META}.Verbs": _items,
     "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda data: _text(_one(data, 1, b"0")),
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
     "io.k8s.apimachinery.pkg.runtime.RawExtension": _raw_json,
     "io.k8s.api.authentication.v1.ExtraValue": _items,
     "io.k8s.api.authorization.v1.ExtraValue": _items,
     "io.k8s.api.certificates.v1.ExtraValue": _items,
-    f"{_APIEXTENSIONS}.JSON": _raw_json,
-    f"{_APIEXTENSIONS}.JSONSchemaPropsOrArray": _schema_or_array,
-    f"{_APIEXTENSIONS}.JSONSchemaPropsOrBool": _schema_or_bool,
-    f"{_APIEXTENSIONS}.JSONSchemaPropsOrStringArray": _schema_or_names,
+    f"{APIEXTENSIONS}.JSON": _raw_json,
+    f"{APIEXTENSIONS}.JSONSchemaPropsOrArray": _schema_or_array,
+    f"{APIEXTENSIONS}.JSONSchemaPropsOrBool": _schema_or_bool,
+    f"{APIEXTENSIONS}.JSONSchemaPropsOrStringArray": _schema_or_names,
 }
 
 
 def decode_body(data: bytes) -> Object:
     """Decode the object in Kubernetes' protobuf envelope. Raises :class:`ProtobufError`."""
-    if not data.startswith(_MAGIC):
+    if not data.startswith(MAGIC):
         raise ProtobufError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     version = kind = ""
     raw = b""
-    for number, value in _wire(data[len(_MAGIC) :]):
+    for number, value in wire_fields(data[len(MAGIC) :]):
         if number == 1:
             version, kind = _text(_one(value, 1, b"")), _text(_one(value, 2, b""))
         elif number == 2:
             raw = value
     obj: Object = {"apiVersion": version, "kind": kind}
-    if kind == "DeleteOptions":
-        return obj | _message(f"{_META}.DeleteOptions", raw)
-    type_name = _types().get((version, kind))
+    # Options of a deletion have the version of the resource's group.
+    type_name = f"{META}.DeleteOptions" if kind == "DeleteOptions" else type_of(version, kind)
     if type_name is None:
         raise ProtobufError(f'no kind "{kind}" is registered for version "{version}"')
     return obj | _message(type_name, raw)

@@ -1,23 +1,32 @@
-"""Transforms objects into response bodies: objects, lists, Tables and PartialObjectMetadata, as JSON or YAML."""
+"""Transforms objects into responses: objects, lists, Tables and PartialObjectMetadata, in JSON, YAML or protobuf."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
-from envtest.apimachinery.errors import bad_request, not_acceptable
+from envtest.apimachinery.errors import StatusError, bad_request, not_acceptable
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.endpoints.listing import Page
-from envtest.endpoints.negotiation import Output
-from envtest.endpoints.request import Request, Response
+from envtest.endpoints.negotiation import PROTOBUF, Output, negotiate
+from envtest.endpoints.request import Request, Response, status_response
 from envtest.registry.resource import ResourceInfo
 from envtest.registry.storage_version import encode_records
 from envtest.storage.record import encode
 
-__all__ = ["check_include", "encode_as", "encoded_list", "list_response", "object_response", "partial_metadata"]
+__all__ = [
+    "check_include",
+    "encode_as",
+    "encoded_list",
+    "error_response",
+    "list_response",
+    "object_response",
+    "partial_metadata",
+]
 
 
 _INCLUDE = ("Metadata", "Object", "None", "")
@@ -25,6 +34,10 @@ _INCLUDE = ("Metadata", "Object", "None", "")
 
 def encode_as(document: Any, output: Output) -> bytes:
     """Encode a document in the negotiated encoding."""
+    if output.protobuf:
+        from envtest.endpoints.protobuf_encoder import encode_body
+
+        return encode_body(document)
     if output.yaml:
         from envtest.formats.yaml_codec import dump
 
@@ -32,6 +45,16 @@ def encode_as(document: Any, output: Output) -> bytes:
     if output.pretty:
         return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
     return orjson.dumps(document) + b"\n"
+
+
+def error_response(request: Request, error: StatusError) -> Response:
+    """Return the response that reports ``error``, in JSON unless the client only accepts YAML or protobuf."""
+    accept = request.headers.get("Accept", "")
+    if PROTOBUF in accept or "application/yaml" in accept:
+        with suppress(StatusError):  # the error is more important than that its form is not acceptable
+            output = negotiate(accept, is_crd=False, kinds=frozenset())
+            return Response(encode_as(error.status(), output), error.code, output.content_type, dict(error.headers))
+    return status_response(error)
 
 
 def _table(
@@ -66,7 +89,7 @@ def object_response(
 ) -> Response:
     """Return one object in the form that the client accepts."""
     if not output.as_kind:
-        if isinstance(obj, bytes) and not output.yaml and not output.pretty:
+        if isinstance(obj, bytes) and output.is_stored_form:
             return Response(obj + b"\n", code)
         document = orjson.loads(obj) if isinstance(obj, bytes) else obj
         return Response(encode_as(document, output), code, output.content_type)
@@ -117,7 +140,7 @@ def encoded_list(
     if items:
         pieces.pop()
     pieces.append(b"]}\n")
-    if output.yaml or output.pretty:
+    if not output.is_stored_form:
         return Response(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
     return Response(pieces)
 

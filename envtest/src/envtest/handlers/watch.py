@@ -42,8 +42,9 @@ class _Encoder:
         self.info = info
         self.output = output
         self.include = check_include(request) if output.as_kind == "Table" else ""
-        self.is_stored_form = not output.as_kind and not output.yaml and info.api_version == info.storage_version
-        self.cache_key = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
+        self.is_json = not (output.as_kind or output.yaml or output.protobuf)
+        self.is_stored_form = self.is_json and info.api_version == info.storage_version
+        self.cache_key = (info.api_version, output._replace(pretty=False), self.include)
         self.tables = 0
 
     def shared(self, change: Change, kind: str, record: Record) -> bytes | None:
@@ -70,7 +71,7 @@ class _Encoder:
     async def line(self, kind: str, record: Record) -> bytes:
         """Return the line of an event about ``record``."""
         data = (await encode_records(self.info, [record]))[0]
-        if not self.output.as_kind and not self.output.yaml:
+        if self.is_json:
             return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
         return self._encode(kind, self._convert(orjson.loads(data)))
 
@@ -98,6 +99,10 @@ class _Encoder:
     def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
         if self.output.yaml:
             return b"---\n" + encode_as({"type": kind, "object": obj}, self.output)
+        if self.output.protobuf:
+            from envtest.endpoints.protobuf_encoder import encode_event
+
+            return encode_event(kind, obj)
         return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
     def error(self, error: StatusError) -> bytes:
@@ -145,7 +150,8 @@ class _Stream:
     def __init__(self, request: Request, output: Output, resource: str) -> None:
         self._request = request
         self._resource = resource
-        headers = [("Content-Type", output.content_type), ("Cache-Control", "no-cache, private")]
+        content_type = output.content_type + (";stream=watch" if output.protobuf else "")
+        headers = [("Content-Type", content_type), ("Cache-Control", "no-cache, private")]
         self.response = StreamResponse(200, [*headers, *(("Warning", f'299 - "{text}"') for text in request.warnings)])
         self._lines_until_cut = request.fault.cut_after if request.fault is not None else None
 

@@ -14,7 +14,7 @@ from envtest.apimachinery.errors import (
 from envtest.auth.attributes import Attributes
 from envtest.endpoints.negotiation import TRANSFORMED, Output, negotiate
 from envtest.endpoints.request import Request, Response, not_found_page
-from envtest.endpoints.response_transform import encode_as
+from envtest.endpoints.response_transform import error_response
 from envtest.handlers.patch import patch
 from envtest.handlers.read import get_object, list_objects
 from envtest.handlers.subresources import SUBRESOURCES
@@ -94,9 +94,7 @@ class Dispatcher:
         try:
             response = await handler(self._core, request, ctx, output)
         except StatusError as error:
-            if not output.yaml:  # the server answers in JSON
-                raise
-            response = Response(encode_as(error.status(), output), error.code, output.content_type, error.headers)
+            response = error_response(request, error)
         finally:
             request.audit["name"] = ctx.name
         if attributes.verb in _WRITES:  # before the response, as kube-apiserver usually does

@@ -24,6 +24,7 @@ from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Authorizer
 from envtest.endpoints.audit import AuditLog, current_request
 from envtest.endpoints.request import Page, Request, Response, not_found_page, status_response
+from envtest.endpoints.response_transform import error_response
 from envtest.endpoints.response_writer import send
 from envtest.faults import Faults
 from envtest.http_server.listener import Listener
@@ -108,7 +109,7 @@ class Server:
         try:
             response = await self._respond(request, attributes)
         except StatusError as error:
-            response = status_response(error)
+            response = error_response(request, error)
         except (asyncio.CancelledError, ConnectionError, BodyError):
             raise  # there is no connection left for a response, or the connection answers by itself
         except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
