@@ -221,7 +221,11 @@ SERVED_BY_GO = {
 }
 """The Go operator's webhooks and paths. A webhook that it does not serve would deny all requests: all fail closed."""
 
-NOT_SERVED_BY_GO = {"vinferencestack.doublewordai.co", "vinferencestack.models.takeoff.co"}
+NOT_SERVED_BY_GO = {
+    f"{name}.{group}"
+    for name in ("vinferencestack", "vinferencestack-others")
+    for group in ("doublewordai.co", "models.takeoff.co")
+}
 """Webhooks of kinds that the Go operator does not have; docs/operations.md describes how they are removed."""
 
 

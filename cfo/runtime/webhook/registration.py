@@ -138,6 +138,7 @@ class Webhooks:
         validator_name: str = "",
         operations: Sequence[Operation] = _WRITES,
         validator_operations: Sequence[Operation] | None = None,
+        path_suffix: str = "",
         **settings: Any,
     ) -> None:
         """Register the webhooks of one kind, as controller-runtime's webhook builder does.
@@ -149,7 +150,8 @@ class Webhooks:
         converter (for all versions of the kind) ``/convert``. ``resource`` is the plural name of the resource, by
         default the one that the class declares, or derived from the kind. ``defaulter_name`` and ``validator_name``
         are the names of the webhooks, by default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are
-        the operations of the validator, by default ``operations``. ``settings`` are further fields of
+        the operations of the validator, by default ``operations``. ``path_suffix`` is appended to the paths, for a
+        second webhook of a kind. ``settings`` are further fields of
         :class:`Webhook`, for both webhooks.
 
         Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path, a name or the
@@ -159,7 +161,7 @@ class Webhooks:
         if defaulter is None and validator is None and converter is None:
             raise ValueError(f"{gvk}: a defaulter, a validator or a converter is required")
         word = gvk.kind.lower()
-        suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, word))
+        suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, word)) + path_suffix
         new_webhook = partial(
             Webhook, groups=(gvk.group,), versions=(gvk.version,), resources=(resource or plural_of(kind),), **settings
         )

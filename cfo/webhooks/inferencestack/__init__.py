@@ -10,6 +10,10 @@ the rules that do not depend on the defaults of a major version.
 
 A user must be allowed to create what the operator creates for the stack, because the operator creates it with its own
 permissions. An update is checked for resources that the operator did not create for the stack before.
+
+A stack of another major version can exist before the operator of that version, and is rendered as soon as that is
+installed. So :class:`OtherMajors` checks the permissions of its user as well, with a webhook whose failure affects no
+request.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class InferenceStackWebhook:
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
-        if not self._is_responsible(obj):
+        if not self.is_responsible(obj):
             return []
         from cfo.api.inferencestack.validation.stack import validate
 
@@ -62,7 +66,7 @@ class InferenceStackWebhook:
 
         A stack that is being deleted is not validated, so that its finalizers can be removed.
         """
-        if is_deleting(obj) or not self._is_responsible(obj):
+        if is_deleting(obj) or not self.is_responsible(obj):
             return []
         from cfo.api.inferencestack.validation.stack import validate_update
 
@@ -85,7 +89,8 @@ class InferenceStackWebhook:
         validation = await request.compute(validate, stack, self._profile(stack))
         return [*validation.errors, *await self._access_errors(validation, request)]
 
-    def _is_responsible(self, stack: Object) -> bool:
+    def is_responsible(self, stack: Object) -> bool:
+        """Return whether this webhook validates ``stack``: it has the own version, or none."""
         return self._is_own(stack) or not is_operator_version(operator_version_of(stack))
 
     def _is_own(self, stack: Object) -> bool:
@@ -125,6 +130,38 @@ class InferenceStackWebhook:
         return [*errors, *await self.reviewer.errors(new, request)]
 
 
+@dataclass(frozen=True, eq=False)
+class OtherMajors:
+    """Checks the permissions of users whose stacks have another major version than ``webhook``; nothing else."""
+
+    webhook: InferenceStackWebhook
+
+    async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
+        """Raise :class:`FieldErrors` if the user is not allowed to create what an operator would create."""
+        await self.validate_update({}, obj, request)
+
+    async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
+        """Like :meth:`validate_create`, for what an operator of the same version did not create for ``old``."""
+        if is_deleting(obj) or self.webhook.is_responsible(obj):
+            return  # finalizers can be removed; the webhook for this version is called as well
+        from cfo.api.inferencestack.created_resources import created_resources
+        from cfo.api.inferencestack.validation.stack import validate
+
+        is_same = bool(old) and operator_version_of(old) == operator_version_of(obj)
+        if is_same and old.get("spec") == obj.get("spec"):
+            return  # such as an update by the operator of that version
+        stack = (await request.compute(validate, obj, None)).stack
+        if stack is None:
+            return  # other versions may have fields of other types
+        before = (await request.compute(validate, old, None)).stack if is_same else None
+        known = created_resources(before) if before is not None else {}
+        created = {resource: path for resource, path in created_resources(stack).items() if resource not in known}
+        FieldErrors.check(await self.webhook.reviewer.errors(created, request))
+
+    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
+        """Allow every deletion."""
+
+
 def object_selector(operator_version: str) -> dict[str, Any]:
     """Return the label selector of the webhook of ``operator_version``: it excludes the other major versions.
 
@@ -145,5 +182,15 @@ def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceSta
             validator_name=f"vinferencestack.{gvk.group}",
             operations=_OPERATIONS,
             object_selector=object_selector(config.operator_version),
+        )
+        others = [version for version in _OTHER_VERSIONS if version != config.operator_version]
+        manager.webhooks.register(
+            gvk,
+            validator=OtherMajors(webhook),
+            validator_name=f"vinferencestack-others.{gvk.group}",
+            path_suffix="-others",
+            operations=_OPERATIONS,
+            failure_policy="Ignore",
+            object_selector={"matchExpressions": [{"key": OPERATOR_VERSION_LABEL, "operator": "In", "values": others}]},
         )
     return webhook

@@ -108,9 +108,15 @@ async def test_stack_is_refused_if_its_user_is_not_allowed_to_create_its_objects
         await attacker.create(new({"a": {}}))
         for changed in everything, {"gateway": ROUTE}, {"applicationTemplate": SCALED}:
             assert "not authorized" in await denial(update(attacker, "s", changed))
-        for name, version in (("other", "v7"), ("unlabelled", "")):  # no operator renders or checks them
-            await attacker.create(new(name=name, version=version, gateway=ROUTE))
-            assert "create httproutes" in await denial(update(attacker, name, {}, operatorVersion="v2"))
+        await attacker.create(new(name="unlabelled", version="", gateway=ROUTE))  # no operator ever renders it
+        for version in ("v2", "v7"):
+            assert "create httproutes" in await denial(update(attacker, "unlabelled", {}, operatorVersion=version))
+        # Its operator may be installed later, and renders it then.
+        assert "create httproutes" in await denial(attacker.create(new(name="other", version="v7", gateway=ROUTE)))
+        await attacker.create(new(name="other", version="v7"))
+        await update(attacker, "other", {"gateway": {"replicas": 2}})
+        assert "create httproutes" in await denial(update(attacker, "other", {"gateway": ROUTE}))
+        assert "create httproutes" in await denial(update(attacker, "s", {"gateway": ROUTE}, operatorVersion="v7"))
         for version in ("v2", "v7", ""):
             wrapped = new({"a": SCALED}, version=version, gateway=ROUTE)
             del wrapped["metadata"]["namespace"]

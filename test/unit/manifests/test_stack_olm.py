@@ -113,13 +113,16 @@ def test_operator_of_a_bundle_reconciles_only_stacks_of_its_version(major: str) 
 @pytest.mark.parametrize("major", MAJORS)
 def test_webhooks_exclude_the_stacks_of_other_versions(major: str) -> None:
     webhooks = csv_of(major)["spec"]["webhookdefinitions"]
-    assert sorted(group for each in webhooks for rule in each["rules"] for group in rule["apiGroups"]) == [
-        "doublewordai.co",
-        "models.takeoff.co",
+    assert sorted((webhook["failurePolicy"], *webhook["rules"][0]["apiGroups"]) for webhook in webhooks) == [
+        ("Fail", "doublewordai.co"),
+        ("Fail", "models.takeoff.co"),
+        ("Ignore", "doublewordai.co"),
+        ("Ignore", "models.takeoff.co"),
     ]
     for webhook in webhooks:
         (expression,) = webhook["objectSelector"]["matchExpressions"]
-        assert (expression["key"], expression["operator"]) == ("operatorVersion", "NotIn")
+        operator = "NotIn" if webhook["failurePolicy"] == "Fail" else "In"
+        assert (expression["key"], expression["operator"]) == ("operatorVersion", operator)
         assert major not in expression["values"]
         assert {*MAJORS, "v3"} - {major} <= set(expression["values"])
 

@@ -115,7 +115,13 @@ def test_webhooks_select_all_but_the_stacks_of_other_versions() -> None:
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
     setup(manager, InferenceStackConfiguration(operator_version="v2"))
     found = {hook.name: hook for hook in manager.webhooks}
-    assert found.keys() == {"vinferencestack.models.takeoff.co", "vinferencestack.doublewordai.co"}
+    groups = ("models.takeoff.co", "doublewordai.co")
+    others = [found.pop(f"vinferencestack-others.{group}") for group in groups]
+    for hook in others:
+        (expression,) = hook.object_selector["matchExpressions"]
+        assert (expression["operator"], hook.failure_policy) == ("In", "Ignore")
+        assert {"v1", "v2", "v3"}.intersection(expression["values"]) == {"v1", "v3"}
+    assert found.keys() == {f"vinferencestack.{group}" for group in groups}
     for hook in found.values():
         (expression,) = hook.object_selector["matchExpressions"]
         assert (expression["key"], expression["operator"]) == ("operatorVersion", "NotIn")
