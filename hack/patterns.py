@@ -48,13 +48,15 @@ class Use(NamedTuple):
     methods: frozenset[str]
 
 
-def uses() -> Iterator[Use]:
-    """Yield all patterns. Raises :class:`ValueError` for one that is not a constant."""
+def uses(*files: str) -> Iterator[Use]:
+    """Yield the patterns in ``files``, by default in all. Raises :class:`ValueError` for one that is not a constant."""
     trees = {
         path: ast.parse(path.read_text()) for folder, package in SOURCES for path in (folder / package).rglob("*.py")
     }
     everywhere = _methods_by_name(trees.values())
     for path, tree in sorted(trees.items()):
+        if files and str(path.relative_to(ROOT)) not in files:
+            continue
         folder = next(folder for folder, package in SOURCES if folder / package in path.parents)
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         here = _methods_by_name([tree])

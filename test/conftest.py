@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from test.support.properties import PROPERTY
 
 _SHARED = Path(__file__).parents[2] / "shared"
 
 
 def pytest_configure() -> None:
-    """Log in a format that takes a third of the time, without the values of local variables."""
+    """Log in a format that takes a third of the time, without the values of local variables; check properties alike."""
+    settings.register_profile("cfo", PROPERTY)
+    settings.load_profile("cfo")
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

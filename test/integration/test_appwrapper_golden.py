@@ -58,17 +58,17 @@ DIFFERENCES = {
 State = tuple[Any, ...]
 
 
-def configuration_with_short_periods(recording: dict[str, Any]) -> AppWrapperConfiguration:
-    """Return the recorded configuration with shorter periods."""
+def configuration_with_other_periods(recording: dict[str, Any]) -> AppWrapperConfiguration:
+    """Return the recorded configuration with other periods."""
     document = {"appwrapper": recording["config"]["appwrapper"]}
     config = parse(yaml.safe_dump(document)).configuration.appwrapper
     tolerance = config.fault_tolerance
     if "Config" not in recording["config"]["appwrapper"]:
         return config
-    short_periods = {
+    periods = {
         name: getattr(tolerance, name) * PERIOD_FACTOR for name in type(tolerance).model_fields if name != "retry_limit"
     }
-    return config.model_copy(update={"fault_tolerance": tolerance.model_copy(update=short_periods)})
+    return config.model_copy(update={"fault_tolerance": tolerance.model_copy(update=periods)})
 
 
 class Scenario:
@@ -219,7 +219,7 @@ def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str
     """
     if condition[:3] == ("Unhealthy", "True", "FoundFailedPods"):
         return (*condition[:3], "")
-    message = re.sub(r"\b\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
+    message = re.sub(r"\b(\d+m)?\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
     message = re.sub("; (retry [0-9]+ of [0-9]+|not retried, .*|.* failed as well|next attempt at .*)$", "", message)
     message = re.sub("(Found [0-9]+ failed components): .*", r"\1", message)
     return (*condition[:3], message)
@@ -370,7 +370,7 @@ def recorded_scenarios(configuration: str) -> list[str]:
 @pytest.mark.parametrize("configuration", ["default", "inline", "kueue", "tuned"])
 async def test_states_equal_recorded_states(configuration: str) -> None:
     failures: dict[str, str] = {}
-    config = configuration_with_short_periods(load_appwrapper(recorded_scenarios(configuration)[0]))
+    config = configuration_with_other_periods(load_appwrapper(recorded_scenarios(configuration)[0]))
     if configuration == "inline":  # the Go operator ignores these settings
         config = AppWrapperConfiguration(enabled=True)
     config = config.model_copy(update={"require_admission_webhook": False})  # no webhooks are registered

@@ -226,7 +226,8 @@ def job_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
         if (status.get(name) or 0) < (earlier.get(name) or 0):
             yield invalid(f"status.{name}", status.get(name) or 0, f"cannot decrease the {name} counter")
     start = earlier.get("startTime")
-    if start is not None and status.get("startTime") != start and not new["spec"].get("suspend"):
+    resumes = _has(earlier, "Suspended") and not _has(status, "Suspended")  # the only way to start a Job once more
+    if start is not None and status.get("startTime") != start and not new["spec"].get("suspend") and not resumes:
         if status.get("startTime") is None:
             yield required("status.startTime", "startTime cannot be removed for unsuspended job")
         else:

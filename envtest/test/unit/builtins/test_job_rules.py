@@ -162,3 +162,15 @@ def test_errors_of_the_old_status_are_not_repeated() -> None:
     assert status_errors(old, active=0, ready=3) == [
         "status.ready: Invalid value: 3: cannot set more ready pods than active"
     ]
+
+
+def test_start_time_changes_only_when_a_job_is_resumed() -> None:
+    started = {"startTime": "2026-01-01T00:00:00Z"}
+    suspended = [{"type": "Suspended", "status": "True"}]
+    resumed = [{"type": "Suspended", "status": "False"}]
+    later = "2026-01-01T00:00:01Z"
+    assert status_errors({**started, "conditions": suspended}, startTime=later, conditions=resumed) == []
+    for conditions in ([], resumed):
+        assert status_errors({**started, "conditions": conditions}, startTime=later, conditions=conditions) == [
+            f'status.startTime: Invalid value: "{later}": startTime cannot be updated for unsuspended job'
+        ]
