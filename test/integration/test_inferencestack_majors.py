@@ -175,8 +175,9 @@ async def test_reports_outlive_the_operator_and_end_when_a_new_one_starts(monkey
             async with run_inference_controllers(env, "v3", election=election("three", "ns")):
                 await wait_until_claimed(env, "newer")
                 await env.wait_for_condition("Ready", "True", name="newer")
+                # While it runs: afterwards, "newer" is reported again.
+                notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
         assert await env.stack("unlabelled") == before
-        notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
         assert len(notes) == 2, "no second Event of the restarted operator"
 
 
