@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
-from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import (
-    ComponentObject,
     InjectionError,
     components_of,
     desired_object,
     recorded_uids,
 )
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
-from cfo.controllers.appwrapper.pods import Pod, Termination
-from cfo.controllers.appwrapper.settings import Settings
+from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (
     WORKLOADS,
@@ -31,42 +25,20 @@ from cfo.controllers.appwrapper.workload import (
     reclaimable_pods,
 )
 from cfo.runtime.objects.unstructured import Object
-from test.fuzz.bounds import assert_readable, limited_time
-from test.fuzz.mutations import HOSTILE, mutate, mutated
+from test.fuzz.checks.appwrapper_controller import (
+    ANNOTATIONS,
+    CONFIG,
+    MAX_SECONDS,
+    MAX_STATUS,
+    OBJECTS,
+    PODS,
+    VALUES,
+    WRAPPERS,
+    check_settings,
+)
 from test.fuzz.profiles import fuzz
-from test.fuzz.seeds import corpus_of
 from test.fuzz.stored_objects import as_stored
 from test.support.observations import observe, seconds_later, with_decided_status
-
-CORPUS = corpus_of("AppWrapper")
-
-
-@st.composite
-def mutated_templates(draw: st.DrawFn) -> Object:
-    """Mutate only the spec of a wrapped object, whose types the CRD of AppWrappers does not restrict."""
-    wrapper = copy.deepcopy(draw(st.sampled_from(CORPUS.objects)))
-    for component in wrapper["spec"].get("components") or ():
-        for _ in range(draw(st.integers(0, 4))):
-            mutate(draw, component["template"].setdefault("spec", {}), CORPUS)
-    return wrapper
-
-
-WRAPPERS = mutated(CORPUS, 6) | mutated_templates()
-CONFIG = AppWrapperConfiguration.model_validate({"enabled": True, "schedulerName": "fair"})
-PODS = st.lists(
-    st.builds(
-        Pod,
-        st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
-        deleting=st.booleans(),
-        terminated=st.tuples(st.builds(Termination, st.text(max_size=8), st.integers(0, 255), st.text(max_size=100))),
-    ),
-    max_size=4,
-)
-OBJECTS = st.sampled_from(
-    [None, ComponentObject("u"), ComponentObject("u", owned=False), ComponentObject("u", failed=True)]
-)
-MAX_SECONDS = 1.0
-MAX_STATUS = 2 << 20
 
 
 @fuzz(0.08, WRAPPERS, PODS, OBJECTS, st.integers(0, 10**7))
@@ -127,23 +99,6 @@ def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk:
     reclaimable_pods(stored, [1] * len(components_of(stored)))
 
 
-ANNOTATIONS = [
-    f"{ANNOTATION_PREFIX}{name}"
-    for name in ("warmupGracePeriodDuration", "successTTLDuration", "retryLimit", "terminalExitCodes")
-]
-VALUES = st.sampled_from([*HOSTILE, "90s", "-1h", "1e400h", "3,137,x", "", "0", "9" * 18, "9" * 19])
-
-
 @fuzz(0.04, st.dictionaries(st.sampled_from(ANNOTATIONS), VALUES))
 def test_each_annotation_is_a_setting_or_a_problem(annotations: dict[str, str]) -> None:
     check_settings(annotations)
-
-
-def check_settings(annotations: dict[str, str]) -> None:
-    config = CONFIG.fault_tolerance
-    with limited_time():
-        settings = Settings.of({"metadata": {"annotations": annotations}}, config)
-    assert_readable(settings.problems, 10_000)
-    assert len(settings.problems) <= 10
-    assert len(settings.terminal_exit_codes) <= 100
-    assert timedelta(0) <= settings.warmup_grace <= config.grace_period_ceiling

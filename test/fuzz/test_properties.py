@@ -14,20 +14,13 @@ import pytest
 from cfo.config.document import ConfigurationError
 from cfo.controllers.appwrapper import settings
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
-from test.fuzz import (
-    test_appwrapper_controller,
-    test_configuration,
-    test_console,
-    test_flux,
-    test_handlers,
-    test_inferencestack,
-)
+from test.fuzz.checks import appwrapper_controller, configuration, console, flux, handlers, inferencestack
+from test.fuzz.checks.console import check_doctor, check_migration, check_obstacles
+from test.fuzz.checks.flux import FULL_JOB, check_flux_job, check_minicluster
+from test.fuzz.checks.handlers import BODY, check_diff_base, check_progress
+from test.fuzz.checks.inferencestack import FULL, check_plan, check_stack
 from test.fuzz.mutations import HOSTILE
 from test.fuzz.stored_objects import as_stored
-from test.fuzz.test_console import check_doctor, check_migration, check_obstacles
-from test.fuzz.test_flux import FULL_JOB, check_flux_job, check_minicluster
-from test.fuzz.test_handlers import BODY, check_diff_base, check_progress
-from test.fuzz.test_inferencestack import FULL, check_plan, check_stack
 from test.support.flux_environment import mini_cluster
 from test.support.migration import injected, user_cluster
 
@@ -41,9 +34,9 @@ CONFIG_MAP = {"metadata": {"name": "c"}, "data": {"config.yaml": ""}}
 CHECKS: dict[str, Callable[[], None]] = {
     "minicluster": lambda: check_minicluster(CLUSTER, has_job=True),
     "flux job": lambda: check_flux_job(FULL_JOB),
-    "settings": lambda: test_appwrapper_controller.check_settings({f"{ANNOTATION_PREFIX}terminalExitCodes": "1,x"}),
+    "settings": lambda: appwrapper_controller.check_settings({f"{ANNOTATION_PREFIX}terminalExitCodes": "1,x"}),
     "stack": lambda: check_stack(FULL),
-    "configuration": lambda: test_configuration.check("kuberay: {}"),
+    "configuration": lambda: configuration.check("kuberay: {}"),
     "plan": lambda: check_plan('{"items": []}'),
     "obstacles": lambda: check_obstacles([DEPLOYMENT], [LEASE]),
     "migration": lambda: check_migration(RAY_CLUSTER),
@@ -68,35 +61,35 @@ def _constant(value: Any) -> Callable[..., Any]:
 
 
 MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
-    ("minicluster", test_flux, "validate_minicluster", _raise),
-    ("minicluster", test_flux, "desired_config_map", _constant({"data": _LONG})),
-    ("minicluster", test_flux, "notices", _constant([("Normal", "R", "\u202e")])),
-    ("minicluster", test_flux, "desired_status", lambda cluster, *_: {**cluster["status"], "size": "x"}),
-    ("minicluster", test_flux, "minicluster_warnings", lambda cluster: cluster["spec"].update(size=1) or []),
-    ("flux job", test_flux, "validate_flux_job", _raise),
-    ("flux job", test_flux, "decide_step", _raise),
-    ("flux job", test_flux, "desired_minicluster", _constant({"spec": _LONG})),
+    ("minicluster", flux, "validate_minicluster", _raise),
+    ("minicluster", flux, "desired_config_map", _constant({"data": _LONG})),
+    ("minicluster", flux, "notices", _constant([("Normal", "R", "\u202e")])),
+    ("minicluster", flux, "desired_status", lambda cluster, *_: {**cluster["status"], "size": "x"}),
+    ("minicluster", flux, "minicluster_warnings", lambda cluster: cluster["spec"].update(size=1) or []),
+    ("flux job", flux, "validate_flux_job", _raise),
+    ("flux job", flux, "decide_step", _raise),
+    ("flux job", flux, "desired_minicluster", _constant({"spec": _LONG})),
     ("settings", settings, "parse_integer", _raise),
     ("settings", settings, "printable", _constant("\x1b")),
-    ("stack", test_inferencestack, "validate", _raise),
-    ("stack", test_inferencestack, "render", _constant([_LONG])),
-    ("stack", test_inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
-    ("configuration", test_configuration, "parse", _raise),
-    ("configuration", test_configuration, "parse", lambda text: _raise_configuration_error("two\nlines")),
-    ("plan", test_inferencestack, "cli", _raise),
-    ("obstacles", test_console, "find_obstacles", _raise),
-    ("obstacles", test_console, "echo", lambda line: click.echo(f"{line}\x1b[2J")),
-    ("obstacles", test_console, "echo", lambda line: click.echo(f"{line}\ntwo")),
-    ("migration", test_console, "plan_safely", _raise),
-    ("migration", test_console, "table", _constant([_LONG] * 30)),
-    ("migration", test_console, "migration_document", _constant("{")),
-    ("doctor", test_console, "check_kueue", _raise),
-    ("doctor", test_console, "lines", _constant([_LONG] * 30)),
-    ("progress", test_handlers.AnnotationsProgressStorage, "fetch", _raise),
-    ("progress", test_handlers.HandlerState, "delay", _constant(1e300)),
-    ("progress", test_handlers.HandlerState, "record", _constant({"message": _LONG})),
-    ("diff base", test_handlers, "compute_diff", _raise),
-    ("diff base", test_handlers.DiffBaseStorage, "build", _constant({"spec": 1, "status": 1})),
+    ("stack", inferencestack, "validate", _raise),
+    ("stack", inferencestack, "render", _constant([_LONG])),
+    ("stack", inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
+    ("configuration", configuration, "parse", _raise),
+    ("configuration", configuration, "parse", lambda text: _raise_configuration_error("two\nlines")),
+    ("plan", inferencestack, "cli", _raise),
+    ("obstacles", console, "find_obstacles", _raise),
+    ("obstacles", console, "echo", lambda line: click.echo(f"{line}\x1b[2J")),
+    ("obstacles", console, "echo", lambda line: click.echo(f"{line}\ntwo")),
+    ("migration", console, "plan_safely", _raise),
+    ("migration", console, "table", _constant([_LONG] * 30)),
+    ("migration", console, "migration_document", _constant("{")),
+    ("doctor", console, "check_kueue", _raise),
+    ("doctor", console, "lines", _constant([_LONG] * 30)),
+    ("progress", handlers.AnnotationsProgressStorage, "fetch", _raise),
+    ("progress", handlers.HandlerState, "delay", _constant(1e300)),
+    ("progress", handlers.HandlerState, "record", _constant({"message": _LONG})),
+    ("diff base", handlers, "compute_diff", _raise),
+    ("diff base", handlers.DiffBaseStorage, "build", _constant({"spec": 1, "status": 1})),
 ]
 
 

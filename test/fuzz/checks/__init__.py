@@ -1,0 +1,1 @@
+"""What the fuzz tests check of each input; test_properties shows that each check can fail."""
