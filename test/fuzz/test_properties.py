@@ -11,9 +11,9 @@ from unittest import mock
 import click
 import pytest
 
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.document import ConfigurationError
 from cfo.controllers.appwrapper import settings
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from test.fuzz.checks import appwrapper_controller, configuration, console, flux, handlers, inferencestack
 from test.fuzz.checks.console import check_doctor, check_migration, check_obstacles
 from test.fuzz.checks.flux import FULL_JOB, check_flux_job, check_minicluster

@@ -1,7 +1,7 @@
 """The live view: a table with one row for each object, and the log below it.
 
 It has the whole terminal, so nothing may be written to it from elsewhere while the view runs: :mod:`.show` sends the
-log to a :class:`~cfo.console.view.show.LogBuffer`, of which this shows the end.
+log to a :class:`~cfo.console.view.log_buffer.LogBuffer`, of which this shows the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from cfo.console.summaries.overview import ChangeType, Overview
 from cfo.console.summaries.summary import Level, Summary
-from cfo.console.view.show import LogBuffer
+from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import (
     MARKS,
     SORTS,

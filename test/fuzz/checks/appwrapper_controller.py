@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import (
     ComponentObject,
 )
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import Object
