@@ -1,5 +1,6 @@
 # Targets for clusters, images and releases; the GitHub workflows run most of them.
 NAMESPACE      ?= openshift-operators
+REPOSITORY     ?= project-codeflare/cfo
 REGISTRY       ?= quay.io/project-codeflare
 IMG            ?= $(REGISTRY)/codeflare-operator:dev
 TAGS           ?= $(IMG)
@@ -23,16 +24,19 @@ INGRESS_NGINX  ?= controller-v1.12.1
 OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
-.PHONY: undeploy wheel image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
+.PHONY: undeploy dist image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
 	catalog-build-push kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e dev-release olm-upgrade-e2e nightly \
-	release release-push release-images release-draft release-plan
+	release release-push release-images release-draft release-download release-plan
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
 
-wheel: $(TOOLS)/.installed ## Build the wheels of both distributions into dist/
-	rm -rf dist/*.whl build/lib envtest/build
-	$(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation --wheel-dir dist . ./envtest
+# Each wheel is built from the source distribution, so stale modules in build/ are in neither.
+dist: $(TOOLS)/.installed ## Build wheel and source distribution of codeflare-operator and envtest into dist/, and check them
+	rm -f dist/*.whl dist/*.tar.gz
+	$(TOOLS)/bin/python -m build --no-isolation --outdir dist .
+	$(TOOLS)/bin/python -m build --no-isolation --outdir dist ./envtest
+	$(TOOLS)/bin/twine check --strict dist/*.whl dist/*.tar.gz
 
 image: ## Build the image IMG, and print its size
 	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
@@ -149,9 +153,16 @@ release-images: ## Push image, bundle and catalog of the release at HEAD
 	$(MAKE) image-push-ref REF=v$(VERSION)
 	$(MAKE) bundle-push catalog-push
 
-release-draft: ## Create a draft release on GitHub with the wheels in dist/ and the release notes (needs gh)
+release-draft: ## Create a draft release on GitHub with the distributions in dist/ and the release notes (needs gh)
 	gh release create v$(VERSION) --draft --verify-tag --title v$(VERSION) $(if $(findstring -,$(VERSION)),--prerelease) \
-		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl dist/*.cdx.json
+		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl dist/*.tar.gz dist/*.cdx.json
+
+release-download: $(TOOLS)/.installed ## Download the distributions of a release into dist/, and check who built them (needs gh)
+	rm -f dist/*.whl dist/*.tar.gz
+	gh release download v$(VERSION) --dir dist --pattern '*.whl' --pattern '*.tar.gz'
+	@set -e; for file in dist/*.whl dist/*.tar.gz; do \
+		gh attestation verify $$file --repo $(REPOSITORY) --signer-workflow $(REPOSITORY)/.github/workflows/release.yaml; done
+	$(TOOLS)/bin/twine check --strict dist/*.whl dist/*.tar.gz
 
 release-plan: $(VENV)/.installed ## Print the plan of a release: make release-plan ARGS="v1.2.3 --partial"
 	@$(BIN)/python -m hack.release --arguments-from ARGS

@@ -20,7 +20,7 @@ test-programs: $(VENV)/.installed ## Run the integration tests on the programs o
 test-tools: ## Install promtool from Debian's or Ubuntu's packages; without it, the tests of the alerts are skipped
 	$(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update && apt-get install --yes --no-install-recommends prometheus'
 
-test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
+test-install: dist ## Install each wheel and source distribution of dist/ in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
 
 test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone

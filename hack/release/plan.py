@@ -48,7 +48,8 @@ def remaining(root: Path, request: Request, output: Path) -> str:
   make release-push                  (git push --atomic --follow-tags origin HEAD)
   make image-push TAGS="{" ".join(images)}"
   make bundle-push catalog-push{stacks}
-  make wheel release-draft           (a draft release on GitHub with the wheels and {output}/notes.md; publish it)
+  make dist release-draft            (a draft release on GitHub with both, and {output}/notes.md; publish it)
+  start the workflow Publish for {request.tag} (both distributions, on the package index)
   open the pull requests in {output}: {folders}
   announce the release {request.tag} in chat and on the mailing lists"""
 

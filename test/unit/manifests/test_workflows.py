@@ -116,9 +116,11 @@ def test_workflow_permissions_are_minimal(path: Path) -> None:
     for job in workflow["jobs"].values():
         pushes = "release-push" in {target_of(step) for step in job["steps"]}
         deploys = any(step.get("uses", "").startswith("actions/deploy-pages@") for step in job["steps"])
-        pages_permissions = {"pages": "write", "id-token": "write"} if deploys else {}
-        assert job.get("permissions", {}) == (release_permissions if pushes else pages_permissions)
-        assert not deploys or len(job["steps"]) == 1
+        publishes = any(step.get("uses", "").startswith("pypa/gh-action-pypi-publish@") for step in job["steps"])
+        identity = {"id-token": "write"} if publishes or deploys else {}
+        pages_permissions = {"pages": "write"} if deploys else {}
+        assert job.get("permissions", {}) == (release_permissions if pushes else pages_permissions | identity)
+        assert not identity or not any("run" in step for step in job["steps"])  # none runs code of the repository
 
 
 def commands(target: str, *variables: str) -> str:
@@ -190,16 +192,16 @@ def test_main_is_pushed_as_dev_and_as_pre_release_in_the_dev_catalog() -> None:
     }
 
 
-def test_release_workflow_pushes_images_and_attaches_wheels() -> None:
+def test_release_workflow_pushes_images_and_attaches_distributions() -> None:
     """A tag that a workflow pushes with its own token starts no other workflow."""
     (job,) = load(ROOT / ".github/workflows/release.yaml")["jobs"].values()
     run = [target_of(step) for step in job["steps"] if "run" in step]
     assert run == [
         *("release-plan", "base-images-check", "release", "release-push", "release-images"),
-        *("wheel", "sbom", "release-draft"),
+        *("test-install", "sbom", "release-draft"),
     ]
     (attestation,) = [step for step in job["steps"] if "attest-build-provenance" in step.get("uses", "")]
-    assert attestation["with"]["subject-path"] == "dist/*.whl, dist/*.cdx.json"
+    assert attestation["with"]["subject-path"] == "dist/*.whl, dist/*.tar.gz, dist/*.cdx.json"
     assert "--sbom=true --provenance=mode=max" in commands("image-push")
     assert all(step.get("if") == "inputs.run" for step in job["steps"] if target_of(step) in run[1:])
     names = {image.rpartition("/")[2] for image in pushed_images(commands("release-images"))}
@@ -210,14 +212,28 @@ def test_release_workflow_pushes_images_and_attaches_wheels() -> None:
     }
 
 
-def test_wheel_builds_both_distributions_and_the_draft_attaches_them() -> None:
-    recipe = commands("wheel")
-    assert re.search(r"pip wheel .*--wheel-dir dist \. \./envtest$", recipe, re.MULTILINE)
+def test_both_distributions_are_built_checked_and_attached_to_the_draft() -> None:
+    recipe = commands("test-install")
+    assert re.findall(r"-m build --no-isolation --outdir dist (\S+)$", recipe, re.MULTILINE) == [".", "./envtest"]
+    assert recipe.index("twine check --strict dist/*.whl dist/*.tar.gz") < recipe.index(".ci/test-install")
     assert re.search(
-        r"gh release create v\S+ --draft .*dist/\*\.whl dist/\*\.cdx\.json$",
+        r"gh release create v\S+ --draft .*dist/\*\.whl dist/\*\.tar\.gz dist/\*\.cdx\.json$",
         commands("release-draft").replace("\\\n", ""),
         re.MULTILINE,
     )
+
+
+def test_publish_workflow_uploads_the_files_of_the_release_for_a_tag() -> None:
+    workflow = load(ROOT / ".github/workflows/publish.yaml")
+    assert workflow["on"] == {"workflow_dispatch": None}
+    download, publish = workflow["jobs"]["download"], workflow["jobs"]["publish"]
+    assert [target_of(step) for step in download["steps"] if "run" in step] == ["release-download"]
+    recipe = commands("release-download")
+    assert recipe.index("gh release download v") < recipe.index("gh attestation verify")
+    assert publish["if"] == "github.ref_type == 'tag'"
+    assert publish["needs"] == "download"
+    assert publish["environment"]["name"] == "pypi"
+    assert publish["steps"][-1]["with"] == {"attestations": True}
 
 
 def test_untagged_head_is_not_pushed_as_a_release(tmp_path: Path) -> None:
@@ -234,7 +250,7 @@ def test_untagged_head_is_not_pushed_as_a_release(tmp_path: Path) -> None:
 
 
 def test_all_workflows_exist() -> None:
-    assert {path.stem for path in WORKFLOWS} == {"tests", "e2e", "olm", "image", "release", "nightly"}
+    assert {path.stem for path in WORKFLOWS} == {"tests", "e2e", "olm", "image", "release", "publish", "nightly"}
 
 
 def test_every_make_target_is_in_the_help_or_in_contributing() -> None:
