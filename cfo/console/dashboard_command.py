@@ -16,6 +16,7 @@ from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.in_cluster import client_source
 from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
+from cfo.console.execution import kubeconfig_option
 from cfo.features import all_views
 from cfo.runtime import ConfigError, SystemClock, Transport, load_config
 from cfo.runtime.process import AddressUnavailable
@@ -35,12 +36,7 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
     help="Port of the loopback interface to listen on; by default a free one.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default its current context.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config.",
-)
+@kubeconfig_option()
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 def command(
     namespace: str | None,

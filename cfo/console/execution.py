@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from cfo.runtime import Client
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def kubeconfig_option(text: str = "by default $KUBECONFIG, then ~/.kube/config.") -> Callable[[_F], _F]:
+    """Return the option ``--kubeconfig``; ``text`` follows in its help."""
+    path = click.Path(dir_okay=False)
+    return click.option("--kubeconfig", type=path, metavar="FILE", help=f"Path of the kubeconfig; {text}")
+
+
+def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
+    """Return the option ``--timeout`` in seconds, of which ``text`` is the help."""
+    seconds = click.FloatRange(min=0, min_open=True)
+    return click.option("--timeout", type=seconds, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
 def not_installed(error: ModuleNotFoundError) -> CommandFailed:

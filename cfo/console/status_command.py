@@ -17,6 +17,7 @@ import anyio
 import click
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
+from cfo.console.execution import kubeconfig_option, timeout_option
 from cfo.console.summaries.kind_view import KindView, related_kinds
 from cfo.console.summaries.overview import Overview
 from cfo.console.summaries.summary import Summary
@@ -54,16 +55,9 @@ _INTERRUPTED_EXIT_CODE = 130
     help="Format of the output; wide has all facts.",
 )
 @click.option("--watch", "-w", is_flag=True, help="Show changes until interrupted: live on a terminal, else as lines.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), metavar="FILE", help="Path of the kubeconfig.")
+@kubeconfig_option()
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time in which everything must be read; what could not be read by then is left out.",
-)
+@timeout_option(30.0, "Time in which everything must be read; what could not be read by then is left out.")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -22,7 +22,7 @@ import anyio
 import click
 
 from cfo.console.errors import CommandFailed, echo
-from cfo.console.execution import run_with_client
+from cfo.console.execution import kubeconfig_option, run_with_client, timeout_option
 from cfo.features import FEATURES
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -49,22 +49,12 @@ from cfo.runtime.objects import LEASE
 
 @click.command("uninstall", short_help="Uninstall the operator from a cluster.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Path of a kubeconfig with cluster-admin permissions.",
-)
+@kubeconfig_option("it needs cluster-admin permissions.")
 @click.option(
     "--crds", is_flag=True, help="Also delete our CRDs, and with them all AppWrappers, FluxJobs and MiniClusters."
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are.",
+@timeout_option(
+    120.0, "Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are."
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")

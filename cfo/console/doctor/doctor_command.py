@@ -7,7 +7,7 @@ import json
 import click
 
 from cfo.console.errors import ClusterUnreadable, echo
-from cfo.console.execution import run_with_client
+from cfo.console.execution import kubeconfig_option, run_with_client
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 _TIMEOUT = 20.0
@@ -28,12 +28,7 @@ _TIMEOUT = 20.0
     metavar="NAME",
     help="Name of the ConfigMap with the configuration.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.",
-)
+@kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(namespace: str | None, config_name: str, kubeconfig: str | None, context: str | None, output: str) -> None:

@@ -20,6 +20,7 @@ from cfo.api.inferencestack.validation.stack import validate
 from cfo.console.errors import InvalidInput, echo
 from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
 from cfo.console.plan.planning import Action, Change, StackPlan, plan_stack
+from cfo.console.summaries.reading import counted
 from cfo.runtime import NamespacedName, Object, gvk_of, key_of, labels_of, name_of, namespace_of
 
 _CHANGES_EXIT_CODE = 3
@@ -177,7 +178,7 @@ def summary(plan: StackPlan) -> Iterator[str]:
     for change in plan.changes:
         yield f"  {change.action}  {gvk_of(change.object).kind} {name_of(change.object)}{_effect(change)}"
     compared = f"{'existing' if plan.is_compared_with_existing else 'rendered'} object"
-    yield f"  {_counted(plan.unchanged, compared)} unchanged, {_counted(plan.restarted_pods, 'pod')} restarted"
+    yield f"  {counted(plan.unchanged, compared)} unchanged, {counted(plan.restarted_pods, 'pod')} restarted"
     if plan.pending is not None:
         yield f"  the next change of the spec applies profile {plan.pending.name}; to plan it, add --spec-change"
 
@@ -195,11 +196,7 @@ def _transition(title: str, before: str | None, after: str) -> str:
 def _effect(change: Change) -> str:
     if change.action is Action.KEEP:
         return " (retained, not used any more)"
-    return f" (restarts {_counted(change.restarted_pods, 'pod')})" if change.restarted_pods else ""
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f" (restarts {counted(change.restarted_pods, 'pod')})" if change.restarted_pods else ""
 
 
 def diff(changes: Iterable[Change]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.document import ConfigurationError
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput, echo
-from cfo.console.execution import run_with_client
+from cfo.console.execution import kubeconfig_option, run_with_client, timeout_option
 from cfo.console.migrate.raycluster.applying import Outcome
 from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
@@ -23,6 +23,7 @@ from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
 from cfo.console.migrate.raycluster.steps import Downtime, ObjectPlan, document, table
 from cfo.console.migrate.raycluster.targets import KubeRay, Target
 from cfo.console.migrate.raycluster.undoing import InvalidUndoFile, UndoFile, load
+from cfo.console.summaries.reading import counted
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import Client, NamespacedName, key_of
 
@@ -40,12 +41,7 @@ def _combined(*decorators: _Decorator) -> _Decorator:
     return decorate
 
 
-KUBECONFIG = click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Path of a kubeconfig with cluster-admin permissions.",
-)
+KUBECONFIG = kubeconfig_option("it needs cluster-admin permissions.")
 SCOPE = _combined(
     click.argument("names", metavar="[NAME]...", nargs=-1),
     click.option(
@@ -82,14 +78,7 @@ SCOPE = _combined(
 EXECUTION = _combined(
     click.option("--allow-downtime", is_flag=True, help="Restart running RayClusters whose pods have to change."),
     click.option("--dry-run", is_flag=True, help="Let the API server validate each change without persisting it."),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=300.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Time to wait for the deletion of the pods of each RayCluster.",
-    ),
+    timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster."),
     click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal."),
 )
 
@@ -288,7 +277,7 @@ def _summary(plans: Sequence[ObjectPlan]) -> str:
     steps = sum(bool(plan.steps) for plan in plans)
     restarts = sum(plan.downtime is Downtime.RESTART for plan in plans)
     blocked = sum(bool(plan.blockers) for plan in plans)
-    return f"{len(plans)} objects: {steps} to change, {blocked} blocked, {restarts} with downtime"
+    return f"{counted(len(plans), 'object')}: {steps} to change, {blocked} blocked, {restarts} with downtime"
 
 
 def _finish(outcomes: Sequence[Outcome]) -> None:
@@ -301,7 +290,7 @@ def _finish(outcomes: Sequence[Outcome]) -> None:
         echo(f"{obj['kind']} {key_of(obj)}: {outcome.error}", err=True)
     incomplete = sum(outcome.is_incomplete for outcome in outcomes)
     changed = sum(bool(outcome.done) for outcome in outcomes)
-    echo(f"{len(outcomes)} objects: {changed} changed, {incomplete} incomplete, {len(failed)} failed")
+    echo(f"{counted(len(outcomes), 'object')}: {changed} changed, {incomplete} incomplete, {len(failed)} failed")
     if failed:
         raise SystemExit(1)
     if incomplete:
