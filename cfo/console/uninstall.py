@@ -23,7 +23,8 @@ import click
 
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import kubeconfig_option, run_with_client, timeout_option
-from cfo.features import FEATURES
+from cfo.console.summaries.kind_view import summarize
+from cfo.features import FEATURES, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
@@ -222,8 +223,10 @@ class _Removal:
             while left := await _list(self._client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
                 await anyio.sleep(_POLL_INTERVAL)
             return
-        names = ", ".join(f"{gvk.kind} {key_of(obj)}" for obj in left[:5])
-        self._report(f"still not deleted after {timeout:g} s: {names}")
+        views = {view.gvk: view for view in all_views()}
+        for obj in left[:5]:
+            why = summarize(views[gvk], obj).pending if gvk in views else "still exists"
+            self._report(f"still not deleted after {timeout:g} s: {gvk.kind} {key_of(obj)} {why}")
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
         """Remove our finalizer from an object; retry if another client has changed the object concurrently."""

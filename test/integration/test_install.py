@@ -372,6 +372,8 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
 
+        why = "is being deleted, waiting for workload.codeflare.dev/finalizer, test/other"
+        assert (f"still not deleted after 1 s: AppWrapper default/wrapped {why}" in output) is everything
         assert f"deleted NetworkPolicy ns/{DEFAULT_DENY_NAME}" in output
         assert await environment.find(NETWORK_POLICY, DEFAULT_DENY_NAME, "default") is not None
 

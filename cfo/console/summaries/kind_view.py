@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from cfo.console.summaries.pods import deletion
 from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, number, path, text, time_of
 from cfo.console.summaries.summary import (
     MAX_FACTS,
@@ -200,7 +201,7 @@ def new_summary(
         state=state,
         level=Level.WARNING if distinct and level is not Level.FAILED else level,
         ready=ready,
-        pending=pending,
+        pending=deletion(obj) or pending,
         created=text(path(obj, "metadata", "creationTimestamp"), 40),
         facts=tuple((name, value) for name, value in facts if value)[:MAX_FACTS],
         problems=distinct,

@@ -8,19 +8,27 @@ from typing import Any, Final
 
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, number, path, text, time_of
 from cfo.console.summaries.summary import Problem
-from cfo.runtime import Object
+from cfo.runtime import Object, is_deleting
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
+
+
+def deletion(obj: Object) -> str:
+    """Return that ``obj`` is being deleted, and for which finalizers that waits; empty if it is not being deleted."""
+    if not is_deleting(obj):
+        return ""
+    finalizers: Any = path(obj, "metadata", "finalizers")
+    names = [text(item, 80) for item in finalizers[:5]] if isinstance(finalizers, list) else []
+    return f"is being deleted, waiting for {', '.join(names)}" if names else "is being deleted"
 
 
 def slow_deletion(obj: Object, now: datetime) -> Iterator[Problem]:
     """Yield a problem if the deletion of ``obj`` was requested more than five minutes before ``now``."""
     requested = time_of(path(obj, "metadata", "deletionTimestamp"))
-    finalizers: Any = path(obj, "metadata", "finalizers")
-    names = [text(item, 80) for item in finalizers[:5]] if isinstance(finalizers, list) else []
+    _, _, names = deletion(obj).partition(", waiting for ")
     if requested is not None and names and now - requested > _USUAL_DELETION:
         yield Problem(
-            text(f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {', '.join(names)}"),
+            text(f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {names}"),
             "check that the controllers run which own these finalizers",
         )
 

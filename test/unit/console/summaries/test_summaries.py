@@ -184,6 +184,7 @@ def test_a_deletion_that_does_not_end_names_its_finalizers() -> None:
     ray_cluster["metadata"] |= {"deletionTimestamp": "2026-05-31T23:00:00Z", "finalizers": ["a/b"]}
     summary = summarize(RAY_CLUSTER, ray_cluster, related())
     assert messages(summary) == ["Being deleted since 2026-05-31 23:00 UTC, waiting for a/b"]
+    assert summary.pending == "is being deleted, waiting for a/b"
     ray_cluster["metadata"]["deletionTimestamp"] = "2026-05-31T23:59:00Z"
     assert summarize(RAY_CLUSTER, ray_cluster, related()).level is Level.PROGRESSING
 
