@@ -665,3 +665,16 @@ async def test_questionable_object_is_accepted_with_a_warning(
     headers = response.headers.getall("Warning", [])  # type: ignore[attr-defined]
     escaped = [text.replace('"', '\\"') for text in warnings]
     assert headers == [f'299 - "{text}"' for text in escaped]
+
+
+async def test_objects_of_the_api_server_exist_at_its_start(api: APIClient) -> None:
+    leases = await api.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
+    [lease] = [each for each in leases.body["items"] if each["metadata"]["name"].startswith("apiserver-")]
+    assert lease["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
+    assert lease["spec"]["holderIdentity"].startswith(lease["metadata"]["name"] + "_")
+    assert lease["spec"]["leaseDurationSeconds"] == 3600
+    tracking = "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking"
+    assert list((await api.get(tracking)).body["data"]) == ["since"]
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-public"
+    for plural in ("roles", "rolebindings"):
+        assert (await api.get(f"{rbac}/{plural}/system:controller:bootstrap-signer")).code == 200

@@ -432,7 +432,11 @@ _KUBE_SYSTEM_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
     ),
     "system::leader-locking-kube-controller-manager": (
         "system::leader-locking-kube-controller-manager",
-        [("User", "system:kube-controller-manager"), ("ServiceAccount", "kube-controller-manager")],
+        [
+            ("User", "system:kube-controller-manager"),
+            ("ServiceAccount", "kube-controller-manager"),
+            ("ServiceAccount", "leader-election-controller"),
+        ],
     ),
     "system::leader-locking-kube-scheduler": (
         "system::leader-locking-kube-scheduler",
@@ -462,6 +466,14 @@ def bootstrap_policy() -> Iterator[Object]:
         yield _object("Role", name, "kube-system", rules=rules())
     for name, (role, subjects) in _KUBE_SYSTEM_BINDINGS.items():
         yield _binding("RoleBinding", name, "Role", role, subjects, "kube-system")
+    signer = "system:controller:bootstrap-signer"
+    signer_rules = [
+        _rule(_READ, "", "configmaps"),
+        _rule("update", "", "configmaps", names=("cluster-info",)),
+        *_events(),
+    ]
+    yield _object("Role", signer, "kube-public", rules=signer_rules)
+    yield _binding("RoleBinding", signer, "Role", signer, [("ServiceAccount", "bootstrap-signer")], "kube-public")
 
 
 def install_policy(store: Store, now: str) -> None:

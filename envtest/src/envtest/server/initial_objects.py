@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import hashlib
+import socket
 import uuid
 from collections.abc import Iterator
 from ipaddress import IPv4Network
@@ -102,6 +105,12 @@ def _objects(registry: Registry, network: IPv4Network, now: str) -> Iterator[tup
     address = str(network[1])
     yield _SERVICES, _own_service(address)
     yield from _addresses(network, address, now)
+    yield GroupResource("coordination.k8s.io", "leases"), _identity(now)
+    metadata: dict[str, Any] = {
+        "name": "kube-apiserver-legacy-service-account-token-tracking",
+        "namespace": "kube-system",
+    }
+    yield GroupResource("", "configmaps"), _object("v1", "ConfigMap", metadata, {"data": {"since": now[:10]}})
     for name, (value, description) in _PRIORITY_CLASSES.items():
         body = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
         metadata = {"name": name, "generation": 1}
@@ -119,6 +128,17 @@ def _objects(registry: Registry, network: IPv4Network, now: str) -> Iterator[tup
 
 def _object(api_version: str, kind: str, metadata: dict[str, Any], body: dict[str, Any]) -> Object:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
+def _identity(now: str) -> Object:
+    """Return the Lease of this API server. It is not renewed: nothing of envtest looks for servers that have ended."""
+    host = socket.gethostname()
+    name = "apiserver-" + base64.b32encode(hashlib.sha256(host.encode()).digest()[:16]).decode().rstrip("=").lower()
+    labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": host}
+    metadata = {"name": name, "namespace": "kube-system", "labels": labels}
+    moment = now.removesuffix("Z") + ".000000Z"
+    spec = {"holderIdentity": f"{name}_{uuid.uuid4()}", "leaseDurationSeconds": 3600, "renewTime": moment}
+    return _object("coordination.k8s.io/v1", "Lease", metadata, {"spec": spec})
 
 
 def _own_service(address: str) -> Object:
