@@ -26,7 +26,8 @@ STACK           = $(BIN)/python -m hack.release.stack
 
 .PHONY: undeploy dist image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
 	catalog-build-push kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e dev-release olm-upgrade-e2e nightly \
-	release release-push release-images release-draft release-download release-plan
+	release release-push release-images release-stable release-draft release-download release-plan flux-apply flux-job \
+	flux-redo
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
@@ -135,9 +136,29 @@ olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of HEAD, and
 	sed 's/version: .*\.x$$/version: $(DEV_VERSION)/' $(DEV_TREE)/config/olm/clusterextension.yaml | $(KUBECTL) apply -f -
 	$(KUBECTL) wait --for=jsonpath='{.status.install.bundle.version}'=$(DEV_VERSION) clusterextension/codeflare-operator --timeout 600s
 
-nightly: setup-e2e ## Run the end-to-end tests with the `dev` image of every component that has one
+# AppWrappers are part of the operator, whose image is :dev. The SDK has no image: `make test-sdk-dev` installs its main.
+nightly: setup-e2e ## Run the end-to-end tests with the development image of each component
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
+	$(KUBECTL) apply --server-side --force-conflicts -k 'github.com/kubernetes-sigs/kueue/config/default?ref=main'
+	$(KUBECTL) rollout status deployment/kuberay-operator --timeout 300s
+	$(KUBECTL) rollout status --namespace kueue-system deployment/kueue-controller-manager --timeout 300s
 	$(MAKE) deploy test-e2e DEPLOY_FLAGS="--with appwrapper"
+
+# The queue of config/samples on the cluster of your kubeconfig, whose operator needs flux.enabled: true.
+FLUX     := config/samples/00-namespace.yaml config/samples/flux-queue.yaml
+FLUX_JOB := $(or $(FLUX_JOB),flux-job-$(shell date +%s))
+FLUX_OF   = --namespace data-science
+flux-apply: ## Apply the FluxSetup and the FluxJobs of config/samples to the cluster of your kubeconfig
+	$(KUBECTL) apply $(FLUX:%=--filename %)
+
+flux-job: ## Submit one more FluxJob, FLUX_JOB, to that queue, and wait until it has finished
+	printf 'apiVersion: flux-framework.org/v1alpha1\nkind: FluxJob\nmetadata: {name: %s}\nspec: {size: 2, command: hostname}\n' \
+		'$(FLUX_JOB)' | $(KUBECTL) create $(FLUX_OF) --filename -
+	$(KUBECTL) wait $(FLUX_OF) --for=condition=JobFinished fluxjob/$(FLUX_JOB) --timeout 600s
+
+flux-redo: ## Delete the queue of config/samples with its jobs, apply it again, and submit a job
+	$(KUBECTL) delete $(FLUX_OF) fluxjobs,fluxsetups --all --wait
+	$(MAKE) flux-apply flux-job
 
 # ARGS are passed through the environment: a shell never parses them.
 export ARGS
@@ -152,6 +173,13 @@ release-images: ## Push image, bundle and catalog of the release at HEAD
 		{ echo 'release-images: HEAD is not tagged v$(VERSION)' >&2; exit 2; }
 	$(MAKE) image-push-ref REF=v$(VERSION)
 	$(MAKE) bundle-push catalog-push
+
+# The tag exists since release-images; nothing is built again.
+release-stable: ## Let :stable be the release at HEAD, once the pull request with its bundle is merged
+	@git tag --points-at HEAD | grep -qxF 'v$(VERSION)' || \
+		{ echo 'release-stable: HEAD is not tagged v$(VERSION)' >&2; exit 2; }
+	@image=$$(python3 -m hack.release.image_tags --stable $(REGISTRY)/codeflare-operator v$(VERSION)) && \
+		$(ENGINE) buildx imagetools create --tag $(REGISTRY)/codeflare-operator:stable "$$image"
 
 release-draft: ## Create a draft release on GitHub with the distributions in dist/ and the release notes (needs gh)
 	gh release create v$(VERSION) --draft --verify-tag --title v$(VERSION) $(if $(findstring -,$(VERSION)),--prerelease) \

@@ -1,6 +1,6 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
 .PHONY: test-envtest test-envtest-musl test-programs test-tools test-install test-releases soak chaos test-browser \
-	test-sdk test-clients test-kopf-examples
+	test-sdk test-sdk-dev test-clients test-kopf-examples
 
 test-envtest test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
 
@@ -55,6 +55,12 @@ $(SDK)/oldest/.installed: hack/test.mk
 
 test-sdk: $(VENV)/.installed $(SDK)/newest/.installed $(SDK)/oldest/.installed ## Test releases of the CodeFlare SDK from PyPI: the one in config/stack.yaml, and SDK_OLDEST
 	CODEFLARE_SDK=$(SDK) $(BIN)/python -m pytest -s test/sdk
+
+SDK_SOURCE ?= git+https://github.com/project-codeflare/codeflare-sdk@main
+test-sdk-dev: $(VENV)/.installed ## Test the development version of the CodeFlare SDK (SDK_SOURCE)
+	rm -rf build/sdk-dev && $(PYTHON) -m venv build/sdk-dev/newest
+	build/sdk-dev/newest/bin/python -m pip install --quiet --disable-pip-version-check "$(SDK_SOURCE)"
+	CODEFLARE_SDK=build/sdk-dev $(BIN)/python -m pytest -s test/sdk
 
 CLIENTS      := build/clients
 NODE_RELEASE ?= $(shell node -p 'parseInt(process.versions.node) < 22 ? "1" : "latest"' 2>/dev/null)

@@ -1,8 +1,9 @@
 """Prints the image tags for a branch or git tag: ``python -m hack.release.image_tags REPO REF``.
 
-``main`` is pushed as ``:dev``. A tag ``vX.Y.Z`` is pushed as itself, and also as ``:stable`` if it is the newest
-release of the channel stable; a hotfix of an older stream is not tagged as stable. This module imports only the
-standard library, because it runs before anything is installed.
+``main`` is pushed as ``:dev``, a tag ``vX.Y.Z`` as itself. ``python -m hack.release.image_tags --stable REPO TAG``
+prints the image to which ``:stable`` moves when the pull request with the bundle is merged, and fails if ``TAG`` is not
+the newest release of the channel stable, for example a hotfix of an older stream. This module imports only the standard
+library, because it runs before anything is installed.
 """
 
 import re
@@ -14,15 +15,19 @@ RELEASES = ROOT / "config" / "releases.yaml"
 _STABLE_RELEASE = re.compile(r"- version: (\d+)\.(\d+)\.(\d+)\n +channel: stable\n")
 
 
-def names(ref: str, releases: str) -> list[str]:
-    """Return the image tags of the branch or git tag ``ref``; ``releases`` is the content of config/releases.yaml."""
-    if re.fullmatch(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", ref) is None:
-        return ["dev"]
+def name(ref: str) -> str:
+    """Return the image tag of the branch or git tag ``ref``."""
+    return ref if re.fullmatch(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", ref) else "dev"
+
+
+def is_stable(tag: str, releases: str) -> bool:
+    """Return whether ``:stable`` becomes ``tag``; ``releases`` is the content of config/releases.yaml."""
     stable = [tuple(map(int, match.groups())) for match in _STABLE_RELEASE.finditer(releases + "\n")]
-    newest = f"v{'.'.join(map(str, max(stable)))}" if stable else ""
-    return [ref, *(["stable"] if ref == newest else [])]
+    return bool(stable) and tag == f"v{'.'.join(map(str, max(stable)))}"
 
 
 if __name__ == "__main__":
-    repository, reference = sys.argv[1:]
-    print(*(f"{repository}:{name}" for name in names(reference, RELEASES.read_text())))
+    *options, repository, reference = sys.argv[1:]
+    if options == ["--stable"] and not is_stable(reference, RELEASES.read_text()):
+        sys.exit(f"{reference} is not the newest release of the channel stable in {RELEASES}")
+    print(f"{repository}:{name(reference)}")

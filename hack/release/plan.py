@@ -40,8 +40,9 @@ def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str
 
 def remaining(root: Path, request: Request, output: Path) -> str:
     """Return the remaining steps for a person or workflow."""
-    names = image_tags.names(request.tag, read(root / history.RELEASES, root))
-    images = [f"{pull_requests.IMAGE}:{name}" for name in (*names, *([] if request.hotfix else ["dev"]))]
+    images = [f"{pull_requests.IMAGE}:{name}" for name in (request.tag, *([] if request.hotfix else ["dev"]))]
+    is_stable = image_tags.is_stable(request.tag, read(root / history.RELEASES, root))
+    stable = "\n  make release-stable                (moves :stable, once the pull request with the bundle is merged)"
     folders = ", ".join(f"{name}/" for name in _folders(root, request))
     stacks = "" if request.hotfix or request.version.pre else _STACKS
     return f"""Next steps:
@@ -50,7 +51,7 @@ def remaining(root: Path, request: Request, output: Path) -> str:
   make bundle-push catalog-push{stacks}
   make dist release-draft            (a draft release on GitHub with both, and {output}/notes.md; publish it)
   start the workflow Publish for {request.tag} (both distributions, on the package index)
-  open the pull requests in {output}: {folders}
+  open the pull requests in {output}: {folders}{stable if is_stable else ""}
   announce the release {request.tag} in chat and on the mailing lists"""
 
 
@@ -68,5 +69,6 @@ def _folders(root: Path, request: Request) -> list[str]:
     return [
         *(["community-operators"] if for_community_operators(root, request) else []),
         "opendatahub",
+        "red-hat-data-services",
         *(["opendatahub-notebooks"] if request.components[SDK] != request.previous[SDK] else []),
     ]

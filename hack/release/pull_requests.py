@@ -43,6 +43,7 @@ def write(tree: Path, output: Path, contents: Contents) -> None:
     if contents.for_community_operators:
         _community_operators(tree, output / "community-operators", contents)
     _open_data_hub(tree, output / "opendatahub", contents)
+    _downstream(output / "red-hat-data-services", contents)
     if contents.components[SDK] != contents.previous_sdk:
         _notebooks(output / "opendatahub-notebooks", contents)
 
@@ -50,26 +51,64 @@ def write(tree: Path, output: Path, contents: Contents) -> None:
 def _community_operators(tree: Path, folder: Path, contents: Contents) -> None:
     target = folder / "operators" / PACKAGE / str(contents.version)
     shutil.copytree(tree / "deploy" / "bundle", target)
-    (folder / "pull-request.md").write_text(
-        f"# operator {PACKAGE} ({contents.version})\n\nFor redhat-openshift-ecosystem/community-operators-prod: the "
-        f"bundle of CodeFlare operator {contents.tag}, built for\n\n{contents.component_list}\n"
+    _write_text(
+        folder,
+        f"operator {PACKAGE} ({contents.version})",
+        "redhat-openshift-ecosystem/community-operators-prod",
+        contents,
+        f"The bundle of CodeFlare operator {contents.tag}, built for\n\n{contents.component_list}",
     )
 
 
 def _open_data_hub(tree: Path, folder: Path, contents: Contents) -> None:
     shutil.copytree(tree / "config", folder / "config")
-    (folder / "pull-request.md").write_text(
-        f"# Update the CodeFlare operator to {contents.tag}\n\nFor opendatahub-io/codeflare-operator: manifests and "
-        f"`config/manager/params.env` of {contents.tag}. The image is `{IMAGE}:{contents.tag}`.\n\n"
-        f"{contents.component_list}\n"
+    _write_text(
+        folder,
+        f"Update the CodeFlare operator to {contents.tag}",
+        "opendatahub-io/codeflare-operator",
+        contents,
+        f"Manifests and `config/manager/params.env` of {contents.tag}. The image is `{IMAGE}:{contents.tag}`.\n\n"
+        f"{contents.component_list}",
+    )
+
+
+def _downstream(folder: Path, contents: Contents) -> None:
+    folder.mkdir()
+    upstream = "https://github.com/opendatahub-io/codeflare-operator"
+    _write_text(
+        folder,
+        f"Merge CodeFlare operator {contents.tag} of Open Data Hub",
+        "red-hat-data-services/codeflare-operator",
+        contents,
+        "Once the pull request to opendatahub-io/codeflare-operator is merged:\n\n```sh\n"
+        f"git fetch {upstream} main\ngit switch --create {_branch(contents)} origin/main\n"
+        f"git merge --no-ff FETCH_HEAD --message 'Merge CodeFlare operator {contents.tag}'\n"
+        "git diff --stat origin/main HEAD\n```\n\n"
+        "Resolve conflicts in `config/manager/params.env` with this repository's images. Afterwards open the same pull "
+        "request onto the newest branch `rhoai-X.Y`.",
     )
 
 
 def _notebooks(folder: Path, contents: Contents) -> None:
     folder.mkdir()
     new = contents.components[SDK]
-    (folder / "pull-request.md").write_text(
-        f"# Update codeflare-sdk to {new}\n\nFor opendatahub-io/notebooks: CodeFlare {contents.tag} is built for "
-        f"codeflare-sdk {new} (before: {contents.previous_sdk}). In each notebook image that includes it, require "
-        f"`codeflare-sdk~={new.removeprefix('v')}` and update the lock file.\n"
+    before, after = (f'    "codeflare-sdk~={number.removeprefix("v")}",' for number in (contents.previous_sdk, new))
+    _write_text(
+        folder,
+        f"Update codeflare-sdk to {new}",
+        "opendatahub-io/notebooks",
+        contents,
+        f"CodeFlare {contents.tag} is built for codeflare-sdk {new} (before: {contents.previous_sdk}). In each "
+        f"`pyproject.toml` that requires it (`git grep -l codeflare-sdk '*pyproject.toml'`):\n\n```diff\n-{before}\n"
+        f"+{after}\n```\n\nand update the lock files: `make refresh-lock-files`.",
     )
+
+
+def _branch(contents: Contents) -> str:
+    return f"codeflare-{contents.tag}"
+
+
+def _write_text(folder: Path, title: str, repository: str, contents: Contents, body: str) -> None:
+    """Write the text of a pull request, with the repository and the branches."""
+    where = f"For {repository}: branch `{_branch(contents)}` onto `main`."
+    (folder / "pull-request.md").write_text(f"# {title}\n\n{where}\n\n{body}\n")

@@ -183,8 +183,16 @@ def test_release_leaves_a_consistent_tree(clone: Path) -> None:
     )
     assert not (pulls / "community-operators").exists()  # which has newer releases of the Go operator
     assert "codeflare-sdk~=0.41.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
-    for part in (":v0.2.0", ":stable", ":dev", "push"):
+    texts = [path.read_text() for path in sorted(pulls.glob("*/pull-request.md"))]
+    assert len(texts) == 3
+    for text in texts:
+        assert ": branch `codeflare-v0.2.0` onto `main`." in text
+    assert '-    "codeflare-sdk~=0.40.1",\n+    "codeflare-sdk~=0.41.0",\n' in texts[1]
+    for part in (":v0.2.0", ":dev", "push"):
         assert part in output
+    # :stable moves by a second command, after the pull requests
+    assert "codeflare-operator:stable" not in output
+    assert output.index("open the pull requests") < output.index("make release-stable ")
 
 
 @pytest.mark.nightly
@@ -209,7 +217,7 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
     code, output, error = release(clone, "v0.2.1", "--partial", "--hotfix", "--run")
     assert (code, error) == (0, "")
     assert set(git(clone, "tag", "--list").split()) == {"v0.2.0", "v0.2.1", "v0.3.0"}
-    assert ":stable" not in output  # that stays v0.3.0
+    assert "release-stable" not in output  # that stays v0.3.0
     assert "community-operators/" not in output  # their catalog only appends
     assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0"]  # releases of other branches are kept
 

@@ -61,6 +61,7 @@ def test_actions_have_the_same_commit_in_all_workflows() -> None:
 
 
 HISTORY = {
+    "release-stable",
     "bundle",
     "bundle-build-push",
     "catalog-build-push",
@@ -250,7 +251,16 @@ def test_untagged_head_is_not_pushed_as_a_release(tmp_path: Path) -> None:
 
 
 def test_all_workflows_exist() -> None:
-    assert {path.stem for path in WORKFLOWS} == {"tests", "e2e", "olm", "image", "release", "publish", "nightly"}
+    assert {path.stem for path in WORKFLOWS} == {
+        "tests",
+        "e2e",
+        "olm",
+        "image",
+        "release",
+        "publish",
+        "stable",
+        "nightly",
+    }
 
 
 def test_every_make_target_is_in_the_help_or_in_contributing() -> None:
@@ -292,17 +302,17 @@ def test_every_make_target_is_phony() -> None:
 @pytest.mark.parametrize(
     ("ref", "expected"),
     [
-        ("main", ["dev"]),
-        ("v1.10.0", ["v1.10.0", "stable"]),
-        ("v1.9.1", ["v1.9.1"]),
-        ("v1.11.0", ["v1.11.0"]),
-        ("v2.0.0-rc.1", ["v2.0.0-rc.1"]),
+        ("main", ("dev", False)),
+        ("v1.10.0", ("v1.10.0", True)),
+        ("v1.9.1", ("v1.9.1", False)),
+        ("v1.11.0", ("v1.11.0", False)),
+        ("v2.0.0-rc.1", ("v2.0.0-rc.1", False)),
     ],
 )
-def test_image_tags_of_a_ref(ref: str, expected: list[str]) -> None:
+def test_image_tag_of_a_ref(ref: str, expected: tuple[str, bool]) -> None:
     releases = {"1.9.1": "stable", "1.10.0": "stable", "1.11.0": "fast"}
     text = yaml.safe_dump({"releases": [{"version": v, "channel": c} for v, c in releases.items()]}, sort_keys=False)
-    assert image_tags.names(ref, text) == expected
+    assert (image_tags.name(ref), image_tags.is_stable(ref, text)) == expected
 
 
 def test_downloaded_script_is_verified_and_runs_without_credentials() -> None:
