@@ -102,7 +102,7 @@ class Meta(View):
         return self.get("deletionTimestamp")
 
 
-class Body(Mapping[str, Any]):
+class Body(View):
     """An object. Daemons and timers see its current state, because the runtime replaces the content."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -115,17 +115,9 @@ class Body(Mapping[str, Any]):
         """Show another state of the object."""
         self._raw = raw
 
-    def __getitem__(self, key: str) -> Any:
-        return self._raw[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._raw)
-
-    def __len__(self) -> int:
-        return len(self._raw)
-
-    def __repr__(self) -> str:
-        return repr(dict(self._raw))
+    @property
+    def _current(self) -> Mapping[str, Any]:
+        return self._raw
 
 
 class MutableView(View, MutableMapping[str, Any]):

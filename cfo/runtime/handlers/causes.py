@@ -29,11 +29,11 @@ class Change:
 class Cause:
     """Why handlers of the operator are called. ``specific`` are the keywords of this type of handlers."""
 
-    def __init__(self, environment: Environment, **specific: Any) -> None:
+    def __init__(self, environment: Environment, body: Mapping[str, Any] | None = None, **specific: Any) -> None:
         self.environment = environment
         self.specific = specific
         self.patch = Patch()
-        self.logger = ObjectLogger()
+        self.logger = ObjectLogger(body)
 
     def kwargs(self) -> dict[str, Any]:
         """Return the keywords for filters and handlers; indexes replace keywords of the same name."""
@@ -60,16 +60,19 @@ class ObjectCause(Cause):
     ) -> None:
         if change is not None:
             specific |= {"reason": change.reason, "diff": change.diff, "old": change.old, "new": change.new}
-        super().__init__(environment, resource=resource, body=body, memo=memo, **specific)
+        super().__init__(environment, body, **specific)
         self.resource = resource
         self.body = body
+        self.memo = memo
         self.change = change
-        self.logger = ObjectLogger(body)
 
     def kwargs(self) -> dict[str, Any]:
         """Return the keywords for filters and handlers; indexes replace keywords of the same name."""
         body, metadata = self.body, self.body.metadata
         return {
+            "resource": self.resource,
+            "body": body,
+            "memo": self.memo,
             "spec": body.spec,
             "status": body.status,
             "meta": metadata,
