@@ -6,7 +6,6 @@ template; those of a container apply to the one that runs Flux.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,9 +20,9 @@ _CONTAINER_FIELDS: Final = ("command", "workingDir", "resources")
 def cluster_spec(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
     """Return the spec of the MiniCluster of a FluxJob with the spec ``own``.
 
-    ``defaults`` are ``spec.mini-cluster`` of the FluxSetup; may be empty.
+    ``defaults`` are ``spec.mini-cluster`` of the FluxSetup; may be empty. The result shares what is nested with both.
     """
-    template: Object = copy.deepcopy(own.get("template") or {})
+    template: Mapping[str, Any] = own.get("template") or {}
     spec = _merged({key: defaults[key] for key in ("flux", "pod") if defaults.get(key)}, template)
     for key in ("suspend", "cleanup", "ttlSecondsAfterFinished"):
         spec.pop(key, None)  # the FluxJob's controller decides about these
@@ -31,7 +30,7 @@ def cluster_spec(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
     spec["flux"] = {"container": {"disable": True}, **(spec.get("flux") or {})}
     spec |= {key: own[key] for key in _JOB_FIELDS if own.get(key) is not None}
     spec["size"] = spec.get("size") or defaults.get("size") or 1
-    containers: list[Object] = spec.setdefault("containers", None) or [{}]
+    containers: list[Object] = list(map(dict, spec.get("containers") or [{}]))
     spec["containers"] = containers
     for index in runners(containers)[:1]:
         runner = containers[index]
@@ -44,7 +43,7 @@ def cluster_spec(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
 
 def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> Object:
     """Return ``values``, completed by ``defaults``; maps are merged, everything else is replaced."""
-    result: Object = copy.deepcopy(dict(defaults))
+    result: Object = dict(defaults)
     for key, value in values.items():
         if isinstance(value, dict) and isinstance(result.get(key), dict):
             result[key] = _merged(result[key], value)

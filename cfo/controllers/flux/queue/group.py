@@ -60,7 +60,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
     """What the status of the job is to say about its place in the queue; empty if it says so already."""
     position: int = 0
     _demand: Demand = NOTHING
-    _demand_for: tuple[JobRecord | None, Setup | None] = (None, None)
+    _demand_for: tuple[bytes, bytes] = (b"", b"")
 
     @property
     def is_empty(self) -> bool:
@@ -83,11 +83,13 @@ class Group(msgspec.Struct, gc=False, eq=False):
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""
-        job, known = self.job, self._demand_for
-        if job is not None and (known[0] is not job or known[1] is not setup):
-            self._demand_for = job, setup
-            self._demand = demand_of_job(job.shape, setup.defaults if setup is not None else b"{}")
-        return self._demand if job is not None else NOTHING
+        if self.job is None:
+            return NOTHING
+        known = self.job.shape, setup.defaults if setup is not None else b"{}"
+        if known != self._demand_for:
+            self._demand = demand_of_job(*known)
+        self._demand_for = known
+        return self._demand
 
 
 def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -> Demand:

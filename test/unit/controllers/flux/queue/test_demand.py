@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import desired_job
-from cfo.controllers.flux.queue.shape import amounts_of
+from cfo.controllers.flux.queue.model import Demand
+from cfo.controllers.flux.queue.shape import amounts_of, demand_of_job
 from cfo.runtime.objects import parse_quantity
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest.builtins.pod_resources import set_resource_defaults
@@ -203,3 +204,25 @@ def test_amounts_are_rounded_up_and_limited() -> None:
         "c": 0,
         "d": 2000,
     }
+
+
+def test_demand_is_computed_once_for_each_job_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[bytes] = []
+
+    def count(shape: bytes, defaults: bytes) -> Demand:
+        computed.append(shape)
+        return demand_of_job(shape, defaults)
+
+    monkeypatch.setattr("cfo.controllers.flux.queue.group.demand_of_job", count)
+    queue = Queue(max_size=10, resources={"cpu": "10"})
+    containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": f"{number}m"}}} for number in range(100)]
+    for name in "abc":
+        queue.put_job(name, size=1, template={"containers": containers})
+    queue.put_job("a", "Validated", size=1, template={"containers": containers})
+    queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, max_size=20, resources={"cpu": "10"}))
+    queue.decide()
+    assert len(computed) == 3
+    defaults = {"pod": {"resources": {"cpu": 1}}}
+    queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=defaults))
+    queue.decide()
+    assert len(computed) > 3
