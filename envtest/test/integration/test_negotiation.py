@@ -94,6 +94,10 @@ async def test_objects_lists_and_errors_in_protobuf(api: APIClient) -> None:
 async def test_discovery_in_protobuf(api: APIClient) -> None:
     _, resources = await get_protobuf(api, "/apis/apps/v1")
     assert resources == (await api.get("/apis/apps/v1")).body
+    _, versions = await get_protobuf(api, "/api")
+    assert (versions["kind"], versions["versions"]) == ("APIVersions", ["v1"])
+    paths = await api.get("/", headers={"Accept": PROTOBUF})
+    assert "/apis/apps" in paths.body["paths"]
     _, groups = await get_protobuf(api, "/apis")
     assert groups == (await api.get("/apis")).body
 

@@ -67,3 +67,12 @@ async def test_duplicates_in_token_requests_are_found(api: APIClient) -> None:
     body = b'{"spec":{"audiences":["a"],"audiences":["b"]}}'
     refused = await api.post(f"{path}/robot/token", body, STRICT)
     assert (refused.code, problems(refused.body)) == (400, 'duplicate field "spec.audiences"')
+
+
+async def test_duplicates_in_nested_bodies_are_found(api: APIClient) -> None:
+    depth = 150
+    nested = b'{"x":' * depth + b'{"a":1,"a":2,"a":3}' + b"}" * depth
+    body = b'{"metadata":{"name":"deep"},"unknown":' + nested + b',"data":{"b":"1","b":"2"}}'
+    refused = await api.post(CONFIG_MAPS, body, STRICT)
+    assert refused.code == 400
+    assert problems(refused.body) == 'unknown field "unknown", duplicate field "data.b"'

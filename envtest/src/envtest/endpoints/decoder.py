@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -291,8 +292,14 @@ def duplicate_fields(data: bytes, obj: Any) -> list[str]:
     """
     if data.count(b":") == orjson.dumps(obj).count(b":"):
         return []
-    repeated = dict.fromkeys(path for path, is_repeated in _document_keys(data) if is_repeated)
-    return [f'duplicate field "{path}"' for path in repeated][:MAX_PROBLEMS]
+    repeated: dict[str, None] = {}
+
+    def visit(path: str, is_repeated: bool) -> None:
+        if is_repeated and len(repeated) < MAX_PROBLEMS:
+            repeated[path] = None
+
+    _visit_keys(data, visit)
+    return [f'duplicate field "{path}"' for path in repeated]
 
 
 def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
@@ -304,14 +311,19 @@ def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) ->
         return [*duplicates, *unknown][:MAX_PROBLEMS]
     left = set(unknown)
     found: dict[str, None] = {}
-    skipped: tuple[str, ...] = ()
-    for path, is_repeated in _document_keys(data):
-        problem = f'unknown field "{path}"'
-        if problem in left:
+    skipped: tuple[str, ...] = ("", "")
+
+    def visit(path: str, is_repeated: bool) -> None:
+        nonlocal skipped
+        if len(found) >= MAX_PROBLEMS:
+            return
+        if (problem := f'unknown field "{path}"') in left:
             found[problem] = None
-            skipped = (path, f"{path}.", f"{path}[")
-        elif is_repeated and not (skipped and (path == skipped[0] or path.startswith(skipped[1:]))):
+            skipped = (f"{path}.", f"{path}[")
+        elif is_repeated and not (skipped[0] and path.startswith(skipped)):
             found[f'duplicate field "{path}"'] = None
+
+    _visit_keys(data, visit)
     return [*found, *(problem for problem in unknown if problem not in found)][:MAX_PROBLEMS]
 
 
@@ -319,23 +331,28 @@ MAX_PROBLEMS = 100
 """Maximum number of strict decoding errors that the decoder of kube-apiserver collects."""
 
 
-def _document_keys(data: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield the path of each key of the JSON, in document order, and whether its object had the key before."""
-    yield from _walk_pairs(json.loads(data, object_pairs_hook=_Pairs, parse_int=str), "")
+Visit = Callable[[str, bool], None]
+"""Receives the path of a key, and whether its object had the key before."""
+
+
+def _visit_keys(data: bytes, visit: Visit) -> None:
+    """Visit each key of the JSON, in document order. JSON that is nested too deeply for it is not visited."""
+    with suppress(RecursionError):
+        _walk_pairs(json.loads(data, object_pairs_hook=_Pairs, parse_int=str), "", visit)
 
 
 class _Pairs(list[tuple[str, Any]]):
     """The keys and values of a JSON object."""
 
 
-def _walk_pairs(value: Any, path: str) -> Iterator[tuple[str, bool]]:
+def _walk_pairs(value: Any, path: str, visit: Visit) -> None:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for name, item in value:
             below = f"{path}.{name}" if path else name
-            yield below, name in seen
+            visit(below, name in seen)
             seen.add(name)
-            yield from _walk_pairs(item, below)
+            _walk_pairs(item, below, visit)
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            yield from _walk_pairs(item, f"{path}[{position}]")
+            _walk_pairs(item, f"{path}[{position}]", visit)

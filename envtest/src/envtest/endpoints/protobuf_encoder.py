@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from envtest.apimachinery.errors import not_acceptable
 from envtest.endpoints.protobuf import APIEXTENSIONS, MAGIC, META, fields_of, type_of
 
-__all__ = ["encode_body", "encode_event", "is_encodable"]
+__all__ = ["encode_body", "encode_event"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MASK = (1 << 64) - 1
@@ -158,16 +159,16 @@ def _message(kind: str, obj: Mapping[str, Any]) -> bytes:
     return b"".join(content for _, content in parts)
 
 
-def is_encodable(document: Mapping[str, Any]) -> bool:
-    """Return whether the kind of a document has a message: Tables and custom resources have none."""
-    return type_of(document["apiVersion"], document["kind"]) is not None
-
-
 def encode_body(document: Mapping[str, Any]) -> bytes:
-    """Encode a document in Kubernetes' envelope, which contains its apiVersion and kind."""
-    version, kind = document["apiVersion"], document["kind"]
+    """Encode a document in Kubernetes' envelope, which contains its apiVersion and kind.
+
+    Raises StatusError (406) if the kind has no message.
+    """
+    version, kind = document.get("apiVersion", ""), document.get("kind", "")
     name = type_of(version, kind)
-    assert name is not None, (version, kind)
+    if name is None:
+        problem = "does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message"
+        raise not_acceptable(f"object {kind} {problem}")
     identity = _delimited(1, version.encode()) + _delimited(2, kind.encode())
     return MAGIC + _delimited(1, identity) + _delimited(2, _message(name, document)) + _delimited(3, b"") + b"\x22\x00"
 

@@ -87,6 +87,8 @@ class Discovery:
             if aggregated:
                 return self._aggregated(parts[0], aggregated, if_none_match)
         output = negotiate(accept, is_crd=False, kinds=frozenset())
+        if parts == [""]:  # the list of paths has no kind
+            output = output._replace(protobuf=False)
         body = self._document(parts, address, output)
         return None if body is None else PageResponse(200, {"Content-Type": output.content_type}, body)
 
