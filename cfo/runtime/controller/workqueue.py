@@ -4,7 +4,8 @@ An item is in the queue at most once, no matter how often it is added. While a w
 not hand it out again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. Therefore two workers never
 reconcile the same object at the same time, and no change is lost. An item can be added with a delay
 (``after``), which :meth:`WorkQueue.backoff` returns for a failed item; if an item is added several times, the earliest
-time and the highest priority apply. Items with a higher priority are handed out first.
+time and the highest priority apply. Items with a higher priority are handed out first; but every 16th item is one of
+the lowest priority, so that items that keep coming cannot hold back those of the first list after a restart.
 
 Items of equal priority are handed out fairly: their *shares* (the namespaces, in a controller) take turns, and within a
 share, items are handed out in the order in which they became ready. So an item waits for at most one item of each other
@@ -22,7 +23,7 @@ import asyncio
 import heapq
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from cfo.runtime.client.ratelimit import RateLimiter, default_rate_limiter
@@ -35,6 +36,7 @@ LOW_PRIORITY = -100
 
 _MAX_STALE = 64
 _MAX_LEVELS: Final = 16
+_LOWEST_EVERY: Final = 16
 _MAX_HELD: Final = 4 * 1024 * 1024
 _NO_CAUSES: Final = Causes()
 _GENERIC: Final = Cause(CauseType.GENERIC)
@@ -120,6 +122,7 @@ class WorkQueue(Generic[Item]):
         self._processing: dict[Item, _Entry[Item]] = {}
         self._held = 0
         self._order = 0
+        self._taken = 0
         self._getters: deque[asyncio.Future[None]] = deque()
         self._timer: Timer | None = None
         self._timer_at = 0.0
@@ -312,11 +315,11 @@ class WorkQueue(Generic[Item]):
         self._levels = dict(sorted({**levels, priority: level}.items(), reverse=True))
         return level
 
-    def _level_of_free_share(self) -> _Level[Item] | None:
+    def _level_of_free_share(self, levels: Iterable[_Level[Item]]) -> _Level[Item] | None:
         """Return the level of the next item whose share has fewer than ``max_share`` workers, first in its level."""
         running = Counter(map(self._share_of, self._processing))
         full = [share for share, count in running.items() if count >= self._max_share]
-        for level in self._levels.values():
+        for level in levels:
             if len(level) > sum(share in level for share in full):
                 while next(iter(level)) in full:
                     level.move_to_end(next(iter(level)))
@@ -336,14 +339,17 @@ class WorkQueue(Generic[Item]):
 
     def _take(self) -> _Entry[Item] | None:
         """Remove the next entry, and move its share behind the others."""
+        levels: Collection[_Level[Item]] = self._levels.values()
+        if self._taken % _LOWEST_EVERY == _LOWEST_EVERY - 1:
+            levels = list(levels)[::-1]
         while True:
-            for level in self._levels.values():
+            for level in levels:
                 if level:
                     break
             else:
                 return None
             if len(self._processing) >= self._max_share:
-                level = self._level_of_free_share() or level
+                level = self._level_of_free_share(levels) or level
             share, last = level.popitem(False)
             entry = last.next or last
             if entry is not last:
@@ -355,6 +361,7 @@ class WorkQueue(Generic[Item]):
             item = entry.item
             del self._entries[item]
             self._ready_count -= 1
+            self._taken += 1
             now = self._clock.monotonic()
             self._held -= entry.causes.held
             self._processing[item] = entry

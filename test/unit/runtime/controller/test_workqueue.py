@@ -180,10 +180,32 @@ async def test_share_with_free_workers_precedes_shares_without() -> None:
 
 
 async def test_many_priorities_are_handed_out_in_order(queue: WorkQueue[str]) -> None:
-    for _ in range(3):
+    for turn in range(3):
         for priority in random.Random(1).sample(range(100), 100):
             queue.add(str(priority), priority=priority)
-        assert list(take_ready(queue)) == [str(priority) for priority in reversed(range(100))]
+        left = list(range(100))
+        # every 16th item is one of the lowest priority
+        numbers = range(100 * turn, 100 * turn + 100)
+        expected = [left.pop(0 if number % 16 == 15 else -1) for number in numbers]
+        assert list(take_ready(queue)) == list(map(str, expected))
+
+
+@pytest.mark.parametrize("attackers", [1, 2])
+async def test_low_priority_is_served_while_other_items_keep_coming(attackers: int) -> None:
+    queue: WorkQueue[str] = WorkQueue(share_of=lambda item: item[0], max_share=1)
+    for number in range(3):
+        queue.add(f"v{number}", priority=LOW_PRIORITY)
+    for number in range(10 * attackers):
+        queue.add(f"{number % attackers}-{number}")
+    taken = []
+    for _ in range(50):
+        running = [(await queue.get())[0] for _ in range(2)]
+        taken += running
+        for item in running:
+            queue.done(item)
+            if item[0] != "v":
+                queue.add(item)
+    assert [item for item in taken if item[0] == "v"] == ["v0", "v1", "v2"]
 
 
 async def test_highest_of_several_priorities_is_used(queue: WorkQueue[str]) -> None:
