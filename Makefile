@@ -58,8 +58,8 @@ lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 manifests: $(VENV)/.installed ## Write the files that are generated from code
 	$(BIN)/python -m hack.generate
 
-docs: $(VENV)/.docs ## Build the site of all Markdown pages in build/site, and check the links between them
-	$(BIN)/mkdocs build --strict
+docs: $(VENV)/.docs ## Build the site of all Markdown pages and the API reference in build/site, and check the links
+	$(BIN)/python -m mkdocs build --strict
 
 BENCH       ?=
 BENCH_FLAGS ?=

@@ -3,6 +3,8 @@
 The site has the layout of the repository: ``docs/install.md`` is the page ``docs/install.html``, and the links between
 pages work in the repository and in the site. Links to other files and folders are replaced by links to the repository's
 web page. mkdocs reports links to files that do not exist, and anchors that no page has, as errors (``--strict``).
+
+The API reference (:mod:`hack.api_reference`) is only in the site.
 """
 
 from __future__ import annotations
@@ -16,8 +18,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from hack.api_reference import pages
+
 _PAGES = ("*.md", "docs/images/")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+_ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>(?:~[\w.]*\.|\.)?")
+_CODE_BLOCK = re.compile(r"<p>\.\. code-block:: \w+</p>")
 _FENCE = re.compile(r"^( *```.*?^ *```$)", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -30,7 +36,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     own = [
         File(path, str(root), config.site_dir, config.use_directory_urls) for path in listed if (root / path).is_file()
     ]
-    return Files([*theme, *own])
+    reference = [File.generated(config, path, content=text) for path, text in pages().items()]
+    return Files([*theme, *own, *reference])
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -51,3 +58,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     parts = _FENCE.split(markdown)
     return "".join(part if index % 2 else _LINK.sub(rewrite, part) for index, part in enumerate(parts))
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Remove what only Sphinx understands in docstrings: roles, and the heads of code blocks."""
+    return _CODE_BLOCK.sub("", _ROLE.sub("<code>", html))

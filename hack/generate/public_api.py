@@ -23,8 +23,8 @@ def files() -> dict[str, str]:
     return {TARGET: "".join(f"{line}\n" for line in lines())}
 
 
-def lines() -> Iterator[str]:
-    """Yield one line for each public name and each public member of a class, sorted by module and name."""
+def exported_names() -> dict[str, list[str]]:
+    """Return the public names of each module that has any, by its name in ``cfo.runtime``."""
     names: dict[str, list[str]] = {}
     for stub in RUNTIME.glob("*/__init__.pyi"):
         for node in ast.parse(stub.read_text()).body:
@@ -37,7 +37,12 @@ def lines() -> Iterator[str]:
                     names[submodule] = _exported(_parse(submodule))
                 else:
                     names.setdefault(module, []).append(alias.name)
-    for module, exported in sorted(names.items()):
+    return names
+
+
+def lines() -> Iterator[str]:
+    """Yield one line for each public name and each public member of a class, sorted by module and name."""
+    for module, exported in sorted(exported_names().items()):
         definitions = dict(_definitions(_parse(module)))
         for name in sorted(set(exported)):
             yield from _describe(f"{module}.{name}", definitions[name])
