@@ -9,6 +9,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.gateway import TLS_ROUTES
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
@@ -289,6 +290,21 @@ def test_raycluster_has_settled_when_it_is_exposed_and_protected() -> None:
     assert summarize(RAY_CLUSTER, ray_cluster, related()).pending == ""  # nothing of it can be read
     suspended = cluster("suspended", pod=TLS_HEAD, suspend=True)
     assert summarize(RAY_CLUSTER, suspended, related(children=nothing)).pending == ""
+
+
+def test_client_behind_a_gateway_is_shown_with_what_the_gateway_reports() -> None:
+    parent = {"name": "shared", "sectionName": "ray-client", "port": 8443}
+    rejected = {**condition("Accepted", "False", "NotAllowedByListeners", "no"), "observedGeneration": 1}
+    route = obj(
+        TLS_ROUTES[0],
+        spec={"parentRefs": [parent], "hostnames": ["c.example.com"]},
+        status={"parents": [{"parentRef": parent, "conditions": [rejected]}]},
+        name="rayclient-x",
+        generation=1,
+    )
+    summary = summarize(RAY_CLUSTER, cluster(), related(children={TLS_ROUTES[0]: [route]}))
+    assert summary.fact("ray client") == "ray://c.example.com:8443"
+    assert "The Gateway shared, listener ray-client does not accept the TLSRoute: no" in messages(summary)
 
 
 def test_details_contain_each_text_once() -> None:
