@@ -9,7 +9,7 @@ import pytest
 
 from cfo.api.raycluster.names import FIELD_MANAGER, names_of
 from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY
-from cfo.runtime.objects.unstructured import Object, owner_reference
+from cfo.runtime.objects.unstructured import Object, key_of, owner_reference
 from test.support.network_policies import (
     NAMES,
     allowed_kuberay_namespaces,
@@ -22,6 +22,7 @@ from test.support.raycluster_environment import (
     OPENSHIFT_CRDS,
     PLAIN_SETTINGS,
     VANILLA_CRDS,
+    eventually,
     kuberay_config,
     ray_cluster,
     run_controllers,
@@ -457,3 +458,20 @@ async def test_suspended_clusters_have_policies_and_deleted_ones_get_none() -> N
             await env.delete(await env.get(NETWORK_POLICY, name))
             await env.wait_until_idle()
             assert name not in await env.child_names(NETWORK_POLICY)
+
+
+async def test_policy_that_is_too_large_for_the_cache_is_restored() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            (policy,) = [item for item in await env.client.list(NETWORK_POLICY) if "head" in item["metadata"]["name"]]
+            key, opened = key_of(policy), {"spec": {"ingress": [{}]}}
+            await env.client.patch(NETWORK_POLICY, key, {"metadata": {"annotations": {"a": "x" * 70_000}}, **opened})
+
+            async def is_restored() -> bool:
+                current = await env.client.get(NETWORK_POLICY, key)
+                return current is not None and current["spec"] == policy["spec"]
+
+            await eventually(is_restored, "the operator restores the policy")

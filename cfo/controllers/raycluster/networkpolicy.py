@@ -47,6 +47,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.cache import Meta
+from cfo.runtime.client import NameTaken, create_or_read
 from cfo.runtime.controller import Kind
 
 _CREATED_BY_LABEL = "app.kubernetes.io/created-by"
@@ -194,8 +195,20 @@ class NetworkPolicies(ClusterConcern):
                 "it is left unchanged",
             )
             return False
-        write = children.apply_to(desired, current.meta.uid if current is not None else "")
-        return await children.attempt(write, NETWORK_POLICY, name_of(desired)) is not None
+        write = self._write(children, desired, current.meta.uid if current is not None else "")
+        name, consequence = name_of(desired), "it is left unchanged"
+        return await children.attempt(write, NETWORK_POLICY, name, consequence=consequence) is not None
+
+    async def _write(self, children: Children, desired: Object, uid: str) -> Object:
+        """Apply ``desired`` to the policy with this uid; without one, create it, or restore one that is too large."""
+        if not uid:
+            current, is_new = await create_or_read(children.client, children.owned(desired), by_apply=True)
+            if is_new:
+                return current
+            if not has_cluster_labels(current, children.cluster):
+                raise NameTaken(current, children.cluster)
+            uid = uid_of(current)
+        return await children.apply_to(desired, uid)
 
     async def _delete(self, children: Children, *names: str) -> None:
         for name in names:
