@@ -332,6 +332,27 @@ async def test_daemon_is_cancelled_when_the_operator_stops(world: World) -> None
     assert calls == [("started",), ("ended",)]
 
 
+async def test_daemon_without_a_valid_delay_ends_without_the_operator(world: World) -> None:
+    registry, calls = kopf.OperatorRegistry(), world.calls
+
+    def broken(**_: Any) -> float:
+        raise RuntimeError("no delay")
+
+    @kopf.daemon("things", registry=registry, id="broken", initial_delay=broken)
+    async def never(**_: Any) -> None:
+        calls.append(("never",))
+
+    @kopf.daemon("things", registry=registry, id="fine")
+    async def fine(name: str, **_: Any) -> None:
+        calls.append(("fine", name))
+
+    async with world.operator(registry):
+        for name in ("one", "two"):
+            await world.create(name)
+            await world.called("fine", name)
+    assert ("never",) not in calls
+
+
 async def test_indexes_are_complete_before_handlers_run_and_events_are_reported(world: World) -> None:
     registry, calls = kopf.OperatorRegistry(), world.calls
 

@@ -250,6 +250,8 @@ class Daemons:
                 async with self._slots:
                     daemon.has_slot = True
                     await daemon.run()
+        except Exception:  # such as of the function of its initial delay: only this daemon ends
+            daemon.cause.logger.exception(f"{daemon.handler} has ended with an error.")
         finally:
             self._running.discard(daemon)
             daemon.end()
