@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.declarations import Handler
 from cfo.runtime.handlers.storage import ProgressRecord, ProgressStorage
+from cfo.runtime.objects import parse_time
 
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
@@ -171,10 +172,9 @@ class StoredProgress(Progress[HandlerT]):
 
 def _parse_time(value: Any) -> datetime.datetime | None:
     try:
-        parsed = datetime.datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return parse_time(value)
+    except ValueError:
         return None
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=datetime.UTC)
 
 
 def _text(value: Any) -> str | None:
