@@ -145,7 +145,7 @@ nightly: setup-e2e ## Run the end-to-end tests with the development image of eac
 	$(MAKE) deploy test-e2e DEPLOY_FLAGS="--with appwrapper"
 
 # The queue of config/samples on the cluster of your kubeconfig, whose operator needs flux.enabled: true.
-FLUX     := config/samples/00-namespace.yaml config/samples/flux-queue.yaml
+FLUX     := config/samples/00-namespace.yaml config/samples/all/flux-queue.yaml
 FLUX_JOB := $(or $(FLUX_JOB),flux-job-$(shell date +%s))
 FLUX_OF   = --namespace data-science
 flux-apply: ## Apply the FluxSetup and the FluxJobs of config/samples to the cluster of your kubeconfig

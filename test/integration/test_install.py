@@ -182,7 +182,10 @@ async def _run_lifecycle(
     async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
         await operator.ready()
         samples = await apply_samples(
-            environment, ROOT / "config" / "samples", *shared.glob("samples/ray-cluster.*.yaml")
+            environment,
+            ROOT / "config/samples",
+            ROOT / "config/samples/all",
+            *shared.glob("samples/ray-cluster.*.yaml"),
         )
         clusters = [obj for obj in samples if gvk_of(obj).kind == RAY_CLUSTER.kind]
         assert clusters

@@ -22,6 +22,7 @@ from cfo.runtime import (
     Builder,
     Client,
     Clock,
+    Forbidden,
     Informer,
     Manager,
     Object,
@@ -69,8 +70,11 @@ class _KubeRayReconciler:
                     await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
         else:
             for pod in pods_of(cluster):
-                with suppress(AlreadyExists):
-                    await self._client.create(pod)
+                try:
+                    with suppress(AlreadyExists):
+                        await self._client.create(pod)
+                except Forbidden:  # the operator has not created the ServiceAccount of the proxies yet
+                    return Result(requeue_after=0.1)
         status = status_of(cluster, own)
         before = cluster.get("status") or {}
         if any(before.get(key) != value for key, value in status.items()):

@@ -57,9 +57,10 @@ __all__ = [
 _log = structlog.get_logger("cfo.demo")
 
 CONFIGURATION = """\
-# The OAuth proxy needs OpenShift. With OAuth disabled, the dashboards get Ingresses.
+# The operator's own proxies authenticate users of dashboards, because the OAuth proxy needs OpenShift.
 kuberay:
-  rayDashboardOAuthEnabled: false
+  authentication:
+    enabled: true
   ingressDomain: apps.example.test
   mTLSEnabled: true
 appwrapper:

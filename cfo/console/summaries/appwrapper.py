@@ -74,7 +74,8 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     ]
     problems = [*found, *(_warning_problems(unknown) if level is not Level.OK else ())]
     facts = _facts(wrapper, conditions, related)
-    pending = "" if phase in (Phase.SUCCEEDED, Phase.FAILED) else f"is {phase or 'new'}"
+    # Suspended: it waits for a queue, which can take any time
+    pending = "" if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED) else f"is {phase or 'new'}"
     ready = _ready(wrapper, phase, conditions, related)
     return new_summary(wrapper, related, phase, level, problems, facts, ready=ready, pending=pending)
 

@@ -237,7 +237,7 @@ def _examples() -> list[dict[str, Any]]:
     kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.bundled_crds())}
     samples = [
         obj
-        for path in sorted((ROOT / "config/samples").glob("*.yaml"))
+        for path in sorted((ROOT / "config/samples").rglob("*.yaml"))
         for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
         if obj and obj["kind"] in kinds
     ]

@@ -56,7 +56,7 @@ def _logging_is_restored() -> Iterator[None]:
 def samples() -> list[Object]:
     """Return one object of each kind that has a view."""
     found: dict[GVK, Object] = {}
-    for path in sorted((ROOT / "config/samples").glob("*.yaml")):
+    for path in sorted((ROOT / "config/samples").rglob("*.yaml")):
         for obj in yaml.safe_load_all(path.read_text()):
             if gvk_of(obj) in VIEWS:
                 found.setdefault(gvk_of(obj), obj)

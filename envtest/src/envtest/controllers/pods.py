@@ -13,8 +13,11 @@ Annotations on the pod change this, and may be changed at any time:
 ``envtest.cfo/stop-after``     Seconds that the pod takes to stop once it is deleted, at most its grace period.
 =============================  ====================================================================================
 
-Pods with scheduling gates wait until the gates are removed. The requirements of a pod on its node (selectors, volumes,
-resources) are ignored.
+Without ``envtest.cfo/phase``, a pod that cannot work fails as in a cluster (:mod:`.pod_failures`): its image cannot be
+pulled, its shell command ends with ``exit N``, or it requests more CPU or memory than the node has.
+
+Pods with scheduling gates wait until the gates are removed. Other requirements of a pod on its node, such as selectors
+and volumes, are ignored.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, Final
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
 from envtest.controllers.controller import Controller
+from envtest.controllers.pod_failures import CAPACITY, ImageProblem, exit_code, image_problem, insufficient_resources
 from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
 from envtest.storage import Change
 from envtest.writes.server_core import Core
@@ -35,6 +39,9 @@ __all__ = ["ANNOTATIONS", "NODE", "PodRunner"]
 NODE: Final = "envtest"
 ANNOTATIONS: Final = "envtest.cfo/"
 NODES: Final = GroupResource("", "nodes")
+
+_BACKOFF_AFTER: Final = 10.0
+"""Seconds after which the reason of an image that cannot be pulled becomes ImagePullBackOff."""
 
 _HOST_ADDRESS: Final = "10.0.0.254"
 
@@ -91,9 +98,15 @@ class PodRunner(Controller[NamespacedName]):
         if is_finished(pod):
             return None
         if pod["spec"].get("schedulingGates"):
-            await self._write_status(pod, _gated_status())
+            await self._write_status(
+                pod, _unscheduled_status("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+            )
             return None
         if not pod["spec"].get("nodeName"):
+            refusal = "" if _annotation(pod, "phase") else insufficient_resources(pod)
+            if refusal:
+                await self._write_status(pod, _unscheduled_status("Unschedulable", refusal))
+                return None
             await self._bind(pod)
             return 0.0
         if pod["spec"]["nodeName"] != NODE:
@@ -115,13 +128,12 @@ class PodRunner(Controller[NamespacedName]):
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
-        capacity = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
 
         def change(obj: Object) -> None:
             obj["status"] = {
                 **(obj.get("status") or {}),
-                "capacity": dict(capacity),
-                "allocatable": dict(capacity),
+                "capacity": dict(CAPACITY),
+                "allocatable": dict(CAPACITY),
                 "conditions": [ready],
                 "addresses": [{"type": "InternalIP", "address": _HOST_ADDRESS}, {"type": "Hostname", "address": NODE}],
             }
@@ -152,7 +164,7 @@ class PodRunner(Controller[NamespacedName]):
         )
 
     async def _run(self, pod: Object, now: datetime) -> float | None:
-        final_phase = _annotation(pod, "phase") or "Running"
+        final_phase = _annotation(pod, "phase") or _phase_of_commands(pod)
         status = pod.get("status") or {}
         if final_phase == "Pending":
             await self._write_status(pod, _scheduled_status())
@@ -162,6 +174,9 @@ class PodRunner(Controller[NamespacedName]):
             if remaining > 0:
                 await self._write_status(pod, _scheduled_status())
                 return remaining
+            problem = None if _annotation(pod, "phase") else image_problem(pod)
+            if problem is not None:
+                return await self._fail_to_pull(pod, problem, -remaining)
             await self._write_status(pod, self._running_status(pod))
             return 0.0
         if final_phase in ("Succeeded", "Failed"):
@@ -170,10 +185,35 @@ class PodRunner(Controller[NamespacedName]):
                 return remaining
             await self._write_status(pod, _finished_status(pod, final_phase, self.client.now()))
             return None
-        should_be_ready = _should_be_ready(pod)
+        should_be_ready = _should_be_ready(pod) and not _crashes(pod)
         if ((find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True") != should_be_ready:
             await self._write_status(pod, self._running_status(pod))
         return None
+
+    async def _fail_to_pull(self, pod: Object, problem: ImageProblem, elapsed: float) -> float | None:
+        """Write that an image cannot be pulled; return the seconds until the kubelet backs off."""
+        reason, message, remaining = problem.reason, problem.message, None
+        if reason == "ErrImagePull":
+            remaining = _BACKOFF_AFTER - elapsed
+            if remaining <= 0:
+                reason, message, remaining = (
+                    "ImagePullBackOff",
+                    f"Back-off pulling image: ErrImagePull: {message}",
+                    None,
+                )
+        waiting = {"waiting": {"reason": reason, "message": message}}
+        creating = {"waiting": {"reason": "ContainerCreating"}}
+        statuses: dict[str, Any] = {
+            f"{part}Statuses": [
+                _container_status(one, waiting if one["name"] == problem.container else creating, ready=False)
+                for one in pod["spec"].get(f"{part}s") or ()
+            ]
+            or None
+            for part in ("container", "initContainer")
+        }
+        statuses["startTime"] = (pod.get("status") or {}).get("startTime") or self.client.now()
+        await self._write_status(pod, {**_scheduled_status(), **statuses})
+        return remaining
 
     async def _stop(self, pod: Object, now: datetime) -> float | None:
         """Finish the deletion of a pod that is on this node or unscheduled."""
@@ -194,7 +234,7 @@ class PodRunner(Controller[NamespacedName]):
 
     def _running_status(self, pod: Object) -> dict[str, Any]:
         now, status = self.client.now(), pod.get("status") or {}
-        ready = _should_be_ready(pod)
+        ready = _should_be_ready(pod) and not _crashes(pod)
         address = status.get("podIP") or self._next_address()
         changes = _scheduled_status()
         for kind in ("PodReadyToStartContainers", "Initialized"):
@@ -213,7 +253,7 @@ class PodRunner(Controller[NamespacedName]):
             "podIPs": [{"ip": address}],
             "startTime": status.get("startTime") or now,
             "containerStatuses": [
-                _container_status(one, {"running": {"startedAt": now}}, ready=ready)
+                _running_container(one, now, ready=ready, keeps=bool(_annotation(pod, "phase")))
                 for one in pod["spec"].get("containers") or ()
             ],
             "initContainerStatuses": [
@@ -256,27 +296,52 @@ def _scheduled_status() -> dict[str, Any]:
     return {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 
 
-def _gated_status() -> dict[str, Any]:
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "SchedulingGated",
-        "message": "Scheduling is blocked due to non-empty scheduling gates",
-    }
+def _unscheduled_status(reason: str, message: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     return {"phase": "Pending", "conditions": [condition]}
+
+
+def _codes(pod: Object) -> list[int | None]:
+    return [exit_code(container) for container in pod["spec"].get("containers") or ()]
+
+
+def _phase_of_commands(pod: Object) -> str:
+    """Return the final phase of a pod whose containers all end; ``Running`` if one runs or is restarted."""
+    codes = _codes(pod)
+    policy = pod["spec"].get("restartPolicy") or "Always"
+    if policy == "Always" or not codes or None in codes or (policy == "OnFailure" and any(codes)):
+        return "Running"
+    return "Failed" if any(codes) else "Succeeded"
+
+
+def _crashes(pod: Object) -> bool:
+    """Return whether a container ends, while the pod goes on."""
+    return not _annotation(pod, "phase") and any(code is not None for code in _codes(pod))
 
 
 def _terminated_state(reason: str, code: int, now: str) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}}
 
 
+def _running_container(container: Object, now: str, *, ready: bool, keeps: bool) -> dict[str, Any]:
+    """Return the status of a container that runs, or is restarted after its end unless it ``keeps`` running."""
+    code = None if keeps else exit_code(container)
+    if code is None:
+        return _container_status(container, {"running": {"startedAt": now}}, ready=ready)
+    name = container["name"]
+    message = f"back-off 10s restarting failed container={name}"
+    status = _container_status(container, {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ready=False)
+    return {**status, "restartCount": 1, "lastState": _terminated_state("Error" if code else "Completed", code, now)}
+
+
 def _container_status(container: Object, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
     image = container.get("image") or ""
+    has_started = "waiting" not in state
     return {
         "name": container["name"],
         "image": image,
-        "imageID": f"envtest://{image}",
-        "containerID": f"envtest://{secrets.token_hex(16)}",
+        "imageID": f"envtest://{image}" if has_started else "",
+        **({"containerID": f"envtest://{secrets.token_hex(16)}"} if has_started else {}),
         "ready": ready,
         "started": "running" in state,
         "restartCount": 0,
@@ -289,7 +354,7 @@ def _finished_status(pod: Object, final_phase: str, now: str) -> dict[str, Any]:
     code = 0
     if final_phase == "Failed":
         text = _annotation(pod, "exit-code")
-        code = int(text) if text.isdigit() and int(text) else 1
+        code = int(text) if text.isdigit() and int(text) else max((code or 0 for code in _codes(pod)), default=0) or 1
     reason = "Completed" if final_phase == "Succeeded" else "Error"
     conditions = [{"type": "Initialized", "status": "True", "reason": "PodCompleted"}] if not code else []
     condition_reason = "PodFailed" if code else "PodCompleted"

@@ -1,0 +1,88 @@
+"""How a pod without annotations fails in an obvious way: pure functions of its spec.
+
+The pod runner runs no containers and has no registry, so only what the spec itself says counts: an image that is not a
+valid name, or whose name says that it does not exist; a shell command that ends with ``exit N``; and requests that are
+more than a node has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from envtest.apimachinery.objects import Object
+from envtest.builtins.pod_resources import total_resources
+from envtest.schema.quantity import parse_quantity
+
+__all__ = ["CAPACITY", "ImageProblem", "exit_code", "image_problem", "insufficient_resources"]
+
+CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
+"""The capacity of the only node. The pods of a plane are not added up: each one is compared with the whole node."""
+
+_MAX_LENGTH: Final = 1024
+"""Characters of an image or a command that are examined; longer ones have no known problem."""
+
+_IMAGE: Final = re.compile(
+    r"[a-zA-Z0-9.-]{1,255}(?::[0-9]{1,5})?(?:/[a-z0-9._-]{1,255}){0,32}(?::[\w.-]{1,128})?(?:@[a-z0-9]{1,16}:[a-f0-9]{32,128})?"
+)
+_ABSENT: Final = re.compile(r"does-not-exist|not-found|no-such")
+_INVALID_REGISTRY: Final = ".invalid"
+_SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_EXIT: Final = re.compile(r"(?:^|[;\n])[ \t]*exit[ \t]+([0-9]{1,3})[ \t\n]*\Z")
+
+
+class ImageProblem(NamedTuple):
+    """Why the image of a container cannot be pulled, with the words of the kubelet."""
+
+    container: str
+    reason: str
+    message: str
+
+
+def image_problem(pod: Object) -> ImageProblem | None:
+    """Return the problem of the first container whose image cannot be pulled.
+
+    Invalid are names that are no image references. Not found are registries below the reserved domain ``.invalid``, and
+    names that contain ``does-not-exist``, ``not-found`` or ``no-such``.
+    """
+    spec = pod["spec"]
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        image = container.get("image") or ""
+        if not image or len(image) > _MAX_LENGTH:
+            continue
+        if not _IMAGE.fullmatch(image):
+            message = (
+                f'Failed to apply default image tag "{image}": couldn\'t parse image name: invalid reference format'
+            )
+            return ImageProblem(container["name"], "InvalidImageName", message)
+        registry = image.partition("/")[0].partition(":")[0]
+        if _ABSENT.search(image) or registry.endswith(_INVALID_REGISTRY):
+            message = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
+            return ImageProblem(container["name"], "ErrImagePull", message)
+    return None
+
+
+def exit_code(container: Mapping[str, Any]) -> int | None:
+    """Return the code of a container whose shell command always ends with ``exit N``; otherwise ``None``."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    if len(words) != 3 or words[0] not in _SHELLS or words[1] not in ("-c", "-ec", "-lc"):
+        return None
+    match = _EXIT.search(words[2]) if len(words[2]) <= _MAX_LENGTH else None
+    return int(match[1]) % 256 if match else None
+
+
+def insufficient_resources(pod: Object) -> str:
+    """Return the message of kube-scheduler if the pod requests more than the node has; otherwise an empty string."""
+    requests = total_resources(pod["spec"], "requests")
+    reasons = [
+        f"1 Insufficient {name}"
+        for name in ("cpu", "memory")
+        if name in requests and requests[name] > parse_quantity(CAPACITY[name])
+    ]
+    if not reasons:
+        return ""
+    return (
+        f"0/1 nodes are available: {', '.join(reasons)}. no new claims to deallocate, preemption: "
+        "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )

@@ -1,0 +1,87 @@
+"""Pods that fail without annotations, as they would in a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest import ControlPlane
+from envtest.api_client import APIClient
+from envtest.controllers.pod_failures import exit_code
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def status_of(container: dict[str, Any], advance: float = 0, **spec: Any) -> dict[str, Any]:
+    """Return the status of a pod after ``advance`` seconds."""
+    body = {
+        "metadata": {"name": "pod"},
+        "spec": {"containers": [{"name": "main", "image": "main", **container}], **spec},
+    }
+    async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
+        response = await api.post(PODS, body)
+        assert response.code == 201, response.body
+        await plane.advance(advance)
+        status: dict[str, Any] = (await api.get(f"{PODS}/pod")).body["status"]
+        return status
+
+
+@pytest.mark.parametrize(
+    ("image", "reason", "later"),
+    [
+        ("rayproject/ray:does-not-exist", "ErrImagePull", "ImagePullBackOff"),
+        ("registry.invalid:5000/ray", "ErrImagePull", "ImagePullBackOff"),
+        ("Ray Project/ray", "InvalidImageName", "InvalidImageName"),
+    ],
+)
+async def test_image_that_cannot_be_pulled(image: str, reason: str, later: str) -> None:
+    for advance, expected in ((0, reason), (11, later)):
+        status = await status_of({"image": image}, advance)
+        assert status["phase"] == "Pending"
+        assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == expected
+
+
+@pytest.mark.parametrize(("code", "phase"), [(3, "Failed"), (0, "Succeeded")])
+async def test_command_that_exits(code: int, phase: str) -> None:
+    status = await status_of({"command": ["sh", "-c", f"echo x; exit {code}"]}, restartPolicy="Never")
+    assert status["phase"] == phase
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+
+
+async def test_container_that_exits_is_restarted() -> None:
+    status = await status_of({"command": ["/bin/sh", "-c"], "args": ["exit 3"]})
+    assert status["phase"] == "Running"
+    (container,) = status["containerStatuses"]
+    assert container["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert container["lastState"]["terminated"]["exitCode"] == 3
+    assert not container["ready"]
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+async def test_pod_that_requests_more_than_the_node_has(resource: str) -> None:
+    status = await status_of({"resources": {"requests": {resource: "300Gi"}}})
+    (condition,) = status["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert f"1 Insufficient {resource}" in condition["message"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "test -f x || exit 3"],
+        ["sh", "-c", "if x; then exit 3; fi"],
+        ["sh", "-c", "exit $code"],
+        ["python", "-c", "exit 3"],
+        ["exit", "3"],
+        ["sh", "-c", "; exit 3" + " " * 2000],
+        [],
+    ],
+)
+def test_other_commands_run(command: list[str]) -> None:
+    assert exit_code({"command": command}) is None
+
+
+@pytest.mark.parametrize("image", ["ray", "quay.io/a/b:1.2@sha256:" + "a" * 64, "localhost:5000/x_y/z:Tag", "a.b/c:v1"])
+async def test_ordinary_images_run(image: str) -> None:
+    assert (await status_of({"image": image}))["phase"] == "Running"
