@@ -2,6 +2,7 @@
 
 * :mod:`hack.release`: ``python -m hack.release`` releases both distributions.
 * :mod:`hack.generate`: ``python -m hack.generate`` writes the files that are generated from code.
+* :mod:`hack.load`: ``python -m hack.load 12 make test`` runs a command on a machine that is busy with 12 processes.
 * :mod:`hack.prose`: ``python -m hack.prose`` rejects words that ``docs/style.md`` replaces.
 * :mod:`hack.patterns`: ``python -m hack.patterns`` rejects regular expressions that take more than linear time.
 * :mod:`hack.conversions`: ``python -m hack.conversions`` rejects conversions of text outside of the bounded parsers.

@@ -65,14 +65,14 @@ def requests(draw: st.DrawFn) -> bytes:
 def test_certificate_has_the_names_of_the_pod(pem: bytes, usages: Any) -> None:
     for wanted in (usages, list(CERTIFICATE_USAGES)):
         spec = {"request": b64encode(pem).decode(), "usages": wanted}
-        start = time.monotonic()
+        start = time.thread_time()
         try:
             request = parse_request(spec)
             check_names(request, NAMES)
         except Refusal:
             continue
         finally:
-            assert time.monotonic() - start < 1.0
+            assert time.thread_time() - start < 1.0
         assert request.hosts <= set(NAMES.hosts)
         assert POD.value in request.addresses
         certificate = x509.load_pem_x509_certificate(
