@@ -237,4 +237,10 @@ async def test_restart_lists_each_kind_once_and_writes_nothing(tmp_path: Path, o
         assert requests.pop("get /apis") <= 5  # discovery is repeated (304) for each kind that is not served
         lists = OPENSHIFT_LISTS if openshift else LISTS
         configmaps = {"get configmaps": 1, "list configmaps": 1}
-        assert requests == {**configmaps, **{f"list {resource}": count for resource, count in lists.items()}}
+        # The start checks that no other operator serves the webhooks.
+        webhooks = {"get mutatingwebhookconfigurations": 1, "get validatingwebhookconfigurations": 1}
+        assert requests == {
+            **configmaps,
+            **webhooks,
+            **{f"list {resource}": count for resource, count in lists.items()},
+        }
