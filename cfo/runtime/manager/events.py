@@ -1,11 +1,12 @@
 """Recording of Kubernetes Events, which ``kubectl describe`` shows.
 
 :meth:`EventRecorder.event` returns immediately and does not fail on API errors: a bounded queue feeds one sender, which
-writes ``events.k8s.io/v1`` Events, or core ``v1`` Events in namespaces where the former are forbidden. Repeated events
-are combined into a series: one object whose count is written each time it doubles, so a reconcile that fails a thousand
-times costs ten requests. As in client-go's correlator, events that differ only in their message become one series after
-ten of them within ten minutes, and each object has a rate limit (a burst of 25 events, then one every five minutes).
-Events are best effort: those that cannot be written are dropped and logged.
+writes ``events.k8s.io/v1`` Events, or core ``v1`` Events in namespaces where the former are forbidden. Namespaces take
+turns, and a full queue drops Events of the namespace that has the most. Repeated events are combined into a series: one
+object whose count is written each time it doubles, so a reconcile that fails a thousand times costs ten requests. As in
+client-go's correlator, events that differ only in their message become one series after ten of them within ten minutes,
+and each object has a rate limit (a burst of 25 events, then one every five minutes). Events are best effort: those that
+cannot be written are dropped and logged.
 
 Sources: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the limits).
 
@@ -165,7 +166,9 @@ class EventBroadcaster:
         self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
         self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
         self._core_namespaces: set[str] = set()
-        self._queue: deque[tuple[_Key, _Series]] = deque()
+        self._queues: OrderedDict[str, deque[tuple[_Key, _Series]]] = OrderedDict()
+        """The Events that wait, by namespace: namespaces take turns."""
+        self._queued = 0
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._last_stamp = 0
@@ -218,8 +221,12 @@ class EventBroadcaster:
         """Write events until :meth:`stop`."""
         task_status.started()
         while True:
-            while self._queue:
-                key, series = self._queue.popleft()
+            while self._queues:
+                namespace, queue = self._queues.popitem(last=False)
+                key, series = queue.popleft()
+                if queue:
+                    self._queues[namespace] = queue
+                self._queued -= 1
                 series.queued = False
                 await self._write_with_retries(key, series)
             if self._stopping.is_set():
@@ -246,11 +253,18 @@ class EventBroadcaster:
         return similar.combined
 
     def _enqueue(self, key: _Key, series: _Series) -> None:
-        if len(self._queue) >= _QUEUE_LENGTH:
-            self._drop(key, "the event queue is full")
-            return
+        queue = self._queues.setdefault(series.regarding.key.namespace, deque())
+        queue.append((key, series))
         series.queued = True
-        self._queue.append((key, series))
+        self._queued += 1
+        if self._queued > _QUEUE_LENGTH:  # the namespace with the most events loses its latest one
+            namespace, longest = max(self._queues.items(), key=lambda item: len(item[1]))
+            dropped, series = longest.pop()
+            if not longest:
+                del self._queues[namespace]
+            series.queued = False
+            self._queued -= 1
+            self._drop(dropped, "the event queue is full")
         self._woken.set()
 
     def _within_budget(self, component: str, regarding: str) -> bool:

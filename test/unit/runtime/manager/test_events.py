@@ -193,6 +193,36 @@ async def test_full_queue_drops_events_and_never_blocks() -> None:
     assert harness.broadcaster.dropped == 200
 
 
+async def test_namespace_with_many_events_neither_drops_nor_delays_those_of_another() -> None:
+    def warn(harness: Harness, namespace: str, number: int) -> None:
+        metadata = {"namespace": namespace, "name": f"c-{number}", "uid": f"{namespace}-{number}"}
+        harness.warn(obj={**CLUSTER, "metadata": metadata})
+
+    async with running() as harness:
+        harness.client.gate.clear()
+        for number in range(1500):
+            warn(harness, "attacker", number)
+        for number in range(3):
+            warn(harness, "victim", number)
+        assert harness.broadcaster.dropped == 503
+        harness.client.gate.set()
+        await run_until_idle()
+    namespaces = [event["metadata"]["namespace"] for event in harness.client.created]
+    assert [index for index, namespace in enumerate(namespaces) if namespace == "victim"][-1] < 8
+    assert (namespaces.count("victim"), len(namespaces)) == (3, 1000)
+
+
+async def test_events_of_more_namespaces_than_the_queue_holds_are_dropped() -> None:
+    async with running() as harness:
+        harness.client.gate.clear()
+        for number in range(1200):
+            harness.warn(obj={**CLUSTER, "metadata": {"namespace": f"n-{number}", "name": "c", "uid": f"u-{number}"}})
+        assert harness.broadcaster.dropped == 200
+        harness.client.gate.set()
+        await run_until_idle()
+    assert len(harness.client.created) == 1000
+
+
 async def test_transient_errors_are_retried_in_order() -> None:
     async with running() as harness:
         harness.client.errors = [TransportError("refused", outcome_unknown=False), ServiceUnavailable(503)]
