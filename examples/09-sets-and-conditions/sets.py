@@ -25,14 +25,16 @@ from cfo.runtime import (
     PrinterColumn,
     Request,
     Result,
+    gvk_of,
     has_condition,
+    key_of,
     load_config,
     logs,
     name_of,
     wait_for,
 )
-from cfo.runtime.client import connect
-from cfo.runtime.controller import ApplySetError, apply_set, apply_set_id
+from cfo.runtime.cache import by_controller
+from cfo.runtime.client import NameTaken, OwnedWrites, connect
 from cfo.runtime.objects import list_map
 
 FINALIZER = "example.com/receipt"
@@ -96,6 +98,14 @@ class EnvironmentReconciler:
         self.client = manager.client
         self.clock = manager.clock
         self.finalizer = Finalizer(manager.client, FINALIZER)
+        self.readers = {
+            kind: manager.cache.informer(kind).add_index("controller", by_controller).reader for kind in MEMBERS
+        }
+
+    def members(self, environment: Environment) -> list[Object]:
+        """Return the objects that the environment controls."""
+        index = ("controller", environment.metadata.uid)
+        return [member for reader in self.readers.values() for member in reader.list(index=index)]
 
     async def reconcile(self, request: Request) -> Result:
         """Apply or clean up: the finalizer is added before the first, and removed after the second."""
@@ -108,11 +118,9 @@ class EnvironmentReconciler:
         """Apply the set and report the outcome; the error is raised afterwards, so that it is retried."""
         conditions, failure = Conditions(environment, now=self.clock.now()), None
         try:
-            # Members that are not in the list are deleted. `kinds` has all kinds that it ever contained.
-            objects = desired_objects(environment)
-            await apply_set(self.client, environment, objects, tooling="environments/v1", kinds=MEMBERS)
+            await self.write(environment)
             conditions.set("Applied", True, "AllApplied")
-        except ApplySetError as error:  # for example, another owner has a name: nothing was written
+        except NameTaken as error:  # an object of another owner has a name
             failure = error
             conditions.set("Applied", False, "Refused", str(error))
         missing = [component.name for component in environment.spec.components if not component.settings]
@@ -124,13 +132,19 @@ class EnvironmentReconciler:
         if failure is not None:
             raise failure
 
+    async def write(self, environment: Environment) -> None:
+        """Apply the members, then delete those that are no longer desired."""
+        writes = OwnedWrites(self.client, environment.to_object())
+        desired = {(gvk_of(member), key_of(member)): member for member in desired_objects(environment)}
+        for (kind, key), member in desired.items():
+            await writes.apply(member, self.readers[kind].get(key))
+        for member in self.members(environment):
+            if (gvk_of(member), key_of(member)) not in desired:
+                await writes.delete_owned(gvk_of(member), member)
+
     async def clean_up(self, environment: Environment) -> None:
         """Write the receipt; it can run again, for example after a crash, and then writes the same."""
-        selector = f"applyset.kubernetes.io/part-of={apply_set_id(environment)}"
-        members: list[str] = []
-        for kind in MEMBERS:
-            found = await self.client.list(kind, namespace=environment.key.namespace, label_selector=selector)
-            members += [f"{kind.kind}/{name_of(member)}" for member in found]
+        members = [f"{member['kind']}/{name_of(member)}" for member in self.members(environment)]
         # Without force, an apply does not replace values that another client wrote.
         await self.client.apply(receipt_of(environment, sorted(members)), force=False)
 

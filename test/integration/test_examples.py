@@ -41,13 +41,13 @@ from cfo.runtime import (
     controller_of,
     find_condition,
     gvk_of,
+    is_controlled_by,
     key_of,
     name_of,
     resource_version_of,
     uid_of,
 )
 from cfo.runtime import handlers as kopf
-from cfo.runtime.controller import apply_set_id
 from cfo.runtime.manager import OpenTelemetryTracing
 from cfo.runtime.objects import (
     EVENT,
@@ -621,11 +621,11 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, con
         key = key_of(environment)
 
         async def members() -> set[str]:
-            selector = f"applyset.kubernetes.io/part-of={apply_set_id(environment)}"
             return {
                 f"{kind.kind}/{name_of(found)}"
                 for kind in (CONFIG_MAP, SERVICE_ACCOUNT)
-                for found in await user.client.list(kind, namespace=user.namespace, label_selector=selector)
+                for found in await user.client.list(kind, namespace=user.namespace)
+                if is_controlled_by(found, environment)
             }
 
         async def ready() -> Any:
@@ -655,7 +655,7 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, con
         await eventually(lambda: _equal(lambda: condition("Configured"), ("False", "no settings: db")))
         status, message = await condition("Ready")
         assert status == "False"
-        assert f"Applied: ConfigMap {user.namespace}/staging-db: exists and is not a member" in message
+        assert "Applied: ConfigMap staging-db already exists and does not belong to this Environment" in message
         with pytest.raises(TimeoutError, match=r"condition not met after 0\.05 s"):
             await example.wait_until_ready(user.client, key, 0.05)
 

@@ -1,4 +1,4 @@
-"""Finalizers, sets of objects, waiting and cached lists, on a control plane."""
+"""Finalizers, waiting and cached lists, on a control plane."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import pytest
 
 from cfo.runtime import (
     CONFIG_MAP,
-    GVK,
     SECRET,
-    SERVICE_ACCOUNT,
     Client,
     ClientConfig,
     Conditions,
     Conflict,
     Finalizer,
-    Invalid,
     Manager,
     ManagerOptions,
     NamespacedName,
@@ -40,12 +37,10 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import by_controller, by_label, by_owner
 from cfo.runtime.client import connect
-from cfo.runtime.controller import ApplySetError, apply_set, apply_set_id
 from envtest import ControlPlane
 from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus
 
 FINALIZER = "example.com/cleanup"
-TOOL = "test/v1"
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Object:
@@ -171,122 +166,6 @@ async def test_finalizer_finishes_after_a_crash_at_each_step(crash_at: str, befo
         assert await client.get(CONFIG_MAP, key_of(created)) is None
 
 
-async def test_set_is_applied_and_pruned_without_touching_other_objects(plane: ControlPlane) -> None:
-    async with running_manager(plane) as manager:
-        client = manager.client
-
-        async def names() -> set[str]:
-            selector = f"applyset.kubernetes.io/part-of={apply_set_id(parent)}"
-            found = [*await client.list(CONFIG_MAP, label_selector=selector)]
-            found += await client.list(SERVICE_ACCOUNT, label_selector=selector)
-            return {name_of(obj) for obj in found}
-
-        async def current() -> Object:
-            obj = await client.get(CONFIG_MAP, key_of(parent))
-            assert obj is not None
-            return obj
-
-        parent = await client.create(config_map("parent"))
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": "default", "name": "sa"}}
-        await apply_set(client, parent, [config_map("a"), config_map("b"), account], tooling=TOOL)
-        assert await names() == {"a", "b", "sa"}
-        annotations = (await current())["metadata"]["annotations"]
-        assert annotations["applyset.kubernetes.io/contains-group-kinds"] == "ConfigMap,ServiceAccount"
-        impostor = await client.create(config_map("impostor", {"applyset.kubernetes.io/part-of": apply_set_id(parent)}))
-        with pytest.raises(ApplySetError, match="ServiceAccount"):
-            await apply_set(client, await current(), [config_map("a")], tooling=TOOL)
-        await apply_set(client, await current(), [config_map("a")], tooling=TOOL, kinds=[SERVICE_ACCOUNT])
-        assert await names() == {"a", name_of(impostor)}
-        assert (await current())["metadata"]["annotations"][
-            "applyset.kubernetes.io/contains-group-kinds"
-        ] == "ConfigMap"
-        parent = await current()
-        before = requests(manager)
-        await apply_set(client, parent, [config_map("a")], tooling=TOOL)
-        assert requests(manager) == before
-        await client.create(config_map("foreign"))
-        for objects, tooling, reason in (
-            ([config_map("foreign")], TOOL, "not a member"),
-            ([config_map("a")], "kubectl/v1.36", "managed by test/v1"),
-        ):
-            with pytest.raises(ApplySetError, match=reason):
-                await apply_set(client, await current(), objects, tooling=tooling)
-        elsewhere = config_map("c")
-        elsewhere["metadata"]["namespace"] = "kube-system"
-        with pytest.raises(ValueError, match="namespace of its parent"):
-            await apply_set(client, parent, [elsewhere], tooling=TOOL)
-        await apply_set(client, await current(), [], tooling=TOOL, kinds=[CONFIG_MAP])
-        assert await names() == {name_of(impostor)}
-        assert await client.get(CONFIG_MAP, NamespacedName("default", "foreign")) is not None
-
-
-async def test_object_that_another_client_creates_during_the_apply_is_not_taken_over(plane: ControlPlane) -> None:
-    async with running_manager(plane) as manager:
-        client, name = manager.client, "contested"
-
-        class SlowClient(Client):
-            """Another client creates the object, or replaces it, after each check."""
-
-            async def get(self, kind: object, key: NamespacedName, *, live: bool = False) -> object:  # type: ignore[override]
-                found = await client.get(CONFIG_MAP, key, live=live)
-                if found is not None:
-                    await client.delete(CONFIG_MAP, key)
-                await manager.api_reader.create(config_map(key.name, owner="another client"))
-                return found
-
-        parent = await client.create(config_map("contest"))
-        slow = SlowClient(client.transport, client.mapper, field_manager="test", cache=client.cache)
-        for before in ([], [config_map(name)]):  # the object is created, or recreated
-            if before:
-                await client.delete(CONFIG_MAP, NamespacedName("default", name))
-                parent = await client.get(CONFIG_MAP, key_of(parent), live=True) or {}
-                await apply_set(client, parent, before, tooling=TOOL)
-                parent = await client.get(CONFIG_MAP, key_of(parent), live=True) or {}
-            with pytest.raises((Conflict, Invalid)):
-                await apply_set(slow, parent, [config_map(name, color="red")], tooling=TOOL)
-            stored = await client.get(CONFIG_MAP, NamespacedName("default", name), live=True)
-            assert stored is not None
-            assert stored["data"] == {"owner": "another client"}
-
-
-async def test_member_in_another_version_of_its_kind_is_not_pruned(plane: ControlPlane) -> None:
-    def scaler(version: str, name: str) -> Object:
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-        metadata = {"namespace": "default", "name": name}
-        spec = {"maxReplicas": 3, "scaleTargetRef": target}
-        api_version = f"autoscaling/{version}"
-        return {"apiVersion": api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
-
-    async with running_manager(plane) as manager:
-        parent = await manager.client.create(config_map("scalers"))
-        for _ in range(2):
-            objects = [scaler("v1", "first"), scaler("v2", "second")]
-            await apply_set(manager.client, parent, objects, tooling=TOOL)
-            parent = await manager.client.get(CONFIG_MAP, key_of(parent), live=True) or {}
-        found = await manager.client.list(GVK("autoscaling", "v2", "HorizontalPodAutoscaler"))
-        assert {"first", "second"} <= {name_of(obj) for obj in found}
-        with pytest.raises(ValueError, match=r"HorizontalPodAutoscaler.autoscaling default/a: is in the set twice"):
-            await apply_set(manager.client, parent, [scaler("v1", "a"), scaler("v2", "a")], tooling=TOOL)
-
-
-@pytest.mark.parametrize("tooling", ["", "test", "/v1", "test/"])
-async def test_tooling_has_a_name_and_a_version(tooling: str, plane: ControlPlane) -> None:
-    client = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="test")).client
-    with pytest.raises(ValueError, match="must be NAME/VERSION"):
-        await apply_set(client, config_map("parent"), [], tooling=tooling)
-
-
-async def test_unknown_kinds_in_the_annotation_of_a_user_are_named_in_part(plane: ControlPlane) -> None:
-    async with running_manager(plane) as manager:
-        parent = config_map("edited")
-        kinds = ",".join(f"Kind{number}.example.com" for number in range(5000))
-        parent["metadata"]["annotations"] = {"applyset.kubernetes.io/contains-group-kinds": kinds}
-        parent = await manager.client.create(parent)
-        with pytest.raises(ApplySetError, match="and 4995 more") as raised:
-            await apply_set(manager.client, parent, [], tooling=TOOL)
-        assert len(str(raised.value)) < 500
-
-
 async def test_building_blocks_take_typed_objects(plane: ControlPlane) -> None:
     async with running_manager(plane) as manager:
         client, key = manager.client, NamespacedName("default", "typed")
@@ -316,7 +195,6 @@ async def test_building_blocks_take_typed_objects(plane: ControlPlane) -> None:
         assert ready is not None
         assert [item.observed_generation for item in ready.status.conditions] == [1, 1]
         assert ready.metadata.finalizers == [FINALIZER]
-        await apply_set(client, ready, [config_map("page")], tooling=TOOL, kinds=[Website])
         await client.delete(Website, key)
         deleting = await wait_for(client, Website, key, lambda obj: obj is not None and obj.is_deleting, timeout=10)
         assert deleting is not None
@@ -386,9 +264,3 @@ async def test_objects_are_found_by_owner_and_by_label(plane: ControlPlane) -> N
         assert reader.list(index=("controller", uid_of(other))) == []
         assert [name_of(obj) for obj in reader.list(index=("owner", uid_of(other)))] == ["child"]
         assert [labels_of(obj) for obj in reader.list(index=("color", "red"))] == [{"color": "red"}]
-
-
-def test_id_of_a_set_is_that_of_kubectl() -> None:
-    # The Secret and the ID from kubectl's own tests and from the documentation of the label.
-    parent = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-set", "namespace": "test"}}
-    assert apply_set_id(parent) == "applyset-0eFHV8ySqp7XoShsGvyWFQD3s96yqwHmzc4e0HR1dsY-v1"

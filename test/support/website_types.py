@@ -24,7 +24,6 @@ from cfo.runtime import (
     wait_for,
 )
 from cfo.runtime.cache.informer import TypedReader
-from cfo.runtime.controller import apply_set
 from cfo.runtime.webhook import AdmissionRequest
 from test.support.website import Website
 
@@ -69,7 +68,6 @@ async def check_types(client: Client, request: Request, manager: Manager) -> Non
     assert_type(await wait_for(client, DEPLOYMENT, request, has_condition("Ready"), timeout=1), Object | None)
     await wait_for(client, Website, request, lambda obj: obj is not None and obj.spec.replicas > 1, timeout=1)
     assert_type(await set_finalizer(client, website, "example.com/a", present=True), Website | None)
-    assert_type(await apply_set(client, website, [website, {}], tooling="a/1", kinds=[Website]), list[Object])
     finalizer = Finalizer(client, "example.com/a")
     await finalizer.reconcile(website, apply=reconcile_website, cleanup=reconcile_website)
     await finalizer.reconcile({}, apply=reconcile_dict, cleanup=reconcile_dict)

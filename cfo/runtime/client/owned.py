@@ -17,6 +17,7 @@ import structlog
 from cfo.runtime.client.apply import ABSENT_VERSION
 from cfo.runtime.client.client import Client, Propagation
 from cfo.runtime.client.errors import APIError, BadRequest, Conflict, Forbidden, Invalid
+from cfo.runtime.objects.errors import ReconcileError
 from cfo.runtime.objects.unstructured import (
     GVK,
     Object,
@@ -46,7 +47,7 @@ _LASTING: Final = (Invalid, Forbidden, BadRequest)
 """Errors that a retry does not remove: someone has to change the object, a policy, a quota or a permission."""
 
 
-class NameTaken(Exception):
+class NameTaken(ReconcileError):
     """Raised when an object (``obj``) that does not belong to ``owner`` has the required name."""
 
     def __init__(self, obj: Object, owner: Object) -> None:

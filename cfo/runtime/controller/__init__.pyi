@@ -1,6 +1,3 @@
-from .apply_set import ApplySetError as ApplySetError
-from .apply_set import apply_set as apply_set
-from .apply_set import apply_set_id as apply_set_id
 from .availability import AVAILABILITY_RULES as AVAILABILITY_RULES
 from .cause import Cause as Cause
 from .cause import Causes as Causes
