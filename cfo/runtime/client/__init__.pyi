@@ -41,7 +41,6 @@ from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .ratelimit import RateLimiter as RateLimiter
 from .recorded_requests import EncodingError as EncodingError
-from .tracing import Tracing as Tracing
 from .transport import APIRequest as APIRequest
 from .transport import Exchange as Exchange
 from .transport import Response as Response

@@ -16,7 +16,7 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any, Final, NamedTuple, Self
 
@@ -33,7 +33,6 @@ from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError, error_for
 from cfo.runtime.client.ratelimit import BucketRateLimiter
 from cfo.runtime.client.retry import Attempts
-from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
@@ -144,7 +143,6 @@ class Transport:
 
     ``qps`` and ``burst`` limit the rate of requests on the client side. With ``qps`` of ``None``, 0 or less there is no
     limit, and the server's priority and fairness applies. ``observe`` is called with each :class:`Exchange`.
-    ``tracing`` traces requests (streams are not traced).
     """
 
     def __init__(
@@ -155,9 +153,7 @@ class Transport:
         burst: int | None = None,
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
-        tracing: Tracing | None = None,
     ) -> None:
-        self._tracing = tracing
         self._closed = False
         self.config = config
         self._clock = clock or SystemClock()
@@ -210,13 +206,6 @@ class Transport:
         Raises :class:`~cfo.runtime.client.errors.APIError` and :class:`~cfo.runtime.client.errors.TransportError`, and
         its subclass :class:`~cfo.runtime.client.errors.ResponseTooLarge`.
         """
-        if self._tracing is None:
-            return await self._request(request)
-        headers = dict(request.headers)
-        with self._tracing.request(request.verb or request.method, request.resource or request.path, headers):
-            return await self._request(replace(request, headers=headers))
-
-    async def _request(self, request: APIRequest) -> Response:
         attempt = _first_attempt(request)
         limit = _TIMEOUT_SECONDS if request.timeout is None else request.timeout
         deadline = self._clock.monotonic() + limit

@@ -1,11 +1,7 @@
 from .availability import AVAILABILITY_RULES as AVAILABILITY_RULES
-from .cause import Cause as Cause
-from .cause import Causes as Causes
-from .cause import CauseType as CauseType
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
-from .controller import reconcile_causes as reconcile_causes
 from .controller import reconcile_id as reconcile_id
 from .finalizer import Finalizer as Finalizer
 from .finalizer import set_finalizer as set_finalizer

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
@@ -24,8 +23,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import RateLimiter
-from cfo.runtime.client.tracing import Tracing
-from cfo.runtime.controller.cause import Cause, Causes, CauseType
+from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Source
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
-_NO_CAUSES = Causes()
-_NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
-_reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
@@ -53,15 +48,6 @@ _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameErr
 def reconcile_id() -> str:
     """Return the ID of the current reconcile, as in its log lines; empty outside a reconcile."""
     return _reconcile_id.get()
-
-
-def reconcile_causes() -> Causes:
-    """Return what queued the current reconcile, as in its log lines; empty outside a reconcile.
-
-    They are for logs and metrics. A reconciler must not decide by them what to do: events are merged, and the first
-    reconcile after a start has only the initial list as its cause.
-    """
-    return _reconcile_causes.get()
 
 
 class ReconcileTimeout(TimeoutError):
@@ -121,8 +107,6 @@ class Controller:
             share_of=attrgetter("namespace"),
             max_share=(self.options.max_concurrent_reconciles + 1) // 2,
         )
-        self.tracing: Tracing | None = None
-        """Set by the manager: what traces the reconciles."""
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -210,37 +194,23 @@ class Controller:
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())
-        causes = self.queue.causes(request)
         _reconcile_id.set(identity)
-        _reconcile_causes.set(causes)
-        span = (
-            self.tracing.reconcile(self.name, self.kind, request, identity, causes)
-            if self.tracing is not None
-            else _NO_SPAN
-        )
-        with (
-            span as fields,
-            structlog.contextvars.bound_contextvars(
-                namespace=request.namespace,
-                name=request.name,
-                reconcileID=identity,
-                causes=causes,
-                **fields,
-            ),
+        with structlog.contextvars.bound_contextvars(
+            namespace=request.namespace,
+            name=request.name,
+            reconcileID=identity,
+            causes=self.queue.causes(request),
         ):
             started = self._clock.monotonic()
             try:
                 result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
-                if self.tracing is not None:
-                    self.tracing.record_failure(error)
             else:
                 self._succeeded(request, priority, result)
             finally:
                 self._metrics.seconds.observe(self._clock.monotonic() - started)
                 _reconcile_id.set("")
-                _reconcile_causes.set(_NO_CAUSES)
 
     async def _reconcile(self, request: Request) -> Result:
         """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""

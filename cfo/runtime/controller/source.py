@@ -139,7 +139,7 @@ class Channel:
     def enqueue(self, requests: Iterable[Request], *, priority: int = 0, reason: str = "") -> None:
         """Enqueue ``requests``; requests enqueued before the start are kept until then.
 
-        ``reason`` says why, in a few words, for :func:`~cfo.runtime.controller.reconcile_causes` and log lines.
+        ``reason`` says why, in a few words, for log lines and debug reports.
         """
         cause = Cause(CauseType.GENERIC, detail=reason)
         for request in requests:

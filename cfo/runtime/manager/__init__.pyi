@@ -10,4 +10,3 @@ from .leadership import ElectedControllers as ElectedControllers
 from .manager import Manager as Manager
 from .manager import ManagerOptions as ManagerOptions
 from .metrics_server import MetricsTLS as MetricsTLS
-from .otel import OpenTelemetryTracing as OpenTelemetryTracing

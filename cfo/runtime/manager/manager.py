@@ -22,7 +22,6 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
-from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.availability import Availability
 from cfo.runtime.controller.controller import Controller
@@ -60,8 +59,7 @@ class ManagerOptions:
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
-    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
-    requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces).
+    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports).
     """
 
     field_manager: str = "cfo"
@@ -72,7 +70,6 @@ class ManagerOptions:
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
     debug_bind_address: str = "0"
-    tracing: Tracing | None = None
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
@@ -156,7 +153,6 @@ class Manager:
         if controller.name in self._controllers:
             raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
         self._controllers[controller.name] = controller
-        controller.tracing = self.options.tracing
         if group is not None:
             group.add_controller(controller)
         else:
@@ -325,7 +321,6 @@ class Manager:
             burst=self.options.burst,
             observe=self.metrics.observe_exchange,
             clock=self.clock,
-            tracing=self.options.tracing,
         )
 
     def _new_cache(self) -> Cache:
@@ -362,7 +357,6 @@ class Manager:
             health=self.health,
             add=self._lifecycle.add,
             add_controller=self.add_controller,
-            tracing=self.options.tracing,
         )
         return WebhookService(dependencies, self.options.webhook)
 

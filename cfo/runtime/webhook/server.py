@@ -25,7 +25,6 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.objects.parsers import parse_duration
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
@@ -65,7 +64,7 @@ class WebhookServer:
     ``reuse_port`` allows other replicas to listen on the same port; ``trusted`` returns the CAs (PEM) that the
     certificates of other replicas must have (default: those in our own certificate chain). ``drain`` is how long, in
     seconds, open connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before
-    this period, and ``on_listening`` is called once the server listens. ``tracing`` traces the calls.
+    this period, and ``on_listening`` is called once the server listens.
     """
 
     name = "webhooks"
@@ -84,9 +83,7 @@ class WebhookServer:
         on_listening: Callable[[], None] | None = None,
         before_drain: Callable[[], Awaitable[None]] | None = None,
         clock: Clock | None = None,
-        tracing: Tracing | None = None,
     ) -> None:
-        self._tracing = tracing
         address = parse_bind_address(bind_address)
         if address is None:
             raise ValueError(f"bind_address: {bind_address!r}: must be an address such as :9443")
@@ -186,14 +183,7 @@ class WebhookServer:
         in_flight.inc()
         code = 500
         try:
-            if self._tracing is None:
-                response = await self._respond(request, webhook)
-            else:
-                with (
-                    self._tracing.webhook(path, request.headers) as fields,
-                    structlog.contextvars.bound_contextvars(**fields),
-                ):
-                    response = await self._respond(request, webhook)
+            response = await self._respond(request, webhook)
             code = response.status
         finally:
             in_flight.dec()

@@ -13,7 +13,6 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
-from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import EnqueueRequestsFromMapFunc
@@ -90,7 +89,6 @@ class WebhookDependencies:
     health: Health
     add: Callable[[Runnable, Phase], None]
     add_controller: Callable[[Controller], None]
-    tracing: Tracing | None = None
 
 
 class WebhookService:
@@ -139,7 +137,6 @@ class WebhookService:
             on_listening=self._reconcile,
             before_drain=self._restore_configurations,
             clock=clock,
-            tracing=dependencies.tracing,
         )
         dependencies.add(self.server, Phase.SERVERS)
         dependencies.add(cache, Phase.CACHES)

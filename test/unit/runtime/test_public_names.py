@@ -93,7 +93,7 @@ import importlib, pydoc, sys
 
 class WithoutExtras:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("envtest", "opentelemetry", "rich", "textual"):
+        if name.partition(".")[0] in ("envtest", "rich", "textual"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, WithoutExtras())

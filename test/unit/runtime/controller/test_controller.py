@@ -13,7 +13,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from cfo.runtime.client.errors import AlreadyExists, Conflict, NotFound, OwnerDeleted, TooManyRequests, TransportError
-from cfo.runtime.controller.controller import Controller, ControllerOptions, reconcile_causes, reconcile_id
+from cfo.runtime.controller.controller import Controller, ControllerOptions, reconcile_id
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
@@ -509,7 +509,7 @@ async def test_causes_are_in_the_context_and_in_log_lines() -> None:
     seen: list[str] = []
 
     async def script(request: Request) -> Result:
-        seen.append(str(reconcile_causes()))
+        seen.append(str(structlog.contextvars.get_contextvars()["causes"]))
         structlog.get_logger().info("reconciling")
         if len(seen) == 1:
             raise TransportError("connection refused", outcome_unknown=False)
@@ -523,4 +523,4 @@ async def test_causes_are_in_the_context_and_in_log_lines() -> None:
                 await run_until_idle()
     assert seen == ["generic: timer", "retry: TransportError", "requeue after: 30 s"]
     assert [str(line["causes"]) for line in lines if line["event"] == "reconciling"] == seen
-    assert not reconcile_causes()
+    assert not structlog.contextvars.get_contextvars()

@@ -1,11 +1,10 @@
-"""Sum up the ConfigMaps of each Inventory, and show why each reconcile runs: in logs, metrics, /debug and traces."""
+"""Sum up the ConfigMaps of each Inventory, and show why each reconcile runs: in logs and at /debug."""
 
 import argparse
 from collections.abc import Iterable
 
 import anyio
 import structlog
-from prometheus_client import Counter
 from pydantic import Field
 
 from cfo.runtime import (
@@ -28,8 +27,6 @@ from cfo.runtime import (
     load_config,
     logs,
 )
-from cfo.runtime.client import Tracing
-from cfo.runtime.controller import reconcile_causes
 
 LABEL = "example.com/inventory"
 
@@ -74,15 +71,9 @@ class InventoryReconciler:
 
     def __init__(self, manager: Manager) -> None:
         self.client = manager.client
-        self.reconciles = Counter(
-            "inventory_reconciles", "Reconciles by their first cause", ["cause"], registry=manager.metrics.registry
-        )
 
     async def reconcile(self, request: Request) -> Result:
         """Sum up the ConfigMaps of the Inventory named ``request``."""
-        for cause in list(reconcile_causes())[:1]:
-            kind = f"{cause.gvk.kind} " if cause.gvk is not None else ""
-            self.reconciles.labels(f"{kind}{cause.type}").inc()
         inventory = await self.client.get(Inventory, request)
         if inventory is None or inventory.is_deleting:
             return Result()
@@ -94,10 +85,9 @@ class InventoryReconciler:
         return Result(requeue_after=inventory.spec.refresh_seconds)
 
 
-def new_manager(config: ClientConfig, *, debug: str = "127.0.0.1:0", tracing: Tracing | None = None) -> Manager:
-    """Return a manager that serves ``/debug`` on the loopback address ``debug``, and reports spans to ``tracing``."""
-    options = ManagerOptions(field_manager="inventory", debug_bind_address=debug, tracing=tracing)
-    manager = Manager(config, options)
+def new_manager(config: ClientConfig, *, debug: str = "127.0.0.1:0") -> Manager:
+    """Return a manager that serves ``/debug`` on the loopback address ``debug``."""
+    manager = Manager(config, ManagerOptions(field_manager="inventory", debug_bind_address=debug))
     (
         Builder(manager)
         .for_(Inventory, GenerationChanged())
@@ -107,27 +97,13 @@ def new_manager(config: ClientConfig, *, debug: str = "127.0.0.1:0", tracing: Tr
     return manager
 
 
-def console_tracing() -> Tracing:
-    """Return tracing that prints each span; a real program exports them, for example with OTLP."""
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-
-    from cfo.runtime.manager import OpenTelemetryTracing
-
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
-    return OpenTelemetryTracing(provider)
-
-
 async def main() -> None:
     """Run until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--debug", default="127.0.0.1:6060", help="loopback address of /debug")
-    parser.add_argument("--trace", action="store_true", help="print OpenTelemetry spans")
     args = parser.parse_args()
     logs.configure()
-    tracing = console_tracing() if args.trace else None
-    await new_manager(await load_config(), debug=args.debug, tracing=tracing).run(handle_signals=True)
+    await new_manager(await load_config(), debug=args.debug).run(handle_signals=True)
 
 
 if __name__ == "__main__":
