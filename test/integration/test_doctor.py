@@ -19,6 +19,9 @@ from click.testing import CliRunner
 
 from cfo import operator
 from cfo.cli import cli
+from cfo.config.model import OperatorConfiguration
+from cfo.console.doctor.facts import find_namespace
+from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import render
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule, gvk_of
@@ -100,6 +103,35 @@ async def write_configuration(environment: Environment, **sections: Any) -> None
             "data": {"config.yaml": yaml.safe_dump({**SETTINGS, **sections})},
         }
     )
+
+
+async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_the_name() -> None:
+    """Any user can create a Deployment or a ConfigMap with the operator's name."""
+    async with start_environment() as environment:
+        for namespace in ("attacker", NAMESPACE):
+            await environment.create_namespace(namespace)
+        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == ""
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        for obj in (
+            {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": CONFIG_MAP_NAME}},
+            {
+                "kind": "Deployment",
+                "apiVersion": "apps/v1",
+                "metadata": {"name": DEPLOYMENT_NAME},
+                "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+            },
+        ):
+            await environment.create({**obj, "metadata": {**obj["metadata"], "namespace": "attacker"}})
+        for configuration in operator.webhook_configurations(NAMESPACE, OperatorConfiguration()):
+            await environment.create(configuration)
+        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == NAMESPACE
+        await environment.create({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
+        for kind, name in (
+            (MUTATING_WEBHOOK_CONFIGURATION, "codeflare-operator-mutating-webhook-configuration"),
+            (VALIDATING_WEBHOOK_CONFIGURATION, "codeflare-operator-validating-webhook-configuration"),
+        ):
+            await environment.client.delete(kind, NamespacedName("", name))
+        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == "", "unclear, so the default is used"
 
 
 async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> None:

@@ -457,3 +457,22 @@ async def check_upgrade(env: InferenceEnvironment) -> None:
     await env.wait_for(lambda obj: obj["status"]["profile"] == "v2.13", "upgraded")
     await env.wait_for_condition("Ready", "True")
     assert before.keys() == (await env.generations()).keys()
+
+
+async def test_cluster_trigger_authentication_is_not_rendered_without_the_setting() -> None:
+    """Also if the webhook was absent when the stack was stored, or the setting has changed since."""
+    trigger = {"type": "cpu", "authenticationRef": {"name": "shared", "kind": "ClusterTriggerAuthentication"}}
+    section = {"scaling": {"enabled": True, "spec": {"triggers": [trigger]}}}
+    async with start_inference_environment(KEDA_CRD) as env:
+        await env.create(new_stack({"a": section}))
+        async with run_inference_controllers(env, allow_cluster_trigger_authentication=True):
+            await env.wait_for_condition("Deployed", "True")
+            assert len(await env.client.list(SCALED_OBJECT)) == 1
+        await env.create(new_stack({"a": section}, "t"))
+        async with run_inference_controllers(env):
+            for name in "st":
+                await env.wait_for_condition("Ready", "False", "InvalidSpec", name=name)
+            assert "must be TriggerAuthentication" in str((await env.stack("t"))["status"])
+            assert [name_of(obj) for obj in await env.client.list(SCALED_OBJECT)] == ["s-inference-stack-a"]
+            await env.change("t", applications={"a": {"scaling": None}})
+            await env.wait_for_condition("Deployed", "True", name="t")

@@ -142,6 +142,7 @@ async def run_inference_controllers(
     token: str = "",
     transport: Transport | None = None,
     election: LeaderElectionOptions | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Manager]:
     """Run the controllers of one major version until the end of the block; as admin, with ``token``, or a transport."""
     environment.clear_requests()
@@ -156,7 +157,7 @@ async def run_inference_controllers(
             leader_election=election,
         )
         manager = Manager(connected, options, clock=clock)
-        config = InferenceStackConfiguration(enabled=True, operator_version=version)
+        config = InferenceStackConfiguration(enabled=True, operator_version=version, **settings)
         inferencestack.setup(manager, config, election)
         environment.manager = manager
         try:

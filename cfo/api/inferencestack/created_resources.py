@@ -20,9 +20,9 @@ from cfo.api.inferencestack.kinds import (
     SERVICE_MONITOR,
 )
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
-from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, INGRESS, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, INGRESS, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT, FieldError
 from cfo.runtime.objects import GVR
-from cfo.runtime.objects.field import Path
+from cfo.runtime.objects.field import Path, forbidden
 
 _IRREGULAR: Final = {INGRESS: "ingresses", NETWORK_POLICY: "networkpolicies"}
 _SPEC: Final = Path("spec")
@@ -80,12 +80,19 @@ def disruption_limits(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: budget[key] for key in ("minAvailable", "maxUnavailable") if key in budget}
 
 
-def cluster_triggers(stack: ResolvedStack) -> Iterator[tuple[Path, bytes]]:
-    """Yield path and content of each trigger that authenticates with a resource other than a TriggerAuthentication.
+def cluster_trigger_errors(stack: ResolvedStack, old: ResolvedStack | None = None) -> list[FieldError]:
+    """Return an error for each trigger with a ClusterTriggerAuthentication that ``old`` does not have.
 
     KEDA reads the Secrets that a ClusterTriggerAuthentication names, in its own namespace, and sends them to the
     address in the trigger.
     """
+    known = {content for _, content in _cluster_triggers(old)} if old is not None else ()
+    message = "must be TriggerAuthentication (inferenceStack.allowClusterTriggerAuthentication)"
+    return [forbidden(path, message) for path, content in _cluster_triggers(stack) if content not in known]
+
+
+def _cluster_triggers(stack: ResolvedStack) -> Iterator[tuple[Path, bytes]]:
+    """Yield path and content of each trigger that authenticates with another resource than a TriggerAuthentication."""
     for name, section in stack.applications.items():
         if autoscaler_kind(section) != SCALED_OBJECT:
             continue

@@ -16,6 +16,7 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import checkpoint
 
 from cfo.api.gateway import HTTP_ROUTE, route_problems
+from cfo.api.inferencestack.created_resources import cluster_trigger_errors
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.names import (
     APPLICATION_PREFIX,
@@ -111,6 +112,7 @@ class InferenceStackReconciler:
     events: EventRecorder
     clock: Clock
     operator_version: str
+    allow_cluster_triggers: bool
     _thread: CapacityLimiter = field(default_factory=partial(CapacityLimiter, 1), init=False)
     """One thread, because several would together take most of the time from the event loop."""
 
@@ -130,8 +132,11 @@ class InferenceStackReconciler:
         compute: _Compute = self._in_thread if weight > _LARGE_BYTES else _directly
         profile = pinned_profile(stack) or newest_profile(self.operator_version)
         validation = await compute(partial(validate, stack, profile))
-        if validation.errors:
-            await self._report_errors(stack, FieldErrors(validation.errors))
+        errors = list(validation.errors)
+        if not (self.allow_cluster_triggers or validation.stack is None):
+            errors += cluster_trigger_errors(validation.stack)  # the webhook may have been absent, or have allowed it
+        if errors:
+            await self._report_errors(stack, FieldErrors(errors))
             return Result()
         existing = await observe(self.client, self.children, stack)
 

@@ -70,7 +70,7 @@ def setup(manager: Manager, config: InferenceStackConfiguration, election: Leade
 
     def start(gvk: GVK, manager: Manager) -> None:
         if not shared:
-            shared.append(_Controllers(manager, config.operator_version, group))
+            shared.append(_Controllers(manager, config, group))
         shared[0].add_reconciler(gvk)
         if election is not None:
             shared[0].add_claims(gvk, election.namespace)
@@ -82,9 +82,10 @@ def setup(manager: Manager, config: InferenceStackConfiguration, election: Leade
 class _Controllers:
     """Adds the controllers of each API group, which share their informers and metrics."""
 
-    def __init__(self, manager: Manager, operator_version: str, group: ElectedControllers | None) -> None:
+    def __init__(self, manager: Manager, config: InferenceStackConfiguration, group: ElectedControllers | None) -> None:
         self._manager = manager
-        self._operator_version = operator_version
+        self._operator_version = config.operator_version
+        self._allow_cluster_triggers = config.allow_cluster_trigger_authentication
         self._group = group
         self._children = Children(manager)
         self._pods = PodInformers(manager)
@@ -149,6 +150,7 @@ class _Controllers:
             manager.events(name),
             manager.clock,
             self._operator_version,
+            self._allow_cluster_triggers,
         )
         controller = builder.watches_source(channel).elected_by(self._group).complete(reconciler)
         self._children.attach(controller, gvk, stacks, channel)

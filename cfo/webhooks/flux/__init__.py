@@ -19,6 +19,8 @@ from cfo.webhooks.access import AccessReviewer
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
+_WITHOUT_PODS: Final = frozenset({"cleanup", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
+"""The fields of a spec that do not change what is created."""
 
 
 def _rule(module: str, name: str) -> Callable[..., Any]:
@@ -31,8 +33,8 @@ class FluxValidator:
     """The validator of one kind.
 
     ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
-    ``warnings`` what has no effect. With ``reviewer``, the creator must be allowed to create Jobs: the operator creates
-    one for the object, whose pods contain what the creator wrote.
+    ``warnings`` what has no effect. With ``reviewer``, users who create an object, or change its pods, must be allowed
+    to create Jobs: the operator creates one for the object, whose pods contain what these users wrote.
     """
 
     errors: Callable[[Object], list[FieldError]]
@@ -67,6 +69,8 @@ class FluxValidator:
                 FieldErrors.check(self.update_errors(old, obj))
             return []
         FieldErrors.check(await request.compute(self._changed, old, obj))
+        if _renders_more(old, obj):
+            FieldErrors.check(await self.submission_errors(obj, request))
         return self.warnings(obj)
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
@@ -76,6 +80,17 @@ class FluxValidator:
         from cfo.api.flux.validation import new_errors
 
         return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
+
+
+def _renders_more(old: Object, new: Object) -> bool:
+    """Return whether an update changes the pods, or adds some. Kueue and other controllers suspend and resume."""
+    before, after = (
+        {key: value for key, value in (obj.get("spec") or {}).items() if key not in _WITHOUT_PODS} for obj in (old, new)
+    )
+    size, wanted = before.get("size"), after.get("size")
+    if isinstance(size, int) and isinstance(wanted, int) and wanted < size:
+        after["size"] = size
+    return before != after
 
 
 def setup(

@@ -29,7 +29,6 @@ from cfo.api.inferencestack.kinds import (
 )
 from cfo.config.model import InferenceStackConfiguration
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting
-from cfo.runtime.objects.field import forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation
 from cfo.webhooks.access import AccessReviewer
 
@@ -112,19 +111,12 @@ class InferenceStackWebhook:
 
     async def _access_errors(self, validation: Validation, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in what the operator would create for the stack and did not create before."""
-        from cfo.api.inferencestack.created_resources import cluster_triggers, created_resources
+        from cfo.api.inferencestack.created_resources import cluster_trigger_errors, created_resources
 
         stack, old = validation.stack, validation.old
         if stack is None:  # the controller does not render it
             return []
-        errors = []
-        if not self.config.allow_cluster_trigger_authentication:
-            known = {content for _, content in cluster_triggers(old)} if old is not None else ()
-            errors = [
-                forbidden(path, "must be TriggerAuthentication (inferenceStack.allowClusterTriggerAuthentication)")
-                for path, content in cluster_triggers(stack)
-                if content not in known
-            ]
+        errors = [] if self.config.allow_cluster_trigger_authentication else cluster_trigger_errors(stack, old)
         created, before = created_resources(stack), created_resources(old) if old is not None else {}
         new = {resource: path for resource, path in created.items() if resource not in before}
         return [*errors, *await self.reviewer.errors(new, request)]

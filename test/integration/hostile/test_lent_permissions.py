@@ -17,7 +17,7 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, Forbidden
 from cfo.runtime.objects.kinds import DEPLOYMENT
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object, gvk_of, key_of
 from envtest import EmbeddedControlPlane
 from test.support.appwrapper_environment import pod, wrapper
 from test.support.config_map_webhooks import free_url
@@ -191,6 +191,18 @@ async def test_flux_objects_are_refused_if_their_user_is_not_allowed_to_create_j
                 with pytest.raises(Forbidden, match=r"\[1\].template.spec: Forbidden: User .* create jobs in"):
                     await limited.create(wrapped)
                 await tenants.victim.create(obj)
+            spec: Any = {"size": 2, "suspend": True, "containers": [{"image": "i", "command": "true"}]}
+            for obj, changes in (
+                ({**cluster, "spec": spec}, [{"containers": [{"image": "own", "command": "true"}]}, {"size": 3}]),
+                ({**job, "spec": {**job["spec"], "size": 2, "suspend": True}}, [{"image": "own"}, {"size": 3}]),
+            ):
+                stored = await tenants.client.create({**obj, "metadata": {"name": "waits", "namespace": "team"}})
+                for change in changes:
+                    refused = await denial(limited.patch(gvk_of(obj), key_of(stored), {"spec": change}))
+                    assert "spec: Forbidden: User" in refused, change
+                    await tenants.client.patch(gvk_of(obj), key_of(stored), {"spec": change}, dry_run=True)
+                for change in {"suspend": False}, {"size": 1}:  # nothing that the object did not have
+                    await limited.patch(gvk_of(obj), key_of(stored), {"spec": change}, dry_run=True)
 
         async def is_admitted() -> bool:
             return await tenants.client.get(MINICLUSTER, NamespacedName(VICTIM, "m")) is not None
