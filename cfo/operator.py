@@ -355,7 +355,8 @@ async def run(
     """
     try:
         async with Transport(target) as transport:
-            client = Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER)
+            mapper = RESTMapper(transport)
+            client = Client(transport, mapper, field_manager=FIELD_MANAGER)
             parsed = await load_configuration(client, config_map)
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:
@@ -372,6 +373,7 @@ async def run(
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
+    manager.mapper.adopt(mapper)
     manager.add(ConfigurationWatch(manager, config_map, parsed.configuration))
     if configure_manager is not None:
         configure_manager(manager)

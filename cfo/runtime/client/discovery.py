@@ -134,6 +134,10 @@ class RESTMapper:
         self._core = _Document("/api")
         self._others = _Document("/apis")
 
+    def adopt(self, other: RESTMapper) -> None:
+        """Start with what another mapper of the same API server has read."""
+        self._core, self._others = other._core, other._others
+
     def invalidate(self) -> None:
         """Mark the cached discovery as outdated: the next lookup reads it again."""
         self._core.outdated = self._others.outdated = True
