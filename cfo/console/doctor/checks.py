@@ -22,18 +22,14 @@ _EXPIRY_WARNING: Final = timedelta(days=30)
 _MAX_SHOWN: Final = 3
 
 
-def check_operator(installation: Installation, version: str, manages_url: bool) -> Iterator[Finding]:
-    """Check the Deployment: ready replicas, and its image compared with this program, whose version is ``version``.
-
-    ``manages_url``: a webhook configuration leads to an operator outside the cluster.
-    """
+def check_operator(installation: Installation, manages_url: bool) -> Iterator[Finding]:
+    """Check the ready replicas; ``manages_url``: a webhook configuration leads to an operator outside the cluster."""
     deployment = installation.deployment
     if deployment is None:
         if manages_url:
-            yield ok("operator", "runs outside the cluster, because the webhooks have a URL")
+            yield ok("runs outside the cluster, because the webhooks have a URL")
         else:
             yield fail(
-                "operator",
                 f"no Deployment codeflare-operator-manager in namespace {installation.namespace}",
                 f"name the operator's namespace with --namespace, or {APPLY}",
             )
@@ -42,127 +38,123 @@ def check_operator(installation: Installation, version: str, manages_url: bool) 
     ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
     logs = f"kubectl -n {installation.namespace} logs deployment/codeflare-operator-manager"
     if wanted == 0:
-        yield fail("operator", "is scaled to 0 replicas", "scale the Deployment codeflare-operator-manager")
+        yield fail("is scaled to 0 replicas", "scale the Deployment codeflare-operator-manager")
     elif ready == 0:
-        yield fail("operator", f"0 of {wanted} replicas are ready", f"{logs}; /readyz names the reason")
+        yield fail(f"0 of {wanted} replicas are ready", f"{logs}; /readyz names the reason")
     elif ready < wanted:
-        yield warn("operator", f"{ready} of {wanted} replicas are ready", logs)
+        yield warn(f"{ready} of {wanted} replicas are ready", logs)
     else:
-        yield ok("operator", f"{ready} of {wanted} replicas are ready")
-    yield from _image_findings(deployment, installation.pods, version)
+        yield ok(f"{ready} of {wanted} replicas are ready")
 
 
-def _image_findings(deployment: Object, pods: Sequence[Object], version: str) -> Iterator[Finding]:
-    image = _image_of(deployment["spec"]["template"])
-    running = {_image_of(pod) for pod in pods} - {""}
+def check_version(installation: Installation, version: str) -> Iterator[Finding]:
+    """Compare the image of the Deployment with its pods, and with this program, whose version is ``version``."""
+    if installation.deployment is None:
+        return  # the check of the operator says so
+    image = _image_of(installation.deployment["spec"]["template"])
+    running = {_image_of(pod) for pod in installation.pods} - {""}
     found = version_of(image)
     if running - {image}:
         others = ", ".join(sorted(running - {image}))
-        yield warn("version", f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
+        yield warn(f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
     elif found is None:
-        yield skip("version", f"the image {image} has no version in its tag; this program is v{version}")
+        yield skip(f"the image {image} has no version in its tag; this program is v{version}")
     elif found != parse_version(version):
         yield warn(
-            "version",
             f"the operator is {tag_of(image)}, this program v{version}",
             "use the same version, because checks and manifests of this program are those of its own version",
         )
     else:
-        yield ok("version", f"the operator is {tag_of(image)}, like this program")
+        yield ok(f"the operator is {tag_of(image)}, like this program")
 
 
 def check_configuration(installation: Installation) -> Iterator[Finding]:
     """Check the ConfigMap: whether it is valid, and was not changed after the operator was started."""
-    check, config_map, parsed = "configuration", installation.config_map, installation.parsed
+    config_map, parsed = installation.config_map, installation.parsed
     if config_map is None or parsed is None:
-        yield skip(check, "there is no ConfigMap; the operator creates it with the defaults")
+        yield skip("there is no ConfigMap; the operator creates it with the defaults")
         return
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
     if isinstance(parsed, ConfigurationError):
         for problem in parsed.problems:
-            yield fail(check, f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it")
+            yield fail(f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it")
         return
     for warning in parsed.warnings:
-        yield warn(check, f"{where}: {warning}", "correct the ConfigMap; cfo config check --strict finds all warnings")
+        yield warn(f"{where}: {warning}", "correct the ConfigMap; cfo config check --strict finds all warnings")
     changed = _changed_at(config_map)
     started = min((at for pod in installation.pods if (at := started_at(pod))), default=None)
     if changed is not None and started is not None and changed > started:
         yield warn(
-            check,
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
             f"kubectl -n {installation.namespace} rollout restart deployment codeflare-operator-manager",
         )
     elif not parsed.warnings:
-        yield ok(check, f"{where} is valid")
+        yield ok(f"{where} is valid")
 
 
 def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Finding]:
     """Check the webhook configurations, and whether their Services have endpoints."""
-    check = "webhooks"
     if not facts:
-        yield skip(check, "another tool, such as OLM, manages the webhook configurations")
+        yield skip("another tool, such as OLM, manages the webhook configurations")
     for fact in facts:
         if not fact.exists:
-            yield fail(check, f"{fact.name} does not exist: nothing is injected or validated", APPLY)
+            yield fail(f"{fact.name} does not exist: nothing is injected or validated", APPLY)
             continue
         if fact.missing:
-            yield fail(check, f"{fact.name} lacks {', '.join(fact.missing)}", APPLY)
+            yield fail(f"{fact.name} lacks {', '.join(fact.missing)}", APPLY)
         for service, ready in fact.services.items():
             if ready is None:
-                yield fail(check, f"{fact.name} leads to Service {service}, which does not exist", APPLY)
+                yield fail(f"{fact.name} leads to Service {service}, which does not exist", APPLY)
             elif ready == 0:
                 yield fail(
-                    check,
                     f"Service {service} has no ready endpoint: writes of RayClusters and AppWrappers fail",
                     "see the check of the operator; also check the selector of the Service",
                 )
         if not fact.missing and all(fact.services.values()):
-            yield ok(check, f"{fact.name} leads to {', '.join([*map(str, fact.services), *fact.urls]) or 'nothing'}")
+            yield ok(f"{fact.name} leads to {', '.join([*map(str, fact.services), *fact.urls]) or 'nothing'}")
 
 
 def check_certificate(
     secret: NamespacedName, pem: bytes | None, facts: Sequence[WebhookConfigurationFacts], now: datetime
 ) -> Iterator[Finding]:
     """Check the certificate ``pem`` in ``secret``: its names and expiry, and whether the API server trusts it."""
-    check = "certificate"
     services = {service for fact in facts for service in fact.services}
     if not services and any(fact.urls for fact in facts):
-        yield skip(check, "the webhooks are served outside the cluster")
+        yield skip("the webhooks are served outside the cluster")
         return
     restart = "delete the Secret, then the operator creates another certificate and updates the CA bundles"
     leaf = _load(pem)
     if leaf is None:
         problem = "contains no valid certificate" if pem else "does not exist or has no tls.crt"
-        yield fail(check, f"Secret {secret} {problem}", "see the log of the operator, which creates it")
+        yield fail(f"Secret {secret} {problem}", "see the log of the operator, which creates it")
         return
     until = leaf.not_valid_after_utc
     if until <= now:
-        yield fail(check, f"Secret {secret} expired on {until:%Y-%m-%d}", restart)
+        yield fail(f"Secret {secret} expired on {until:%Y-%m-%d}", restart)
     elif leaf.not_valid_before_utc > now:
-        yield fail(check, f"Secret {secret} is not valid before {leaf.not_valid_before_utc}", restart)
+        yield fail(f"Secret {secret} is not valid before {leaf.not_valid_before_utc}", restart)
     elif until - now < _EXPIRY_WARNING:
-        yield warn(check, f"Secret {secret} expires on {until:%Y-%m-%d}, and was not renewed", restart)
+        yield warn(f"Secret {secret} expires on {until:%Y-%m-%d}, and was not renewed", restart)
     else:
-        yield ok(check, f"Secret {secret} is valid until {until:%Y-%m-%d}")
+        yield ok(f"Secret {secret} is valid until {until:%Y-%m-%d}")
     names = _dns_names(leaf)
     wrong = sorted(f"{service.name}.{service.namespace}.svc" for service in services)
     if any(name not in names for name in wrong):
-        yield fail(check, f"is for {', '.join(names) or 'no name'}, not for {', '.join(wrong)}", restart)
+        yield fail(f"is for {', '.join(names) or 'no name'}, not for {', '.join(wrong)}", restart)
     untrusting = [fact.name for fact in facts if fact.services and not _trusts(fact.bundles, leaf)]
     for name in untrusting:
         yield fail(
-            check,
             f"{name} does not trust it: the CA bundle is not of its CA",
             "the operator (or cert-manager) sets caBundle; see its log for a missing permission to patch it",
         )
     if facts and not untrusting:
-        yield ok(check, "the CA bundles of the webhook configurations trust it")
+        yield ok("the CA bundles of the webhook configurations trust it")
 
 
 def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> Iterator[Finding]:
     """Check the permissions that ``account`` lacks of those that were ``checked``; they are shown as rules."""
     if not missing:
-        yield ok("permissions", f"{account} has all {checked} permissions")
+        yield ok(f"{account} has all {checked} permissions")
     by_namespace: dict[str, list[Any]] = {}
     for rule in missing:
         by_namespace.setdefault(rule.namespace, []).append(rule)
@@ -170,36 +162,35 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
         policies = policy_rules(rules)
         for policy in policies[:_MAX_SHOWN]:
             yield fail(
-                "permissions",
                 f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}",
                 f"{APPLY}; roles of features are added by --with",
             )
         if len(policies) > _MAX_SHOWN:
-            yield fail("permissions", f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
+            yield fail(f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
 
 
 def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
     found, bounds = parse_version(version), [parse_version(text) for text in re.findall(r"\d{1,4}\.\d{1,4}", supported)]
     if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
-        yield skip("kubernetes", f"the version {version!r} cannot be compared with {supported}")
+        yield skip(f"the version {version!r} cannot be compared with {supported}")
     elif bounds[0][:2] <= found[:2] <= bounds[1][:2]:
-        yield ok("kubernetes", f"{version} is supported ({supported})")
+        yield ok(f"{version} is supported ({supported})")
     else:
-        yield warn("kubernetes", f"{version} is not one of {supported}", "use a supported version")
+        yield warn(f"{version} is not one of {supported}", "use a supported version")
 
 
 def check_clock(skew: float | None) -> Iterator[Finding]:
     """Check the difference between the clocks of the API server and of this machine, in seconds."""
-    check, remedy = "clock", "synchronize the clocks (NTP): certificates and Leases depend on them"
+    remedy = "synchronize the clocks (NTP): certificates and Leases depend on them"
     if skew is None:
-        yield skip(check, "the API server sends no Date")
+        yield skip("the API server sends no Date")
     elif abs(skew) > _SKEW_FAILURE:
-        yield fail(check, f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
+        yield fail(f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
     elif abs(skew) > _SKEW_WARNING:
-        yield warn(check, f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
+        yield warn(f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
     else:
-        yield ok(check, "the API server's clock agrees with this machine's")
+        yield ok("the API server's clock agrees with this machine's")
 
 
 def _image_of(template: Mapping[str, Any]) -> str:

@@ -29,57 +29,65 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the result: ``check`` is the name of the check; ``remedy`` is empty if there is nothing to do."""
+    """What a check found; ``remedy`` is empty if there is nothing to do."""
 
     status: Status
-    check: str
     message: str
     remedy: str = ""
 
 
-def ok(check: str, message: str) -> Finding:
+def ok(message: str) -> Finding:
     """Return a finding that everything is as it should be."""
-    return Finding(Status.OK, check, one_line(message))
+    return Finding(Status.OK, one_line(message))
 
 
-def warn(check: str, message: str, remedy: str) -> Finding:
+def warn(message: str, remedy: str) -> Finding:
     """Return a finding that something can fail, or soon will."""
-    return Finding(Status.WARN, check, one_line(message), one_line(remedy))
+    return Finding(Status.WARN, one_line(message), one_line(remedy))
 
 
-def fail(check: str, message: str, remedy: str) -> Finding:
+def fail(message: str, remedy: str) -> Finding:
     """Return a finding that something does not work."""
-    return Finding(Status.FAIL, check, one_line(message), one_line(remedy))
+    return Finding(Status.FAIL, one_line(message), one_line(remedy))
 
 
-def skip(check: str, message: str, remedy: str = "") -> Finding:
+def skip(message: str, remedy: str = "") -> Finding:
     """Return a finding that something could not be checked, or does not have to be."""
-    return Finding(Status.SKIP, check, one_line(message), one_line(remedy))
+    return Finding(Status.SKIP, one_line(message), one_line(remedy))
 
 
-def has_failed(findings: Sequence[Finding]) -> bool:
+Findings = Mapping[str, Sequence[Finding]]
+"""The findings by the name of their check."""
+
+
+def has_failed(findings: Findings) -> bool:
     """Return whether a check failed; a warning is not a failure."""
-    return any(finding.status is Status.FAIL for finding in findings)
+    return _counts(findings)[Status.FAIL] > 0
 
 
-def lines(findings: Sequence[Finding]) -> Iterator[str]:
+def lines(findings: Findings) -> Iterator[str]:
     """Yield the text output: one line for each finding, its remedy below it, and a summary."""
-    width = max((len(finding.check) for finding in findings), default=0)
-    for finding in findings:
-        yield f"{finding.status:4}  {finding.check:{width}}  {one_line(finding.message)}"
-        if finding.remedy:
-            yield f"{'':4}  {'':{width}}  -> {one_line(finding.remedy)}"
-    counts = Counter(finding.status for finding in findings)
+    width = max(map(len, findings), default=0)
+    for check, found in findings.items():
+        for finding in found:
+            yield f"{finding.status:4}  {check:{width}}  {finding.message}"
+            if finding.remedy:
+                yield f"{'':4}  {'':{width}}  -> {finding.remedy}"
+    counts = _counts(findings)
     yield ", ".join(f"{counts[status]} {status}" for status in Status)
 
 
-def document(findings: Sequence[Finding]) -> dict[str, Any]:
+def document(findings: Findings) -> dict[str, Any]:
     """Return the JSON output."""
-    counts = Counter(finding.status for finding in findings)
+    counts = _counts(findings)
     return {
-        "checks": [asdict(finding) for finding in findings],
+        "checks": [{"check": check, **asdict(finding)} for check, found in findings.items() for finding in found],
         "summary": {str(status): counts[status] for status in Status},
     }
+
+
+def _counts(findings: Findings) -> Counter[Status]:
+    return Counter(finding.status for found in findings.values() for finding in found)
 
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
@@ -136,14 +144,14 @@ async def read_deployments(client: Client, names: Iterable[str], deployment: str
     ]
 
 
-def version_finding(check: str, where: str, image: str, tested: str) -> Finding:
+def version_finding(where: str, image: str, tested: str) -> Finding:
     """Return whether ``image``, which runs in ``where``, has the ``tested`` version."""
     found, wanted = version_of(image), parse_version(tested)
     if found is None or wanted is None:
-        return skip(check, f"{where}: the image {image} has no version in its tag; tested with {tested}")
+        return skip(f"{where}: the image {image} has no version in its tag; tested with {tested}")
     if found[:2] == wanted[:2]:
-        return ok(check, f"{where}: {tag_of(image)}, tested with {tested}")
-    return warn(check, f"{where}: {tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can")
+        return ok(f"{where}: {tag_of(image)}, tested with {tested}")
+    return warn(f"{where}: {tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can")
 
 
 def tag_of(image: str) -> str:
@@ -177,16 +185,16 @@ def check_kueue(
     tested: str,
 ) -> Iterator[Finding]:
     """Check Kueue: whether it is installed if the configuration needs it, and its version."""
-    check, wrappers = "kueue", configuration.appwrapper
+    wrappers = configuration.appwrapper
     needed = wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
     if not crd.exists:
         if needed:
             remedy = f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
-            yield fail(check, "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
+            yield fail("the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
         else:
-            yield skip(check, "not installed, and not needed by the configuration")
+            yield skip("not installed, and not needed by the configuration")
         return
     if not operators:
-        yield warn(check, "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
+        yield warn("the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
     for key, image in operators:
-        yield version_finding(check, f"Deployment {key}", image, tested)
+        yield version_finding(f"Deployment {key}", image, tested)

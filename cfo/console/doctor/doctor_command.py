@@ -43,12 +43,12 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
     """
     import anyio
 
-    from cfo.console.doctor.components import Finding, document, has_failed, lines
+    from cfo.console.doctor.components import Findings, document, has_failed, lines
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
-    async def work(client: Client) -> list[Finding]:
+    async def work(client: Client) -> Findings:
         with anyio.move_on_after(_TIMEOUT) as scope:
             await client.mapper.resource(CONFIG_MAP)
             where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from cfo.console.doctor import checks, facts, other_operators
-from cfo.console.doctor.components import Finding, Subject, fail, skip
+from cfo.console.doctor.components import Finding, Findings, Subject, fail, skip
 from cfo.features import FEATURES
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
@@ -21,10 +21,10 @@ _TIMEOUT: Final = 20.0
 """Seconds for each check."""
 _PARALLEL: Final = 6
 
-_Check = Callable[[], Awaitable[Iterable[Finding]]]
+_Check = Callable[[], Awaitable[Iterable[Finding]] | Iterable[Finding]]
 
 
-async def examine(client: Client, namespace: str, config_name: str, clock: Clock) -> list[Finding]:
+async def examine(client: Client, namespace: str, config_name: str, clock: Clock) -> Findings:
     """Return the findings for the operator in ``namespace``, in the order of the checks.
 
     Raises :class:`cfo.runtime.TransportError` and
@@ -32,8 +32,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     """
     version, skew = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
-    configuration = installation.configuration
-    subject = Subject(client, namespace, configuration, installation.config_error, dict(components()))
+    subject = Subject(client, namespace, installation.configuration, installation.config_error, dict(components()))
     shared: Sequence[facts.WebhookConfigurationFacts] | Exception
     try:
         with anyio.fail_after(_TIMEOUT):
@@ -49,8 +48,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        urls = [url for fact in webhooks() for url in fact.urls]
-        return checks.check_operator(installation, __version__, bool(urls))
+        return checks.check_operator(installation, any(fact.urls for fact in webhooks()))
 
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:
@@ -64,77 +62,60 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
 
     async def permissions() -> Iterable[Finding]:
         if installation.deployment is None:
-            return [skip("permissions", "no Deployment, so no ServiceAccount to check")]
+            return [skip("no Deployment, so no ServiceAccount to check")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
         checked, missing = await facts.read_permissions(client, installation, account)
         return checks.check_permissions(f"system:serviceaccount:{namespace}:{account}", checked, missing)
 
-    async def webhook_configurations() -> Iterable[Finding]:
-        return checks.check_webhooks(webhooks())
-
-    async def kubernetes() -> Iterable[Finding]:
-        return checks.check_kubernetes(version, dict(platforms())["Kubernetes"])
-
-    async def clocks() -> Iterable[Finding]:
-        return checks.check_clock(skew)
-
     return await _run(
         {
-            "kubernetes": kubernetes,
-            "clock": clocks,
+            "kubernetes": lambda: checks.check_kubernetes(version, dict(platforms())["Kubernetes"]),
+            "clock": lambda: checks.check_clock(skew),
             "operator": operator,
-            other_operators.CHECK: partial(other_operators.check, subject),
+            "version": lambda: checks.check_version(installation, __version__),
+            "operators": partial(other_operators.check, subject),
             "configuration": config,
             "permissions": permissions,
-            "webhooks": webhook_configurations,
+            "webhooks": lambda: checks.check_webhooks(webhooks()),
             "certificate": trust,
             **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
         }
     )
 
 
-async def _run(all_checks: dict[str, _Check]) -> list[Finding]:
-    results: dict[str, list[Finding]] = {}
+async def _run(all_checks: dict[str, _Check]) -> Findings:
+    results: dict[str, list[Finding]] = {name: [] for name in all_checks}
     limiter = anyio.CapacityLimiter(_PARALLEL)
 
     async def run(name: str, check: _Check) -> None:
         async with limiter:
-            results[name] = await _run_one(name, check)
+            try:
+                with anyio.fail_after(_TIMEOUT):
+                    found = check()
+                    results[name] = list(dict.fromkeys(await found if isinstance(found, Awaitable) else found))
+            except Exception as error:  # noqa: BLE001 (an object with fields that no server should have stored)
+                results[name] = [_failure(error)]
 
     async with anyio.create_task_group() as tasks:
         for name, check in all_checks.items():
             tasks.start_soon(run, name, check)
-    return [finding for name in all_checks for finding in results[name]]
+    return results
 
 
-async def _run_one(name: str, check: _Check) -> list[Finding]:
-    try:
-        with anyio.fail_after(_TIMEOUT):
-            return list(dict.fromkeys(await check()))
-    except TimeoutError:
-        return [fail(name, f"no result within {_TIMEOUT:g} s", "check the load of the API server, and try again")]
-    except Forbidden as error:
-        return [skip(name, f"not allowed to {error.verb} {error.resource}", f"grant it to your user: {error.message}")]
-    except (UnknownKind, DiscoveryIncomplete) as error:
-        return [skip(name, f"cannot be checked: {error}")]
-    except Unauthorized:
-        raise
-    except (APIError, TransportError) as error:
-        return [fail(name, f"cannot be checked: {error}", "check the API server, and try again")]
-    except ExceptionGroup as group:
-        return await _run_one(name, _raising(group))
-    except Exception as error:  # noqa: BLE001 (an object with fields that no server should have stored)
-        return [fail(name, f"cannot be checked: {type(error).__name__}: {error}", "check the objects that it reads")]
-
-
-def _raising(group: ExceptionGroup[Exception]) -> _Check:
-    """Return a check that raises the first exception of ``group``, of parallel requests that failed alike."""
-
-    async def check() -> Iterable[Finding]:
-        error: Exception = group
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
-        raise error
-
-    return check
+def _failure(error: Exception) -> Finding:
+    """Return the finding of a check that raised ``error``. Raises :class:`cfo.runtime.client.Unauthorized`."""
+    match error:
+        case ExceptionGroup():  # of parallel requests that failed alike
+            return _failure(error.exceptions[0])
+        case Unauthorized():
+            raise error
+        case TimeoutError():
+            return fail(f"no result within {_TIMEOUT:g} s", "check the load of the API server, and try again")
+        case Forbidden():
+            return skip(f"not allowed to {error.verb} {error.resource}", f"grant it to your user: {error.message}")
+        case UnknownKind() | DiscoveryIncomplete():
+            return skip(f"cannot be checked: {error}")
+        case APIError() | TransportError():
+            return fail(f"cannot be checked: {error}", "check the API server, and try again")
+    return fail(f"cannot be checked: {type(error).__name__}: {error}", "check the objects that it reads")

@@ -21,7 +21,6 @@ from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import CONFIG_MAP, APIError, Client, NamespacedName, Object, namespace_of
 from cfo.runtime.objects import LEASE, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
-CHECK: Final = "operators"
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
 _MAX_SHOWN: Final = 10
 _STALE: Final = timedelta(minutes=1)
@@ -53,13 +52,13 @@ def findings(others: Mapping[str, OtherOperator], configuration: OperatorConfigu
     for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
         where = f"another CodeFlare operator in namespace {namespace} ({', '.join([*other.webhooks, *other.signs])})"
         if other.webhooks:
-            yield fail(CHECK, f"{where} has webhooks for RayClusters", _REMEDY)
+            yield fail(f"{where} has webhooks for RayClusters", _REMEDY)
         elif _overlap(configuration, other.configuration or OperatorConfiguration()):
-            yield warn(CHECK, f"{where} reconciles the same namespaces", _REMEDY)
+            yield warn(f"{where} reconciles the same namespaces", _REMEDY)
         else:
-            yield ok(CHECK, f"{where} reconciles other namespaces or labels")
+            yield ok(f"{where} reconciles other namespaces or labels")
     if not others:
-        yield ok(CHECK, "no other CodeFlare operator was found")
+        yield ok("no other CodeFlare operator was found")
 
 
 def _overlap(one: OperatorConfiguration, other: OperatorConfiguration) -> bool:

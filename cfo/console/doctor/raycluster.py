@@ -86,23 +86,21 @@ async def _read_admission(client: Client, namespace: str) -> Admission:
 
 def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
     """Check the dry run of a RayCluster."""
-    check = "admission"
     if not admission.served:
-        yield skip(check, "RayClusters are not served, see kuberay")
+        yield skip("RayClusters are not served, see kuberay")
     elif "failed calling webhook" in admission.error:
         yield fail(
-            check,
             f"the API server cannot call the webhooks: {admission.error}",
             "see the checks above; otherwise a NetworkPolicy or firewall blocks the API server (port 9443 of the pods)",
         )
     elif "namespaces" in admission.error and admission.error.endswith("not found"):
-        yield skip(check, f"no dry run: {admission.error}")
+        yield skip(f"no dry run: {admission.error}")
     elif admission.error:
-        yield warn(check, f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
+        yield warn(f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
     elif not admission.defaulted and configuration.kuberay.enabled:
-        yield fail(check, "the mutating webhook was not called for a RayCluster (dry run)", APPLY)
+        yield fail("the mutating webhook was not called for a RayCluster (dry run)", APPLY)
     else:
-        yield ok(check, "a RayCluster passes through the webhooks (dry run)")
+        yield ok("a RayCluster passes through the webhooks (dry run)")
 
 
 def check_kuberay(
@@ -112,38 +110,36 @@ def check_kuberay(
     tested: str,
 ) -> Iterator[Finding]:
     """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
-    check = "kuberay"
     if not configuration.kuberay.enabled:
-        yield skip(check, "kuberay.enabled is false")
+        yield skip("kuberay.enabled is false")
         return
     install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
     if not crd.exists:
-        yield fail(check, "the CRD rayclusters.ray.io does not exist", install)
+        yield fail("the CRD rayclusters.ray.io does not exist", install)
         return
     if not crd.established or "v1" not in crd.served:
         served = ", ".join(crd.served) or "no version"
-        yield fail(check, f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
+        yield fail(f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
         return
     if not operators:
-        yield warn(check, "the CRD exists, but no Deployment of the KubeRay operator was found", install)
+        yield warn("the CRD exists, but no Deployment of the KubeRay operator was found", install)
     for key, image in operators:
-        yield version_finding(check, f"Deployment {key}", image, tested)
+        yield version_finding(f"Deployment {key}", image, tested)
 
 
 def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterator[Finding]:
     """Check whether the domain of the hosts of dashboards and Ray clients is known; ``detected`` is OpenShift's."""
-    check, configured = "domain", configuration.kuberay.ingress_domain
+    configured = configuration.kuberay.ingress_domain
     if not configuration.kuberay.enabled:
-        yield skip(check, "kuberay.enabled is false")
+        yield skip("kuberay.enabled is false")
     elif configured:
-        yield ok(check, f"kuberay.ingressDomain is {configured}")
+        yield ok(f"kuberay.ingressDomain is {configured}")
     elif detected:
-        yield ok(check, f"{detected}, from ingresses.config.openshift.io/cluster")
+        yield ok(f"{detected}, from ingresses.config.openshift.io/cluster")
     elif configuration.kuberay.gateway.dashboard_host:
-        yield ok(check, f"kuberay.gateway.dashboardHost is {configuration.kuberay.gateway.dashboard_host}")
+        yield ok(f"kuberay.gateway.dashboardHost is {configuration.kuberay.gateway.dashboard_host}")
     else:
         yield warn(
-            check,
             "unknown: dashboards and Ray clients are not reachable from outside the cluster",
             "set kuberay.ingressDomain in the ConfigMap, for example to apps.example.com, and restart the operator",
         )

@@ -10,7 +10,7 @@ import pytest
 from cfo.config.document import ConfigurationError, ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor import checks, components, other_operators, raycluster
-from cfo.console.doctor.components import CustomResource, Finding, Status, document, has_failed, lines
+from cfo.console.doctor.components import CustomResource, Finding, document, fail, has_failed, lines, ok, warn
 from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
@@ -86,8 +86,8 @@ def pod(image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T1
 def test_operator_has_ready_replicas_of_this_version(
     installed: Object | None, pods: tuple[Object, ...], url: bool, expected: list[str]
 ) -> None:
-    found = checks.check_operator(Installation("ops", deployment=installed, pods=pods), "0.1.0", url)
-    assert states(found) == expected
+    installation = Installation("ops", deployment=installed, pods=pods)
+    assert states([*checks.check_operator(installation, url), *checks.check_version(installation, "0.1.0")]) == expected
 
 
 def config_map(changed: str) -> Object:
@@ -266,7 +266,7 @@ def test_clocks_agree(skew: float | None, expected: str) -> None:
 
 
 def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
-    findings = [Finding(Status.OK, "clock", "fine"), Finding(Status.FAIL, "webhooks", "a\nb\x1b[0m", "do\nit")]
+    findings = {"clock": [ok("fine")], "webhooks": [fail("a\nb\x1b[0m", "do\nit")]}
     assert list(lines(findings)) == [
         "ok    clock     fine",
         "fail  webhooks  a b\\x1b[0m",
@@ -276,4 +276,4 @@ def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
     assert document(findings)["summary"] == {"ok": 1, "warn": 0, "fail": 1, "skip": 0}
     assert document(findings)["checks"][0] == {"status": "ok", "check": "clock", "message": "fine", "remedy": ""}
     assert has_failed(findings)
-    assert not has_failed([Finding(Status.WARN, "clock", "x")])
+    assert not has_failed({"clock": [warn("x", "y")]})

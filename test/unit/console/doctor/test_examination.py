@@ -13,9 +13,9 @@ async def test_unexpected_error_of_a_check_is_one_finding() -> None:
         raise AttributeError("'str' object\x1b has no attribute 'get'" + "x" * 100_000)
 
     async def working() -> Iterable[Finding]:
-        return [ok("working", "fine")]
+        return [ok("fine")]
 
-    first, second = await _run({"broken": broken, "working": working})
+    ((first,), (second,)) = (await _run({"broken": broken, "working": working})).values()
     assert (first.status, second.status) == (Status.FAIL, Status.OK)
     assert first.message.isprintable()
     assert len(first.message) <= 10_000
