@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.migrate.raycluster.children import is_by_kuberay, title
 from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,
@@ -29,7 +28,7 @@ from cfo.console.migrate.raycluster.planning import (
     restart_steps,
 )
 from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, Step
-from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, owner_references_of, uid_of
+from cfo.runtime import Object, is_deleting, owner_references_of, uid_of
 
 MAX_BYTES: Final = 512 << 20
 """The maximum size of an undo file."""
@@ -136,7 +135,7 @@ def _is_object(value: Any) -> bool:
     return all(isinstance(item, str) and item for item in values)
 
 
-_ABSENT: Final = object()
+_ABSENT: Final = ...
 _SERVER_FIELDS: Final = (
     "uid",
     "resourceVersion",
@@ -147,10 +146,18 @@ _SERVER_FIELDS: Final = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-_SPEC_FIELDS: Final = ("networkPolicy", "tlsOptions", "authOptions", "ingress", "egress", "policyTypes")
-_HEAD_FIELDS: Final = ("enableIngress", "ingressOptions", "template")
+_NAMED: Final = frozenset({"annotations", "finalizers", "workerGroupSpecs"})
+"""Fields with entries that have a name."""
 
-_Part = tuple[str, ...]
+_NESTED: Final = frozenset({"metadata", "spec", "headGroupSpec"}) | _NAMED
+_CHANGED: Final = frozenset(
+    {"networkPolicy", "tlsOptions", "authOptions", "ingress", "egress", "policyTypes"}
+    | {"enableIngress", "ingressOptions", "template"}
+)
+"""The fields that a migration changes, each of which is restored as a whole, and so are annotations and finalizers."""
+
+_KEPT: Final = (("metadata", "annotations", SUSPENDED_ANNOTATION), ("spec", "suspend"))
+"""What the steps that suspend and resume a RayCluster set."""
 
 
 def plan_undo_object(record: Record, current: Object | None, owners: frozenset[str], *, force: bool) -> ObjectPlan:
@@ -196,93 +203,56 @@ def plan_undo_cluster(
 
 
 def _restore_parts(plan: ObjectPlan, record: Record, current: Object, *, force: bool) -> None:
-    conflicts = list(_conflicts(record, current))
-    if conflicts and not force:
-        plan.blockers += [f"{conflict} was edited after the migration; --force overwrites it" for conflict in conflicts]
+    if record.after is None:  # it was to be deleted, and nothing else of it was changed
         return
 
-    def change(obj: Object) -> Object:
-        if not force and any(_conflicts(record, obj)):
-            return obj
-        result = deepcopy(obj)
-        for part, before, _ in _changed_parts(record):
-            _set(result, part, before)
-        return result
+    def restored(obj: Object) -> tuple[Object, list[str]]:
+        conflicts: list[str] = []
+        result = _restored(record.before, record.after, deepcopy(obj), (), conflicts)
+        return (result, []) if force or not conflicts else (obj, conflicts)
 
-    if change(current) != current:
-        plan.steps.append(Step(Action.UPDATE, current, f"restore {title(current)}", change))
-
-
-def _conflicts(record: Record, current: Object) -> Iterator[str]:
-    for part, before, after in _changed_parts(record):
-        if _get(current, part) not in (before, after):
-            yield ".".join(part)
+    result, conflicts = restored(current)
+    plan.blockers += [f"{conflict} was edited after the migration; --force overwrites it" for conflict in conflicts]
+    if result != current:
+        plan.steps.append(Step(Action.UPDATE, current, f"restore {title(current)}", lambda obj: restored(obj)[0]))
 
 
-def _changed_parts(record: Record) -> Iterator[tuple[_Part, Any, Any]]:
-    """Yield each part that the migration changed, with its values before and after."""
-    if record.after is None:
-        return
-    for part in _parts(record.before, record.after):
-        before, after = _get(record.before, part), _get(record.after, part)
-        if before != after:
-            yield part, before, after
+def _restored(before: Any, after: Any, current: Any, path: tuple[str, ...], conflicts: list[str]) -> Any:
+    """Return ``current`` with the value of ``before`` in each part where ``after`` has another one.
+
+    Parts are the fields in :data:`_CHANGED`, annotations and finalizers. One of ``current`` that has neither value is
+    added to ``conflicts``. :data:`_ABSENT` is the value of a part that does not exist.
+    """
+    field, parent = path[-1] if path else "spec", path[-2] if path[1:] else ""
+    is_group = parent == "workerGroupSpecs"
+    is_changed = parent in _NAMED or field in _NESTED | _CHANGED
+    if before == after or path in _KEPT or not is_changed:
+        return current
+    values = [_entries(value) for value in (before, after, current)]
+    if not (field in _NESTED or is_group) or None in values:
+        if current not in (before, after):
+            conflicts.append(".".join(path))
+        return deepcopy(before)
+    if is_group and current is _ABSENT:
+        conflicts.append(".".join(path))
+        return current
+    befores, afters, found = (value or {} for value in values)
+    result = {}
+    for key in dict.fromkeys((*found, *befores, *afters)):
+        one, other, now = (each.get(key, _ABSENT) for each in (befores, afters, found))
+        result[key] = _restored(one, other, now, (*path, key), conflicts)
+    left = {key: value for key, value in result.items() if value is not _ABSENT}
+    if not left:
+        return _ABSENT  # an empty map would be a change that the API server drops, so the undo would never end
+    return list(left.values()) if field in ("finalizers", "workerGroupSpecs") else left
 
 
-def _parts(*objects: Object) -> Iterator[_Part]:
-    """Yield the parts of an object that a migration changes."""
-    keys = {key for obj in objects for key in annotations_of(obj)} - {SUSPENDED_ANNOTATION}
-    yield from (("metadata", "annotations", key) for key in sorted(keys))
-    finalizers = {item for obj in objects for item in obj["metadata"].get("finalizers") or ()}
-    yield from (("metadata", "finalizers", item) for item in sorted(finalizers))
-    yield from (("spec", name) for name in _SPEC_FIELDS)
-    if gvk_of(objects[0]) != RAY_CLUSTER:
-        return
-    yield from (("spec", "headGroupSpec", name) for name in _HEAD_FIELDS)
-    groups = {str(group.get("groupName")) for obj in objects for group in obj["spec"].get("workerGroupSpecs") or ()}
-    yield from (("spec", "workerGroupSpecs", group, "template") for group in sorted(groups))
-
-
-def _get(obj: Object, part: _Part) -> Any:
-    value: Any = obj
-    for name in part:
-        if isinstance(value, list):
-            value = _item(value, name)
-        elif isinstance(value, dict):
-            value = value.get(name, _ABSENT)
-        else:
-            return _ABSENT
-    return value
-
-
-def _item(items: list[Any], name: str) -> Any:
-    """Return the finalizer or the worker group called ``name``."""
-    return next(
-        (item for item in items if item == name or (isinstance(item, dict) and item.get("groupName") == name)), _ABSENT
-    )
-
-
-def _set(obj: Object, part: _Part, value: Any) -> None:
-    *path, last = part
-    owner: Any = obj
-    for name in path:
-        if isinstance(owner, list):
-            owner = _item(owner, name)
-            if owner is _ABSENT:
-                return
-        elif value is _ABSENT and name not in owner:
-            return  # an empty map would be a change that the API server drops, so the undo would never end
-        else:
-            owner = owner.setdefault(name, [] if name == "finalizers" else {})
-    if isinstance(owner, list):
-        if value is _ABSENT and last in owner:
-            owner.remove(last)
-        elif value is not _ABSENT and last not in owner:
-            owner.append(last)
-    elif value is _ABSENT:
-        owner.pop(last, None)
-    else:
-        owner[last] = deepcopy(value)
+def _entries(value: Any) -> dict[str, Any] | None:
+    """Return the entries of a map, or a list of finalizers or worker groups by name; ``None`` if they have no names."""
+    if isinstance(value, list):
+        named = {str(item.get("groupName")) if isinstance(item, dict) else str(item): item for item in value}
+        return named if len(named) == len(value) else None
+    return {} if value is _ABSENT else value if isinstance(value, dict) else None
 
 
 def _without_server_fields(obj: Object) -> Object:

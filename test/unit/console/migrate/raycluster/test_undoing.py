@@ -58,6 +58,28 @@ def test_cluster_is_restored_but_for_later_changes_of_other_fields() -> None:
     assert result == expected
 
 
+def test_what_others_changed_between_two_runs_is_not_restored() -> None:
+    """The second run of an interrupted migration records the state that it found, with the changes of others."""
+    record, current = migrated()
+    for obj in (record.after, current):
+        assert obj is not None
+        obj["metadata"] |= {"resourceVersion": "8", "labels": {"added": "later"}}
+        obj["spec"]["workerGroupSpecs"][1]["replicas"] = 3
+    result = restored(undo(record, current), current)
+    assert result["metadata"]["resourceVersion"] == "8"
+    assert result["metadata"]["labels"] == {"added": "later"}
+    assert result["spec"]["workerGroupSpecs"][1]["replicas"] == 3
+    assert result["spec"]["workerGroupSpecs"][1]["template"] == record.before["spec"]["workerGroupSpecs"][1]["template"]
+
+
+def test_deleted_group_is_a_conflict_and_not_created_again() -> None:
+    record, current = migrated()
+    del current["spec"]["workerGroupSpecs"][1]
+    assert "spec.workerGroupSpecs.w1 was edited after the migration" in undo(record, current).blockers[0]
+    (group,) = restored(undo(record, current, force=True), current)["spec"]["workerGroupSpecs"]
+    assert group["groupName"] == "w0"
+
+
 def test_later_edit_is_a_conflict_unless_forced() -> None:
     record, current = migrated()
     pod = current["spec"]["workerGroupSpecs"][0]["template"]["spec"]
