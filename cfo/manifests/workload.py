@@ -26,7 +26,7 @@ RESOURCES: dict[str, dict[str, str]] = {
     "requests": {"cpu": "100m", "memory": "160Mi"},
     "limits": {"cpu": "1", "memory": "512Mi"},
 }
-"""Measured: about 75 MB when idle, 85 MB with 300 RayClusters and their objects; see docs/operations.md."""
+"""Measured: about 75 MB when idle, 85 MB with 300 RayClusters and their objects; see docs/sizing.md."""
 
 
 def namespace_object(namespace: str) -> Object:

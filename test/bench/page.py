@@ -71,7 +71,7 @@ def _with_spread(measured: tuple[float, float, float] | None) -> str:
     if measured is None:
         return ""
     median, low, high = map(format_number, measured)
-    return median if low == high else f"{median} ({low} – {high})"
+    return median if low == high else f"{median} ({low}–{high})"
 
 
 def _unit(value: str) -> str:
@@ -89,7 +89,7 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
         unit = _unit(target.value)
         recorded = target.note
         if target.go:
-            recorded = " – ".join(dict.fromkeys(map(format_exact, target.go))) + unit
+            recorded = "–".join(dict.fromkeys(map(format_exact, target.go))) + unit
             recorded += f" ({target.note})" if target.note else ""
         measured = [
             result.measured,
@@ -127,7 +127,7 @@ def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Ite
     rows, remarks = [], []
     for outcome in outcomes:
         if reason := outcome.failed or outcome.skipped:
-            at = f" at {outcome.size:,}" if outcome.size else ""
+            at = f" at {outcome.size:,}" if outcome.size and outcome.failed else ""
             kind = "failed" if outcome.failed else "not measured"
             # The log is a temporary file, so its path is of no use to readers of the page.
             remarks.append(f"{outcome.subject}{at}: {kind}, {re.sub(r' [(]see .*[)]$', '', reason)}")
@@ -160,18 +160,18 @@ def _growth(outcomes: Sequence[Outcome]) -> str:
 
 
 def _runs(results: Sequence[Result]) -> Iterator[str]:
-    """Yield the table of runs: start, commit, machine and versions."""
-    rows = []
+    """Yield the table of runs: their starts, commit, machine and versions; runs that share these have one row."""
+    groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in sorted(results, key=lambda each: each.began):
         machine = result.machine
-        hardware = f"{machine.cores} × {machine.cpu}, {machine.memory_gb} GB"
-        rows.append(
-            [
-                f"{result.began:%Y-%m-%d %H:%M} UTC{' (quick)' if result.quick else ''}",
-                f"`{machine.commit}`" if machine.commit else "",
-                f"{hardware}, {machine.system}, load {format_exact(machine.load)}",
-                f"Python {machine.python}, "
-                + ", ".join(f"{package} {version}" for package, version in machine.packages.items()),
-            ]
-        )
-    yield from _table(["started", "commit", "machine", "versions"], rows)
+        versions = ", ".join(f"{package} {version}" for package, version in machine.packages.items())
+        commit = f"`{machine.commit}`{' (quick)' if result.quick else ''}" if machine.commit else ""
+        hardware = f"{machine.cores} × {machine.cpu}, {machine.memory_gb} GB, {machine.system}"
+        groups.setdefault((commit, hardware, f"Python {machine.python}, {versions}"), []).append(result)
+    rows = []
+    for (commit, hardware, versions), same in groups.items():
+        loads = sorted(result.machine.load for result in same)
+        starts = list(dict.fromkeys(f"{result.began:%Y-%m-%d %H:%M}" for result in (same[0], same[-1])))
+        load = "–".join(dict.fromkeys(map(format_exact, (loads[0], loads[-1]))))
+        rows.append([f"{' to '.join(starts)} UTC", str(len(same)), commit, f"{hardware}, load {load}", versions])
+    yield from _table(["started", "runs", "commit", "machine", "versions"], rows)

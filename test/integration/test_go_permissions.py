@@ -96,7 +96,7 @@ DENIED = {
     "list config.openshift.io/ingresses": "read with a get when the domain is needed",
     "list networking.k8s.io/ingressclasses": "then the controller of Ingresses is assumed to be ingress-nginx",
 }
-"""Requests that are sent and denied, with the consequences; docs/operations.md lists them."""
+"""Requests that are sent and denied, with the consequences; docs/migration.md lists them."""
 
 RETRIED = {request for request in DENIED if request.startswith("list")} | {"create events.k8s.io/events"}
 """Denied requests that are sent again, with a back-off; Events are tried once in each namespace."""
@@ -224,7 +224,7 @@ async def test_cluster_gets_all_objects_with_permissions_of_go_operator(tmp_path
             await run_appwrapper(env)
             found = count_denied(operator_audit_events(env))
             assert set(found) == {request for request in DENIED if openshift or "openshift" not in request}, (
-                "docs/operations.md must list exactly these requests"
+                "docs/migration.md must list exactly these requests"
             )
             assert all(count == 1 for request, count in found.items() if request not in RETRIED), found
             assert all(count < 8 for count in found.values()), found  # retried with a back-off, not in a loop

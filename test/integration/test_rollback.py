@@ -226,7 +226,7 @@ NOT_SERVED_BY_GO = {
     for name in ("vinferencestack", "vinferencestack-others")
     for group in ("doublewordai.co", "models.takeoff.co")
 }
-"""Webhooks of kinds that the Go operator does not have; docs/operations.md describes how they are removed."""
+"""Webhooks of kinds that the Go operator does not have; docs/migration.md describes how they are removed."""
 
 
 FLUX_WEBHOOKS = {"vfluxjob.kb.io", "vfluxsetup.kb.io", "vminicluster.kb.io"}

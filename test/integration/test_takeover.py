@@ -32,7 +32,7 @@ Write = tuple[str, str, str]
 
 
 def expected_writes(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
-    """Return the writes at the switch, each sent at most once (reasons: docs/differences.md, docs/operations.md)."""
+    """Return the writes at the switch, each sent at most once (reasons: docs/differences.md, docs/migration.md)."""
     cluster = find_ray_cluster(recorded)
     names = names_of(cluster)
     writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes

@@ -150,10 +150,9 @@ def test_benchmarks_with_targets_come_first() -> None:
 
 def test_page_contains_targets_tables_and_runs() -> None:
     text = render(full_result())
-    assert "| exec to ready | 3.7 s | ≤ 1.2 s | 1.05 (1 – 1.10) s | 2 s | met |" in text
+    assert "| exec to ready | 3.7 s | ≤ 1.2 s | 1.05 (1–1.10) s | 2 s | met |" in text
     assert (
-        "| idle RSS, all controllers enabled, empty cluster | 43 – 52 MB | ≤ 75 MB "
-        "| 81 (80 – 82) MB | 99 MB | **missed** |"
+        "| idle RSS, all controllers enabled, empty cluster | 43–52 MB | ≤ 75 MB | 81 (80–82) MB | 99 MB | **missed** |"
     ) in text
     assert "20 × (18 : 0.900 s) |  | met |" in text
     assert "go: not measured, CFO_BENCH_GO is not set." in text
@@ -161,7 +160,7 @@ def test_page_contains_targets_tables_and_runs() -> None:
     assert "| cfo | 1,000 | 0.500 | 60 | list 3 | 1 |" in text
     assert "cfo: cpu s ~ N^0.37, rss MB ~ N^0.10; kopf: cpu s ~ N^1.11" in text
     assert (
-        "2026-01-01 10:30 UTC | `abc1234` | 2 × A CPU, 8 GB, Linux 6, load 0.1 | Python 3.13.1, aiohttp 3.14.0 |"
+        "2026-01-01 10:30 UTC | 1 | `abc1234` | 2 × A CPU, 8 GB, Linux 6, load 0.1 | Python 3.13.1, aiohttp 3.14.0 |"
         in text
     )
     assert "](images/performance/growth-sync.svg)" in text
