@@ -1,6 +1,6 @@
 """The objects of each sample, compared with those that the original chart renders.
 
-:data:`DIFFERENCES` are all deliberate differences; docs/inferencestack.md gives the reasons.
+:data:`DIFFERENCES` are all deliberate differences; docs/differences-inferencestack.md gives the reasons.
 """
 
 from __future__ import annotations
