@@ -11,18 +11,17 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.abc
 import click
-from anyio.abc import TaskStatus
 
 from cfo.console.errors import CommandFailed, run_async
 
-_SUFFIXES: Final = frozenset({".json", ".py", ".pyi", ".sh", ".toml", ".yaml", ".yml"})
+_SUFFIXES: Final = (".json", ".pyi", ".sh", ".toml", ".yaml", ".yml")
 _BURST_MS: Final = 300
 """Editors and version control write many files at once; changes within this time are one change."""
 _GRACE_SECONDS: Final = 10.0
@@ -45,38 +44,11 @@ def syntax_errors(paths: Iterable[Path]) -> list[str]:
     return found
 
 
-async def source_changes(
-    folders: Sequence[Path], stop: anyio.Event, *, started: Callable[[], None] = lambda: None
-) -> AsyncIterator[set[Path]]:
-    """Yield the source files below ``folders`` that have changed, one set for each burst of changes, until ``stop``.
-
-    ``started`` is called when the first change can be noticed. Caches, hidden folders and virtual environments are
-    ignored (the default of watchfiles).
-    """
-    from watchfiles import Change, DefaultFilter, awatch
-
-    ignored = DefaultFilter()
-
-    def is_source(change: Change, path: str) -> bool:
-        return Path(path).suffix in _SUFFIXES and ignored(change, path)
-
-    changes = awatch(
-        *folders, watch_filter=is_source, debounce=_BURST_MS, step=100, stop_event=stop, rust_timeout=1_000,
-        yield_on_timeout=True,
-    )  # fmt: skip
-    is_started = False
-    async for found in changes:
-        if not is_started:
-            is_started = True
-            started()  # the first timeout comes after the watch has begun
-        if found:
-            yield {Path(path) for _, path in found}
-
-
 class Supervisor:
     """Runs ``command`` with the environment variables ``environment``, and restarts it when ``folders`` change.
 
-    ``report`` is called with each line for the user. ``folders`` can contain files.
+    ``report`` is called with each line for the user. ``folders`` can contain files. Caches, hidden folders and virtual
+    environments in them are ignored (the default of watchfiles).
     """
 
     def __init__(
@@ -94,8 +66,6 @@ class Supervisor:
         self._environment = None if environment is None else {**os.environ, **environment}
         self._grace = grace_seconds
         self._process: anyio.abc.Process | None = None
-        self._ending: anyio.abc.Process | None = None
-        self._interrupted = False
         self._stop = anyio.Event()
         self.starts = 0
 
@@ -103,41 +73,42 @@ class Supervisor:
         """Stop the program and the supervisor."""
         self._stop.set()
 
-    async def run(
-        self, *, handle_signals: bool = True, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, handle_signals: bool = True) -> None:
         """Run until a signal or :meth:`stop`; the program has ended when this returns.
 
         Raises :class:`OSError` if the program cannot be started.
         """
+        from watchfiles import PythonFilter, awatch
+
+        is_source = PythonFilter(extra_extensions=_SUFFIXES)
+        changes = awatch(*self._folders, watch_filter=is_source, debounce=_BURST_MS, step=100, stop_event=self._stop)
         async with anyio.create_task_group() as tasks:
             if handle_signals:
                 tasks.start_soon(self._handle_signals)
-            try:
-                await self._start(tasks)
-                async for changed in source_changes(self._folders, self._stop, started=task_status.started):
-                    await self._apply(changed, tasks)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._end()
-                tasks.cancel_scope.cancel()
+            is_stopped = False
+            while not is_stopped:
+                async with self._program():
+                    async for found in changes:
+                        if self._can_restart({Path(path) for _, path in found}):
+                            break
+                    is_stopped = self._stop.is_set()
+            tasks.cancel_scope.cancel()
 
-    async def _apply(self, changed: set[Path], tasks: anyio.abc.TaskGroup) -> None:
+    def _can_restart(self, changed: set[Path]) -> bool:
         problems = syntax_errors(changed)
         for problem in problems:
             self._report(f"{problem}; waiting for the next change")
-        if problems:
-            return
-        names = sorted(path.name for path in changed)
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        self._report(f"{', '.join(names[:3])}{more} changed, restarting")
-        await self._end()
-        if not self._stop.is_set():
-            await self._start(tasks)
+        if not problems:
+            names = sorted(path.name for path in changed)
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self._report(f"{', '.join(names[:3])}{more} changed, restarting")
+        return not problems
 
-    async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
+    @asynccontextmanager
+    async def _program(self) -> AsyncIterator[None]:
+        """Run the program during the block, and report its end in it."""
         # In a group of its own, so that a signal from the terminal reaches only the supervisor, which ends the program.
-        self._process = await anyio.open_process(
+        self._process = process = await anyio.open_process(
             self._command,
             stdin=subprocess.DEVNULL,
             stdout=None,
@@ -146,37 +117,43 @@ class Supervisor:
             start_new_session=True,
         )
         self.starts += 1
-        tasks.start_soon(self._report_end, self._process)
 
-    async def _report_end(self, process: anyio.abc.Process) -> None:
-        code = await process.wait()
-        if process is not self._ending and not self._stop.is_set():
-            self._report(f"the program ended with code {code}; waiting for the next change")
+        async def report_end() -> None:
+            self._report(f"the program ended with code {await process.wait()}; waiting for the next change")
 
-    async def _end(self) -> None:
-        """End the program and its children: gracefully, and after the grace period or a second signal at once."""
-        process = self._ending = self._process
-        if process is None:
-            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(report_end)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await self._end(process)
+
+    async def _end(self, process: anyio.abc.Process) -> None:
+        """End the program and its children: gracefully, and after the grace period at once."""
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.terminate()
-            with anyio.move_on_after(self._grace):
-                while process.returncode is None and not self._interrupted:
-                    with anyio.move_on_after(0.2):  # anyio cannot wait for two things at once
-                        await process.wait()
-            if process.returncode is None:
+            with anyio.move_on_after(self._grace) as waiting:
+                await process.wait()
+            if waiting.cancelled_caught:
                 self._report(f"the program did not stop within {self._grace:g} s, killing it")
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         await process.aclose()
-        self._process = None  # only now: if this is cancelled, the process is ended again
 
     async def _handle_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
-                self._interrupted = self._stop.is_set()
+                if self._stop.is_set() and self._process is not None:
+                    _kill(self._process)
                 self._stop.set()
+
+
+def _kill(process: anyio.abc.Process) -> None:
+    """Kill the processes in the group of ``process``, which may have ended."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @click.command(

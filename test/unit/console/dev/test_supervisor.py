@@ -53,7 +53,7 @@ async def test_program_is_restarted_once_for_each_burst_and_kept_during_syntax_e
 
     supervisor = Supervisor([sys.executable, str(source)], [tmp_path], reports.append)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(lambda task_status: supervisor.run(handle_signals=False, task_status=task_status))
+        tasks.start_soon(lambda: supervisor.run(handle_signals=False))
         await wait_for(lambda: lines() == ["first"])
 
         source.write_text("this is no program")
