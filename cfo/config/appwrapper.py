@@ -114,6 +114,11 @@ class AppWrapperConfiguration(Section):
     autopilot: AutopilotConfiguration = Field(default_factory=AutopilotConfiguration)
     fault_tolerance: FaultToleranceConfiguration = Field(default_factory=FaultToleranceConfiguration)
 
+    @property
+    def uses_kueue(self) -> bool:
+        """Whether the controller itself reads and writes objects of Kueue."""
+        return self.enabled and (self.kueue_integration or bool(self.slack_queue_name))
+
     @model_validator(mode="after")
     def _periods_are_below_ceiling(self) -> Self:
         limits = self.fault_tolerance

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
-from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, counted, lazy
+from cfo.features.contract import (
+    OBJECTS,
+    OWN,
+    Alert,
+    Context,
+    Feature,
+    Panel,
+    UserRole,
+    api_rules,
+    counted,
+    lazy,
+    review_rules,
+)
 from cfo.runtime import CRUD, READ, Object, Rule
 
-if TYPE_CHECKING:
-    from cfo.config.model import OperatorConfiguration
-
 _log = structlog.get_logger("cfo.operator")
-_webhook_rules = lazy("cfo.webhooks.access:rules")
 
 
 def _setup_webhooks(context: Context) -> None:
@@ -55,12 +63,12 @@ APPWRAPPERS: Final = Feature(
     views=lazy("cfo.console.summaries.appwrapper:VIEWS"),
     crds=_crds,
     finalizers={APPWRAPPER: FINALIZER},
-    base_rules=lambda namespace: _webhook_rules(),
+    base_rules=review_rules,
     rules=lazy("cfo.controllers.appwrapper:rules"),
     probe=Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),
     user_roles=(
-        UserRole("appwrapper-editor-role", api_rules(CRUD, APPWRAPPER.group, "appwrappers"), ("admin", "edit"), 0),
-        UserRole("viewer-role", api_rules(READ, APPWRAPPER.group, "appwrappers"), ("view",), 1),
+        UserRole("appwrapper-editor-role", api_rules(CRUD, APPWRAPPER.group, "appwrappers"), ("admin", "edit")),
+        UserRole("viewer-role", api_rules(READ, APPWRAPPER.group, "appwrappers"), ("view",)),
     ),
     field_managers=(FIELD_MANAGER,),
     setup_webhooks=_setup_webhooks,
@@ -86,15 +94,10 @@ APPWRAPPERS: Final = Feature(
 )
 
 
-def _enabled(configuration: OperatorConfiguration) -> bool:
-    wrappers = configuration.appwrapper
-    return wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
-
-
 KUEUE: Final = Feature(
     name="kueue",
     title="Kueue",
-    enabled=_enabled,
+    enabled=lambda configuration: configuration.appwrapper.uses_kueue,
     rules=lazy("cfo.controllers.appwrapper:kueue_rules"),
     probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
     checks={"kueue": lazy("cfo.console.doctor.components:kueue")},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfo.runtime import GVK, Object, Rule
 
@@ -22,7 +22,7 @@ OBJECTS: Final = f"{{{OWN}}}"
 
 
 class Alert(NamedTuple):
-    """An alert: ``section`` is the one in docs/operations.md, ``after`` the operator's alert that it follows."""
+    """An alert: ``section`` is the one in docs/operations.md."""
 
     name: str
     expression: str
@@ -30,32 +30,19 @@ class Alert(NamedTuple):
     severity: str
     summary: str
     section: str
-    after: str = "CodeFlareOperatorInformerNotSynced"
 
 
 class Panel(NamedTuple):
-    """A panel: each query is an expression and a legend; ``after`` is the operator's panel that it follows."""
+    """A panel: each query is an expression and a legend."""
 
     name: str
     unit: str
     queries: tuple[tuple[str, str], ...]
-    after: str = "Requests to the API server"
 
 
 def counted(name: str, metric: str, label: str, selector: str = OBJECTS, prefix: str = "") -> Panel:
     """Return a panel with the sum of ``metric`` for each value of ``label``; the legend is ``prefix`` and the value."""
     return Panel(name, "short", ((f"sum by ({label}) ({metric}{selector})", f"{prefix}{{{{{label}}}}}"),))
-
-
-_Item = TypeVar("_Item", bound=Alert | Panel)
-
-
-def merged(own: Sequence[_Item], added: Sequence[_Item]) -> list[_Item]:
-    """Return ``own``, each followed by those of ``added`` that name it."""
-    found: list[_Item] = []
-    for each in own:
-        found += [each, *(other for other in added if other.after == each.name)]
-    return found
 
 
 if TYPE_CHECKING:
@@ -89,13 +76,12 @@ class Context:
 class UserRole(NamedTuple):
     """A ClusterRole for users: its name without the prefix, its rules, and the roles into which it is aggregated.
 
-    Roles of several features with one name are one role. ``order`` is the place among the roles in the manifests.
+    Roles of several features with one name are one role.
     """
 
     name: str
     rules: Sequence[Rule]
     into: tuple[str, ...]
-    order: int = 0
 
 
 class Leftovers(NamedTuple):
@@ -169,3 +155,10 @@ def lazy(reference: str) -> Callable[..., Any]:
 def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
     """Return the rules of a user role: ``verbs`` for each of ``resources``, and to read its status."""
     return [rule for name in resources for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))]
+
+
+def review_rules(namespace: str) -> list[Rule]:
+    """Return the permissions of webhooks that ask the API server what users are allowed to create."""
+    from cfo.webhooks.access import rules
+
+    return rules()

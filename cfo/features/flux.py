@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
-from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, lazy
+from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, lazy, review_rules
 from cfo.runtime import CRUD, READ, Object, Rule
-
-_webhook_rules = lazy("cfo.webhooks.access:rules")
 
 
 def _setup_webhooks(context: Context) -> None:
@@ -48,7 +46,7 @@ FLUX: Final = Feature(
     kinds=(FLUX_JOB, MINICLUSTER, FLUX_SETUP),
     views=lazy("cfo.console.summaries.flux:VIEWS"),
     crds=_crds,
-    base_rules=lambda namespace: _webhook_rules(),
+    base_rules=review_rules,
     rules=lazy("cfo.controllers.flux:rules"),
     probe=Rule(GROUP, "miniclusters/finalizers", "update"),
     user_roles=(
@@ -59,11 +57,10 @@ FLUX: Final = Feature(
                 Rule(GROUP, "miniclusters/scale", ("get", "patch", "update")),
             ],
             ("admin", "edit"),
-            3,
         ),
-        UserRole("flux-viewer-role", api_rules(READ, GROUP, "fluxjobs", "miniclusters"), ("view",), 4),
+        UserRole("flux-viewer-role", api_rules(READ, GROUP, "fluxjobs", "miniclusters"), ("view",)),
         # FluxSetups set quotas, so only cluster administrators can edit them
-        UserRole("fluxsetup-viewer-role", api_rules(READ, GROUP, "fluxsetups"), ("view",), 6),
+        UserRole("fluxsetup-viewer-role", api_rules(READ, GROUP, "fluxsetups"), ("view",)),
     ),
     field_managers=(FIELD_MANAGER,),
     setup_webhooks=_setup_webhooks,
@@ -78,7 +75,6 @@ FLUX: Final = Feature(
             "warning",
             "FluxJobs wait for FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }}, whose quota is unused.",
             "fluxjobs-wait",
-            after="CodeFlareOperatorEventLoopBlocked",
         ),
         Alert(
             "CodeFlareOperatorFluxSetupInvalid",
@@ -87,7 +83,6 @@ FLUX: Final = Feature(
             "warning",
             "FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }} is inactive: {{ $labels.reason }}.",
             "fluxjobs-wait",
-            after="CodeFlareOperatorEventLoopBlocked",
         ),
     ),
     panels=(
@@ -95,13 +90,11 @@ FLUX: Final = Feature(
             "FluxSetups: pods",
             "short",
             (_by_setup("flux_setup_used_pods", "used"), _by_setup("flux_setup_max_pods", "maximum")),
-            after="Event loop lag",
         ),
         Panel(
             "FluxSetups: jobs",
             "short",
             (_by_setup("flux_setup_admitted_jobs", "admitted"), _by_setup("flux_setup_pending_jobs", "waiting")),
-            after="Event loop lag",
         ),
     ),
 )

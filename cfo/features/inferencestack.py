@@ -7,7 +7,17 @@ from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
-from cfo.features.contract import METRICS_SERVICE, Alert, Context, Feature, UserRole, api_rules, counted, lazy
+from cfo.features.contract import (
+    METRICS_SERVICE,
+    Alert,
+    Context,
+    Feature,
+    UserRole,
+    api_rules,
+    counted,
+    lazy,
+    review_rules,
+)
 from cfo.runtime import CRUD, READ, Rule
 
 METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"
@@ -16,7 +26,6 @@ METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-m
 _ALL: Final = f'job=~"{METRICS_SERVICES}"'
 
 _election_rules = lazy("cfo.controllers.inferencestack:election_rules")
-_webhook_rules = lazy("cfo.webhooks.access:rules")
 
 
 def _setup_webhooks(context: Context) -> None:
@@ -46,12 +55,12 @@ STACKS: Final = Feature(
     views=lazy("cfo.console.summaries.inferencestack:VIEWS"),
     shared=True,
     crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
-    base_rules=lambda namespace: [*_election_rules(namespace), *_webhook_rules()],
+    base_rules=lambda namespace: [*_election_rules(namespace), *review_rules(namespace)],
     rules=lazy("cfo.controllers.inferencestack:rules"),
     probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
     user_roles=(
-        UserRole("inferencestack-editor-role", _user_rules(CRUD), ("admin", "edit"), 2),
-        UserRole("viewer-role", _user_rules(READ), ("view",), 1),
+        UserRole("inferencestack-editor-role", _user_rules(CRUD), ("admin", "edit")),
+        UserRole("viewer-role", _user_rules(READ), ("view",)),
     ),
     field_managers=(FIELD_MANAGER, CLAIMS_FIELD_MANAGER),
     setup_webhooks=_setup_webhooks,

@@ -86,7 +86,7 @@ RAY_CLUSTERS: Final = Feature(
     base_rules=lambda namespace: _rules(),
     user_roles=(
         # the role to use RayClusters with Kubernetes tokens; its verb is Ray's own
-        UserRole("ray-token-user-role", [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], ("admin", "edit"), 5),
+        UserRole("ray-token-user-role", [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], ("admin", "edit")),
     ),
     field_managers=(FIELD_MANAGER,),
     setup=_setup,

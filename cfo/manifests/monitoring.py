@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cfo.features import FEATURES
-from cfo.features.contract import METRICS_SERVICE, OBJECTS, OWN, Alert, merged
+from cfo.features.contract import METRICS_SERVICE, OBJECTS, OWN, Alert
 from cfo.manifests.names import LABELS, PREFIX, named
 from cfo.runtime import Object
 
@@ -123,5 +123,5 @@ def alerts() -> list[dict[str, Any]]:
             "labels": {"severity": alert.severity},
             "annotations": {"summary": alert.summary, "runbook_url": f"{_RUNBOOK}{alert.section}"},
         }
-        for alert in merged(_ALERTS, [alert for feature in FEATURES for alert in feature.alerts])
+        for alert in (*_ALERTS, *(alert for feature in FEATURES for alert in feature.alerts))
     ]

@@ -71,7 +71,7 @@ def feature_roles() -> list[UserRole]:
     for role in (role for feature in FEATURES for role in feature.user_roles):
         known = found.get(role.name)
         found[role.name] = known._replace(rules=[*known.rules, *role.rules]) if known is not None else role
-    return sorted(found.values(), key=lambda role: role.order)
+    return list(found.values())
 
 
 def aggregated(role: UserRole, prefix: str = PREFIX) -> Object:

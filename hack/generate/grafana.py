@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from cfo.features import FEATURES
-from cfo.features.contract import METRICS_SERVICE, Panel, merged
+from cfo.features.contract import METRICS_SERVICE, Panel
 
 _JOB: Final = f'{{job="{METRICS_SERVICE}", namespace=~"$namespace"}}'
 _COLUMNS: Final = 2
@@ -71,7 +71,7 @@ def files() -> dict[str, str]:
 
 def dashboard() -> dict[str, Any]:
     """Return the dashboard as JSON, for Grafana 10 or later."""
-    panels = merged(_PANELS, [panel for feature in FEATURES for panel in feature.panels])
+    panels = [*_PANELS, *(panel for feature in FEATURES for panel in feature.panels)]
     source = {"type": "prometheus", "uid": "${datasource}"}
     namespaces = {
         "name": "namespace",

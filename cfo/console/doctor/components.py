@@ -185,10 +185,8 @@ def check_kueue(
     tested: str,
 ) -> Iterator[Finding]:
     """Check Kueue: whether it is installed if the configuration needs it, and its version."""
-    wrappers = configuration.appwrapper
-    needed = wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
     if not crd.exists:
-        if needed:
+        if configuration.appwrapper.uses_kueue:
             remedy = f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
             yield fail("the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
         else:
