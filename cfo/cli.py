@@ -40,7 +40,7 @@ _READERS: Final = (
 
 
 class _LazyGroup(click.Group):
-    """A group whose subcommands, named ``command``, are imported lazily; their short help is duplicated here."""
+    """A group whose subcommands, named ``command``, are imported lazily; their short help is here."""
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
         "config": ("cfo.console.config_command", "Check a configuration, or print the default one."),

@@ -45,7 +45,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS
-from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.process import AddressUnavailable, ping
 from cfo.runtime.webhook import (
     CertificateFiles,
@@ -199,23 +198,13 @@ def webhook_options(
     )
 
 
-def webhook_configurations(
-    namespace: str, configuration: OperatorConfiguration | None = None, **annotations: str
-) -> list[Object]:
-    """Return the webhook configurations of an operator with ``configuration`` (default: all defaults) for manifests.
-
-    ``annotations`` are added to them; with ``cert-manager.io/inject-ca-from`` cert-manager sets their CA bundle.
-    """
+def webhook_configurations(namespace: str, configuration: OperatorConfiguration | None = None) -> list[Object]:
+    """Return the webhook configurations of an operator with ``configuration`` (default: all defaults) for manifests."""
     configuration = configuration or OperatorConfiguration()
     options = webhook_options(configuration.webhook, namespace)
     webhooks = new_manager(ClientConfig(server="https://localhost"), configuration, namespace, options).webhooks
-    configurations = [
-        webhooks.configuration(kind, name, options.service, annotations=annotations)
-        for kind, name in (
-            (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
-            (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
-        )
-    ]
+    names = configuration.webhook.configurations
+    configurations = (webhooks.configuration(kind, name, options.service) for kind, name in names)
     return [item for item in configurations if item is not None]
 
 
@@ -247,12 +236,9 @@ async def _should_serve_webhooks(
         return configuration.enabled
     if target.in_cluster or url is not None:
         return True
-    for kind, name in (
-        (MUTATING_WEBHOOK_CONFIGURATION, configuration.mutating_configuration_name),
-        (VALIDATING_WEBHOOK_CONFIGURATION, configuration.validating_configuration_name),
-    ):
+    for kind, name in configuration.configurations:
         try:
-            if name and await client.get(kind, NamespacedName("", name), live=True) is not None:
+            if await client.get(kind, NamespacedName("", name), live=True) is not None:
                 return True
         except Forbidden:
             continue
@@ -263,23 +249,23 @@ async def _should_serve_webhooks(
     return False
 
 
-async def _check_webhook_owner(client: Client, options: WebhookOptions, config_map: NamespacedName) -> None:
+async def _check_webhook_owner(
+    client: Client, configuration: WebhookConfiguration, options: WebhookOptions, config_map: NamespacedName
+) -> None:
     """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
     A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Only
     administrators change these configurations, so no tenant can prevent the start of the operator.
     """
     own = options.url or options.service
-    for kind, name, setting in (
-        (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration, "mutatingConfigurationName"),
-        (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration, "validatingConfigurationName"),
-    ):
+    for kind, name in configuration.configurations:
         try:
-            stored = await client.get(kind, NamespacedName("", name), live=True) if name else None
+            stored = await client.get(kind, NamespacedName("", name), live=True)
         except Forbidden:
             continue  # the roles of older releases do not allow it
         if stored and (other := await served_elsewhere(stored, own)):
             remedy = "stop it" if options.url else _ONE_OPERATOR
+            setting = f"{kind.kind.removesuffix('WebhookConfiguration').lower()}ConfigurationName"
             raise AddressInUse(
                 f"{'--webhook-url' if options.url else 'webhooks'}: another operator serves the webhooks of "
                 f"{kind.kind} {name} at {other}; {remedy}, or set another webhook.{setting} in ConfigMap {config_map} "
@@ -364,7 +350,7 @@ async def run(
             webhook = None
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
-                await _check_webhook_owner(client, webhook, config_map)
+                await _check_webhook_owner(client, settings, webhook, config_map)
             if target.in_cluster:
                 await warn_about_missing_roles(client, await enabled_features(client, parsed.configuration))
     except (TransportError, APIError) as error:

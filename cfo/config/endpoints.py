@@ -8,6 +8,8 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_validator
 
 from cfo.config.section import DNS_LABEL, Section, matching
+from cfo.runtime import GVK
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
 
 def _bind_address(value: object) -> object:
@@ -145,3 +147,10 @@ class WebhookConfiguration(Section):
         default="codeflare-operator-validating-webhook-configuration",
         description="The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     )
+
+    @property
+    def configurations(self) -> list[tuple[GVK, str]]:
+        """Kind and name of the webhook configurations, without those that OLM manages."""
+        mutating = (MUTATING_WEBHOOK_CONFIGURATION, self.mutating_configuration_name)
+        validating = (VALIDATING_WEBHOOK_CONFIGURATION, self.validating_configuration_name)
+        return [(kind, name) for kind, name in (mutating, validating) if name]

@@ -10,7 +10,7 @@ import click
 from cfo.console.errors import InvalidInput, echo
 
 
-@click.group("config", short_help="Check a configuration, or print the default one.")
+@click.group("config")
 def command() -> None:
     """Check a configuration, or print the default one."""
 

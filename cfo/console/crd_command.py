@@ -18,7 +18,7 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 _KIND: Final = "CustomResourceDefinition"
 
 
-@click.command("crd", short_help="Print the CRDs of typed resources.")
+@click.command("crd")
 @click.argument("source", metavar="MODULE[:CLASS]")
 @click.option(
     "--check",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import webbrowser
-from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -19,13 +17,12 @@ from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
 from cfo.console.execution import kubeconfig_option
 from cfo.features import all_views
 from cfo.runtime import ConfigError, SystemClock, Transport, load_config
+from cfo.runtime.objects import is_dns_label
 from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
 
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
-
-@click.command("dashboard", short_help="Show a live page with the state of a cluster.")
+@click.command("dashboard")
 @click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace to show; by default that of the kubeconfig.")
 @click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
 @click.option(
@@ -53,7 +50,7 @@ def command(
     """
     if namespace and all_namespaces:
         raise InvalidInput("--namespace and --all-namespaces cannot be used together")
-    if namespace is not None and not _DNS_LABEL.fullmatch(namespace):
+    if namespace is not None and not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
     from cfo.runtime import logs
 

@@ -11,13 +11,13 @@ import yaml
 from cfo.console.errors import InvalidInput
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
+from cfo.runtime.objects import is_dns_label
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
 
 
-@click.command("manifests", short_help="Print the installation manifests.")
+@click.command("manifests")
 @click.option(
     "--namespace",
     help=f"Namespace of the operator; by default {DEFAULT_NAMESPACE}, or opendatahub for the overlay odh.",
@@ -52,7 +52,7 @@ def command(
 
     To install it, pipe them into: kubectl apply --server-side -f -
     """
-    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+    if namespace is not None and not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
     if image is not None and not _IMAGE.fullmatch(image):
         raise InvalidInput(f"--image: {image!r}: must be an image reference")

@@ -42,7 +42,7 @@ _INTERRUPTED_EXIT_CODE = 130
 """As of a process that SIGINT ended."""
 
 
-@click.command("status", short_help="Show the state of a cluster's workloads.")
+@click.command("status")
 @click.argument("target", metavar="[KIND[/NAME]]", required=False)
 @click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace; by default that of the kubeconfig's context.")
 @click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")

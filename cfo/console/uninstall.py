@@ -48,7 +48,7 @@ from cfo.runtime import (
 from cfo.runtime.objects import LEASE
 
 
-@click.command("uninstall", short_help="Uninstall the operator from a cluster.")
+@click.command("uninstall")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
 @kubeconfig_option("it needs cluster-admin permissions.")
 @click.option(

@@ -29,13 +29,13 @@ def test_light_commands_import_no_heavy_library(arguments: list[str]) -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_command_list_has_help_of_each_command() -> None:
+def test_each_command_of_the_list_can_be_loaded() -> None:
     context = cli.make_context("cfo", ["version"])
     assert isinstance(cli, _LazyGroup)
-    for name, (_, help_text) in cli.lazy_commands.items():
+    for name in cli.lazy_commands:
         command = cli.get_command(context, name)
         assert command is not None
-        assert command.get_short_help_str(60) == help_text
+        assert command.name == name
 
 
 def test_help_shows_eight_commands_by_reader_and_more_shows_the_others() -> None:

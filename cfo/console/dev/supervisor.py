@@ -156,11 +156,7 @@ def _kill(process: anyio.abc.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-@click.command(
-    "dev",
-    short_help="Run a program, and restart it when its source changes.",
-    context_settings={"ignore_unknown_options": True},
-)
+@click.command("dev", context_settings={"ignore_unknown_options": True})
 @click.option(
     "--watch",
     "folders",

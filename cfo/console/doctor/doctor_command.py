@@ -13,7 +13,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 _TIMEOUT = 20.0
 
 
-@click.command("doctor", short_help="Check an installation, and print remedies.")
+@click.command("doctor")
 @click.option(
     "-n",
     "--namespace",

@@ -40,7 +40,6 @@ from cfo.runtime import (
     namespace_of,
 )
 from cfo.runtime.client import APIRequest, is_allowed, service_account
-from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _PARALLEL_REVIEWS: Final = 16
@@ -112,11 +111,7 @@ async def find_namespace(client: Client, config_name: str) -> str:
     It is that of the webhooks' Service. Without webhooks, it is the only one with the operator's Deployment, or else
     with its ConfigMap, which other users can create in their namespaces.
     """
-    settings = WebhookConfiguration()
-    for gvk, name in (
-        (MUTATING_WEBHOOK_CONFIGURATION, settings.mutating_configuration_name),
-        (VALIDATING_WEBHOOK_CONFIGURATION, settings.validating_configuration_name),
-    ):
+    for gvk, name in WebhookConfiguration().configurations:
         try:
             configuration = await client.get(gvk, NamespacedName("", name), live=True)
         except APIError:
@@ -163,18 +158,12 @@ def _parse(data: Mapping[str, str]) -> ParsedConfiguration | ConfigurationError:
 
 async def read_webhooks(client: Client, installation: Installation) -> list[WebhookConfigurationFacts]:
     """Read the webhook configurations, and the endpoints of their Services."""
-    settings = installation.configuration.webhook
     expected = {
         obj["kind"]: {webhook["name"] for webhook in obj["webhooks"]}
         for obj in operator.webhook_configurations(installation.namespace, installation.configuration)
     }
     found = []
-    for kind, name in (
-        (MUTATING_WEBHOOK_CONFIGURATION, settings.mutating_configuration_name),
-        (VALIDATING_WEBHOOK_CONFIGURATION, settings.validating_configuration_name),
-    ):
-        if not name:
-            continue  # OLM manages it, under a generated name
+    for kind, name in installation.configuration.webhook.configurations:
         obj = await client.get(kind, NamespacedName("", name), live=True)
         if obj is None:
             found.append(WebhookConfigurationFacts(name, exists=False))

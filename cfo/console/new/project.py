@@ -23,7 +23,7 @@ from cfo.runtime import CustomResource
 from cfo.runtime.objects import SchemaError
 
 
-@click.command("new", short_help="Write the project of a new operator.")
+@click.command("new")
 @click.argument("name")
 @click.argument("directory", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--kind", default="", help="Kind in CamelCase; by default derived from NAME without -operator.")

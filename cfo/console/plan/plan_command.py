@@ -26,7 +26,7 @@ from cfo.runtime import NamespacedName, Object, gvk_of, key_of, labels_of, name_
 _CHANGES_EXIT_CODE = 3
 
 
-@click.command("plan", short_help="Show what a change of InferenceStacks alters.")
+@click.command("plan")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.File("rb"))
 @click.option(
     "--current",

@@ -88,7 +88,7 @@ _INCOMPLETE_EXIT_CODE = 3
 _T = TypeVar("_T")
 
 
-@click.group("migrate", short_help="Move RayClusters to KubeRay, RHOAI 3 or here.")
+@click.group("migrate")
 def command() -> None:
     """Move RayClusters from the Go operator or from this one to KubeRay 1.7, to RHOAI 3, or from Go to here.
 
