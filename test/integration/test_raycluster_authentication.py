@@ -334,6 +334,30 @@ async def test_ray_token_exposes_the_dashboard_only_while_all_head_pods_require_
             await eventually(is_open, "the policy opens the authenticated port")
 
 
+async def test_ray_token_exposes_nothing_while_a_head_pod_is_too_large_to_be_checked() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**TOKEN_SETTINGS)):
+            cluster = await env.create(ray_cluster(**TOKEN))
+
+            async def is_exposed() -> bool:
+                return await env.find(INGRESS, NAMES.dashboard) is not None
+
+            async def is_hidden() -> bool:
+                return not await is_exposed()
+
+            await eventually(is_exposed, "the dashboard is exposed")
+            large = head("large", cluster)
+            (container,) = large["spec"]["containers"]
+            container["env"] = [{"name": "LARGE", "value": "x" * 300_000}]
+            await env.create(large)
+            await eventually(is_hidden, "a head pod that is not cached may not require tokens")
+            await env.wait_for_event("RayTokenUnverified", "too large")
+            await env.wait_for_event("ObjectTooLarge", "at most 262144 are allowed")
+            await env.client.delete(POD, key_of(large), grace_period_seconds=0)
+            await eventually(is_exposed, "all head pods are known")
+
+
 async def test_ray_token_that_the_template_disables_exposes_nothing() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()

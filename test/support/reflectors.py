@@ -11,7 +11,7 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.cache.store import Event, Store
+from cfo.runtime.cache.store import Event, LeftOut, Store
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from test.support.clocks import SkippingClock
@@ -44,9 +44,10 @@ class Harness:
         self.server = server
         self.clock = SkippingClock()
         self.events: list[Event] = []
+        self.left_out: list[LeftOut] = []
         self._changed = asyncio.Event()
         selection = Selection.of(**options)
-        self.store = Store(deliver=self._emit, clock=self.clock, selection=selection)
+        self.store = Store(deliver=self._emit, clock=self.clock, selection=selection, report=self.left_out.append)
         self.feeds = Feeds(self.store)
         self.feeds.open([namespace])
         self.feed = self.feeds[namespace]

@@ -31,10 +31,8 @@ from cfo.runtime import (
     DiscoveryIncomplete,
     EnqueueRequestsFromMapFunc,
     Manager,
-    Object,
     Reader,
     Rule,
-    is_controlled_by,
     name_of,
 )
 from cfo.runtime.controller import Kind
@@ -148,17 +146,16 @@ class DashboardAccess:
                     return Exposure(authentication, None, "RayTokenUnverified", _HEADS_UNKNOWN)
                 if not informer.has_synced:
                     raise DiscoveryIncomplete("head pods are not listed yet")
-                pods = self._heads_of(facts.cluster)
+                assert self._head_pods is not None
+                if not self._head_pods.are_known(facts.cluster):
+                    return Exposure(authentication, None, "RayTokenUnverified", _HEADS_TOO_LARGE)
+                pods = [entry.object() for entry in self._head_pods.of(facts.cluster)]
                 without = [name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})]
                 if without:
                     message = _RUNNING_WITHOUT.format(pod=without[0])
                     return Exposure(authentication, None, "RayTokenNotRequired", message)
                 return Exposure(authentication, backend, head_requires_token=bool(pods))
         return Exposure(authentication, backend)
-
-    def _heads_of(self, cluster: Object) -> list[Object]:
-        pods = [entry.object() for entry in self._head_pods.of(cluster)] if self._head_pods is not None else []
-        return [pod for pod in pods if is_controlled_by(pod, cluster)]
 
 
 _NO_OPENSHIFT = "this cluster is not OpenShift"
@@ -179,6 +176,10 @@ _PROXY_MISSING = (
 _HEADS_UNKNOWN = (
     "The operator is not allowed to list pods, so it cannot check whether the head requires Ray's token, and the "
     "dashboard is not exposed. Ask the administrator to install the role of the component authentication"
+)
+_HEADS_TOO_LARGE = (
+    "Pods in this namespace have the labels of head pods and are too large, or too many, to be checked for Ray's "
+    "token, so the dashboard is not exposed. Delete them, or recreate the RayCluster with a smaller pod template"
 )
 _RUNNING_WITHOUT = (
     "The head pod {pod} runs without RAY_AUTH_MODE=token, so it does not require Ray's token, and the dashboard is not "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+from itertools import islice
+from typing import Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, head_pod_spec
 from cfo.api.raycluster.names import label_value
+from cfo.controllers.host_claims import is_owned_by
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.watches import clusters_with_label
 from cfo.runtime import (
@@ -25,7 +27,10 @@ from cfo.runtime import (
     uid_of,
 )
 
-_INDEX = "cluster"
+MAX_HEADS: Final = 100
+"""More head pods than a RayCluster ever has: usually it has one."""
+
+_INDEX: Final = "cluster"
 
 
 class HeadPods:
@@ -35,9 +40,17 @@ class HeadPods:
         self.informer = informer
         self._reader = informer.add_index(_INDEX, _index_pod).reader
 
-    def of(self, cluster: Mapping[str, Any]) -> list[Entry]:
-        """Return the pods whose label names ``cluster``; any client can set the label."""
-        return self._reader.entries(index=(_INDEX, f"{namespace_of(cluster)}/{label_value(name_of(cluster))}"))
+    def of(self, cluster: Object) -> list[Entry]:
+        """Return the pods that ``cluster`` controls, at most one more than :data:`MAX_HEADS`.
+
+        The label is not sufficient, because any client can set it.
+        """
+        labelled = self._reader.entries(index=(_INDEX, f"{namespace_of(cluster)}/{label_value(name_of(cluster))}"))
+        return list(islice((pod for pod in labelled if is_owned_by(pod, cluster)), MAX_HEADS + 1))
+
+    def are_known(self, cluster: Object) -> bool:
+        """Return whether :meth:`of` returns all: none is too large for the cache, and there are not too many."""
+        return self._reader.is_complete(namespace_of(cluster)) and len(self.of(cluster)) <= MAX_HEADS
 
 
 def clusters_of_pod(clusters: Reader, pod: Entry) -> Collection[Request]:

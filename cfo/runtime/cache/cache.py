@@ -10,7 +10,7 @@ make no request, and the response to a write can be read immediately.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import MAX_BYTES, FieldSelector, LabelSelector, Selection
+from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
@@ -67,6 +68,7 @@ class Cache(ClientCache):
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._report: Callable[[GVK, LeftOut], None] | None = None
         self._uncertain: OrderedDict[tuple[GVK, NamespacedName], None] = OrderedDict()
 
     # Informers.
@@ -118,6 +120,7 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
+            report_left_out=self._report_left_out,
         )
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
@@ -149,6 +152,13 @@ class Cache(ClientCache):
         if scope is not None:
             scope.cancel()
         informer.drop()
+
+    def report_left_out(self, report: Callable[[GVK, LeftOut], None]) -> None:
+        """Call ``report`` with each object that is too large, or one too many in its namespace, now or later."""
+        self._report = report
+        for informer in self.informers:
+            for found in informer.store.left_out:
+                report(informer.gvk, found)
 
     def wake(self, gvk: GVK) -> None:
         """Make informers that wait for this kind repeat discovery immediately, because the kind may be served now."""
@@ -292,6 +302,10 @@ class Cache(ClientCache):
         return [key for kind, key in self._uncertain if kind == gvk and namespace in ("", key.namespace)]
 
     # Implementation.
+
+    def _report_left_out(self, gvk: GVK, found: LeftOut) -> None:
+        if self._report is not None:
+            self._report(gvk, found)
 
     def _restrict(self, gvk: GVK, labels: LabelSelector) -> LabelSelector:
         """Combine ``labels`` with the cache's own label selector for this kind."""

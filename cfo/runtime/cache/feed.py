@@ -6,6 +6,7 @@ They apply the rules of :mod:`cfo.runtime.cache.store` that order the states of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from cfo.runtime.cache.entry import Entry, version_number
@@ -75,7 +76,8 @@ class Feed:
         current = store.get(key)
         if current is not None and current.version > version > 0:
             return  # the response to our own write overtook the watch: this event is the past
-        if event is not EventType.DELETED and not store.fits(entry):
+        was_left_out = event is EventType.DELETED and store.include(key)
+        if event is not EventType.DELETED and not store.fits(entry, store.of_namespace(entry.namespace)):
             self._remove_from_selection(entry)
             return
         if event is EventType.DELETED:
@@ -85,6 +87,7 @@ class Feed:
             if current is not None:
                 store.remove(current)
                 store.remember_deleted(current)
+            if current is not None or was_left_out:
                 store.deliver([Event(EventType.DELETED, key, entry, None)])
             return
         if self.is_late(entry):
@@ -94,11 +97,16 @@ class Feed:
         store.deliver(store.put(entry))
 
     def _remove_from_selection(self, entry: Entry) -> None:
-        """Remove the stored state of an object whose new state is too large."""
+        """Remove the stored state of an object that is left out. Who is notified can ask whether all are known."""
         current = self._store.get(entry.key)
         if current is not None:
             self._store.remove(current)
-            self._store.deliver([Event(EventType.DELETED, entry.key, current, None)])
+        self._store.deliver([Event(EventType.DELETED, entry.key, current or entry, None)])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a list would find more objects than are stored."""
+        return self._store.has_room
 
     def advance(self, version: int) -> None:
         """Record that the watch has reported everything up to ``version`` (a bookmark or an event)."""
@@ -129,7 +137,8 @@ class Feed:
             return  # the watch, or a later write whose response came first, overtook this response
         if self.synced and version <= self.high_water_mark and (current is None or current.meta.uid != entry.meta.uid):
             return  # the watch has passed this version without the object: it was deleted, and must not come back
-        if store.selection.matches(key, entry.meta.labels) and store.fits(entry):
+        others = store.of_namespace(key.namespace)
+        if store.selection.matches(key, entry.meta.labels) and store.fits(entry, others):
             self._deliver(store.put(entry))
             return
         self._floors[key] = version  # the watch has yet to report older states, which still match the selection
@@ -175,23 +184,26 @@ class Listing:
     def __init__(self, store: Store, feed: Feed) -> None:
         self._store = store
         self._feed = feed
-        self._items: dict[NamespacedName, Entry] = {}
+        self._items: dict[str, dict[str, Entry]] = {}
+        self._left_out: dict[str, set[str]] = {}
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
         self.discard_known = False
         """Whether to discard all known state, because the versions went backwards."""
 
     def add(self, entry: Entry) -> None:
-        """Add an item, unless it is too large for the selection.
+        """Add an item, unless it is too large, or one too many in its namespace.
 
         An item that the store already contains in this version uses no additional memory.
         """
-        if not self._store.fits(entry):
-            return  # reported by the decoder; the entry of an earlier, smaller state is removed by the commit
+        items = self._items.setdefault(entry.namespace, {})
+        if not self._store.fits(entry, items):
+            self._left_out.setdefault(entry.namespace, set()).add(entry.name)
+            return  # the entry of an earlier, smaller state is removed by the commit
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw
         entry.drop_meta()
-        self._items[entry.key] = current if current is not None and same else entry
+        items[entry.name] = current if current is not None and same else entry
 
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
@@ -206,7 +218,7 @@ class Listing:
                 if not initial:
                     store.remember_deleted(old)
                     events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
-        for entry in self._items.values():
+        for entry in chain.from_iterable(items.values() for items in self._items.values()):
             if self._is_newer(store.get(entry.key), entry):
                 changes = store.put(entry)
                 if not initial:
@@ -216,12 +228,14 @@ class Listing:
                 Event(EventType.ADDED, entry.key, None, entry, initial=True) for entry in store.entries(feed.namespace)
             ]
         self._items = {}
+        store.keep_left_out(feed.namespace, self._left_out)
         feed.finish_list(version)
         store.deliver(events)
 
     def _was_deleted(self, current: Entry, version: int) -> bool:
         # An entry that is newer than the list is our own write, which the list cannot contain.
-        return current.key not in self._items and (self.discard_known or version == 0 or current.version <= version)
+        is_listed = current.name in self._items.get(current.namespace, ())
+        return not is_listed and (self.discard_known or version == 0 or current.version <= version)
 
     def _is_newer(self, current: Entry | None, entry: Entry) -> bool:
         if entry is current:

@@ -27,7 +27,7 @@ from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
-from cfo.runtime.cache.store import Event, EventType, Store
+from cfo.runtime.cache.store import Event, EventType, LeftOut, Store
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
@@ -100,6 +100,10 @@ class Reader:
     def contains(self, key: NamespacedName) -> bool:
         """Return whether the object exists."""
         return key in self._store
+
+    def is_complete(self, namespace: str) -> bool:
+        """Return whether no object of the namespace is left out, because it is too large or there are too many."""
+        return self._store.is_complete(namespace)
 
     def entries(
         self,
@@ -181,8 +185,10 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        report_left_out: Callable[[GVK, LeftOut], None] = lambda gvk, found: None,
     ) -> None:
         self.gvk = gvk
+        self._report_left_out = report_left_out
         self.selection = selection or Selection()
         self._transport = transport
         self._mapper = mapper
@@ -193,7 +199,7 @@ class Informer:
             field_managers=field_managers,
             metadata_only=self.selection.metadata_only,
         )
-        self.store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self.store = self._new_store()
         self._feeds = Feeds(self.store)
         self.reader = Reader(self.store)
         self._handlers: list[Handler] = []
@@ -329,7 +335,7 @@ class Informer:
         """Forget the objects, after the informer was removed from the cache."""
         self._is_dropped = True
         self.reader.drop(self.gvk)
-        self.store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self.store = self._new_store()
         self._feeds = Feeds(self.store)
         self._reflectors = []
         self._notify()
@@ -370,6 +376,15 @@ class Informer:
             self._notify()
 
     # Implementation.
+
+    def _new_store(self) -> Store:
+        return Store(deliver=self._deliver, clock=self._clock, selection=self.selection, report=self._report)
+
+    def _report(self, found: LeftOut) -> None:
+        is_large = found.reason == "ObjectTooLarge"
+        message = "Object is too large, skipping it" if is_large else "Too many objects in a namespace, skipping some"
+        _log.error(message, kind=str(self.gvk), object=str(found.key), cause=found.message)
+        self._report_left_out(self.gvk, found)
 
     async def _reflect(self, reflector: Reflector, scope: anyio.CancelScope) -> None:
         await reflector.run()

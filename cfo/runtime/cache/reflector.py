@@ -148,9 +148,7 @@ class Reflector:
         self._selectors = selection.params
         self._selection = selection
         self._metadata_only = selection.metadata_only
-        self._items = ItemDecoder(
-            decoder, self._name, metadata_only=selection.metadata_only, max_bytes=selection.max_bytes
-        )
+        self._items = ItemDecoder(decoder, self._name, metadata_only=selection.metadata_only)
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)
@@ -370,6 +368,8 @@ class Reflector:
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
             self._must_check_position = True  # silence can mean a dead connection, or a version from the future
             return
+        if self._feed.has_room:
+            self.state = State.LISTING  # at most once for each watch, so that no tenant can cause lists
         duration = self._clock.monotonic() - started
         # A server that ends a watch early may be another one now, or a restored one.
         self._must_check_position = duration < seconds - _EARLY_SECONDS

@@ -8,6 +8,7 @@ and ``notin`` also match objects without the label.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -297,6 +298,9 @@ def _split_terms(string: str) -> list[str]:
 MAX_BYTES: Final = 3 << 20
 """The default maximum size of a cached object: more than etcd stores, and as much as kube-apiserver accepts."""
 
+MAX_OBJECTS: Final = 10_000
+"""The maximum number of cached objects of one namespace, if their size is limited because any user can create them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -335,6 +339,11 @@ class Selection:
     def matches(self, key: NamespacedName, labels: Mapping[str, str]) -> bool:
         """Return whether the selectors match an object; field selectors only as far as they are decidable."""
         return self.label_selector.matches(labels) and self.field_selector.matches(key)
+
+    @property
+    def max_objects(self) -> int:
+        """The maximum number of objects of one namespace; those without a limit of their size are all needed."""
+        return MAX_OBJECTS if self.max_bytes < MAX_BYTES else sys.maxsize
 
     @property
     def params(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ Everything here is synchronous, so a reader sees one consistent state between tw
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -35,6 +35,19 @@ from cfo.runtime.process.clock import Clock
 
 MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
+
+
+MAX_LEFT_OUT: Final = 1000
+"""The maximum number of objects of a namespace that a store remembers to have left out."""
+
+
+class LeftOut(NamedTuple):
+    """An object that a store does not contain, although it matches the selection, and why: for an Event about it."""
+
+    key: NamespacedName
+    uid: str
+    reason: str
+    message: str
 
 
 class EventType(StrEnum):
@@ -64,13 +77,26 @@ class Event(NamedTuple):
 class Store:
     """Entries by key, and indexes over them. Only feeds write to it; reads are unrestricted.
 
-    ``deliver`` is called with each event, after the change is complete.
+    ``deliver`` is called with each event, after the change is complete, and ``report`` once with each object that is
+    left out, because it is too large or because its namespace has too many others.
     """
 
-    def __init__(self, *, deliver: Callable[[Event], None], clock: Clock, selection: Selection | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        deliver: Callable[[Event], None],
+        clock: Clock,
+        selection: Selection | None = None,
+        report: Callable[[LeftOut], None] = lambda found: None,
+    ) -> None:
         self.clock = clock
         self.selection = selection or Selection()
         self._deliver = deliver
+        self._report = report
+        self._reported: dict[str, None] = {}
+        self._too_large: dict[str, dict[str, LeftOut]] = {}
+        self._crowded: dict[str, LeftOut] = {}
+        """The first object of each namespace that was one too many, here or in :attr:`_too_large`."""
         self._entries: dict[str, dict[str, Entry]] = {}
         self._indexes: dict[str, Index] = {}
         self._controllers_of_deleted: OrderedDict[NamespacedName, str] = OrderedDict()
@@ -93,9 +119,24 @@ class Store:
             return list(self._entries.get(namespace, _NO_ENTRIES).values())
         return [entry for entries in self._entries.values() for entry in entries.values()]
 
-    def fits(self, entry: Entry) -> bool:
-        """Return whether the object is not larger than the selection allows."""
-        return len(entry.raw) <= self.selection.max_bytes
+    def is_complete(self, namespace: str) -> bool:
+        """Return whether no object of the namespace is left out."""
+        return namespace not in self._too_large and namespace not in self._crowded
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """The objects that were reported and are still left out."""
+        return [*self._crowded.values(), *(found for names in self._too_large.values() for found in names.values())]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a list would find objects that were left out because of others, which were deleted since."""
+        limit = self.selection.max_objects
+        return any(len(self.of_namespace(namespace)) < limit for namespace in self._crowded)
+
+    def of_namespace(self, namespace: str) -> Mapping[str, Entry]:
+        """Return the entries of a namespace by name."""
+        return self._entries.get(namespace, _NO_ENTRIES)
 
     def indexed(self, index: str, value: str) -> list[Entry]:
         """Return the entries that ``index`` contains under ``value``.
@@ -133,11 +174,53 @@ class Store:
         entries[entry.name] = entry
         if self._controllers_of_deleted:
             self._controllers_of_deleted.pop(entry.key, None)
+        if self._too_large:
+            self.include(entry.key)
         if old is not None:
             old.keep_meta()
         for index in self._indexes.values():
             index.put(old, entry)
         return _changes(old, entry)
+
+    def fits(self, entry: Entry, others: Mapping[str, Entry]) -> bool:
+        """Return whether to store an entry in a namespace with ``others``; remember and report it if not."""
+        limits, namespace = self.selection, entry.namespace
+        is_large = len(entry.raw) > limits.max_bytes
+        if not is_large and (len(others) < limits.max_objects or entry.name in others or not namespace):
+            return True
+        reason, cause, identity = "TooManyObjects", f"its namespace has more than {limits.max_objects}", namespace
+        if is_large:
+            reason, identity = "ObjectTooLarge", entry.meta.uid
+            cause = f"it has {len(entry.raw)} bytes, and at most {limits.max_bytes} are allowed"
+        found = LeftOut(entry.key, entry.meta.uid, reason, f"The operator ignores the object: {cause}")
+        known = self._too_large.setdefault(namespace, {}) if is_large else {}
+        if is_large and len(known) < MAX_LEFT_OUT:
+            known[entry.name] = found
+        else:
+            self._crowded.setdefault(namespace, found)
+        if identity not in self._reported:
+            if len(self._reported) >= MAX_LEFT_OUT:
+                del self._reported[next(iter(self._reported))]
+            self._reported[identity] = None
+            self._report(found)
+        return False
+
+    def include(self, key: NamespacedName) -> bool:
+        """Forget that an object was left out, because it fits now or does not exist; return whether it was."""
+        names = self._too_large.get(key.namespace, {})
+        found = names.pop(key.name, None)
+        if found is not None and not names:
+            del self._too_large[key.namespace]
+        return found is not None
+
+    def keep_left_out(self, namespace: str, listed: Mapping[str, Collection[str]]) -> None:
+        """Forget what was left out of a namespace (empty: of all) before a list that left out the names ``listed``."""
+        for known in [namespace] if namespace else list(self._too_large):
+            for name in self._too_large.get(known, {}).keys() - set(listed.get(known, ())):
+                self.include(NamespacedName(known, name))
+        for known in self._crowded.keys() - listed.keys():
+            if namespace in ("", known):
+                del self._crowded[known]
 
     def remove(self, old: Entry) -> None:
         """Remove an entry; delivers no event."""

@@ -37,7 +37,6 @@ _BETWEEN: Final = b" \t\r\n,"
 _string = msgspec.json.Decoder(str)
 
 _UNDECODABLE: Final = "Failed to decode object, skipping it"
-_TOO_LARGE: Final = "Object is too large, skipping it"
 
 _MAX_REPORTED: Final = 1000
 """The number of skipped objects that a decoder remembers, in order to report each only once."""
@@ -129,27 +128,22 @@ class LineSplitter:
 class ItemDecoder:
     """Decodes the objects of a list and its watch, and reports each object that must be skipped once.
 
-    ``resource`` is the name of the collection in log messages. Objects of more than ``max_bytes`` are reported as too
-    large (0: no limit).
+    ``resource`` is the name of the collection in log messages.
     """
 
-    def __init__(self, decoder: EntryDecoder, resource: str, *, metadata_only: bool, max_bytes: int) -> None:
+    def __init__(self, decoder: EntryDecoder, resource: str, *, metadata_only: bool) -> None:
         self._decoder = decoder
         self._resource = resource
         self._metadata_only = metadata_only
-        self._max_bytes = max_bytes
         self._reported: dict[object, None] = {}
 
     def decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
         """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
         try:
-            entry = self._decoder.decode(raw)
+            return self._decoder.decode(raw)
         except (msgspec.MsgspecError, ValueError) as error:
             self._report(_UNDECODABLE, hash(bytes(raw)), error=str(error))
             return None
-        if len(entry.raw) > self._max_bytes:
-            self._report(_TOO_LARGE, entry.meta.uid or entry.key, object=str(entry.key), bytes=len(entry.raw))
-        return entry
 
     async def decode_nested(self, raw: bytes) -> Entry | None:
         """Like :meth:`decode`, for an object that may be nested too deeply, which is reported."""

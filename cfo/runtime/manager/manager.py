@@ -19,6 +19,7 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -31,7 +32,7 @@ from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.leadership import ElectedControllers, Leadership
 from cfo.runtime.manager.servers import Servers
-from cfo.runtime.objects.unstructured import ByKind, ObjectKind
+from cfo.runtime.objects.unstructured import GVK, ByKind, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.health import Health
 from cfo.runtime.process.logs import hide_local_variables
@@ -311,8 +312,20 @@ class Manager:
         self._lifecycle.add(self.cache, Phase.CACHES)
         self._lifecycle.add(self._events, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._report_left_out, Phase.LEADER)
         if self._leadership.elector is not None:
             self._lifecycle.add(self._leadership.elector, Phase.ELECTION)
+
+    async def _report_left_out(self) -> None:
+        """Record an Event about each object that is not cached; only the leader, so that there is one."""
+        events = self.events(self.options.field_manager)
+
+        def report(gvk: GVK, found: LeftOut) -> None:
+            metadata = {"namespace": found.key.namespace, "name": found.key.name, "uid": found.uid}
+            obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
+            events.event(obj, "Warning", found.reason, found.message, action="Cache")
+
+        self.cache.report_left_out(report)
 
     def _new_transport(self, config: ClientConfig) -> Transport:
         return Transport(

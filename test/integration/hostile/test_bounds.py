@@ -12,7 +12,7 @@ from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config.model import OperatorConfiguration
 from cfo.features import FEATURES
 from cfo.operator import new_manager
-from cfo.runtime.cache.selectors import MAX_BYTES
+from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import CONFIG_MAP
@@ -58,13 +58,14 @@ CONFIGURATION = {
 
 
 def unbounded(manager: Manager) -> set[tuple[str, str]]:
-    """Return kind and label selector of the informers that cache what is larger than :data:`LARGEST`."""
+    """Return kind and label selector of the informers that have no limits for what tenants create."""
     own = {kind for feature in FEATURES for kind in feature.kinds}
     found = set()
     for informer in manager.cache.informers:
         resource = manager.mapper.cached(informer.gvk)
+        is_foreign = informer.gvk not in own and (resource and resource.namespaced)
         assert 0 < informer.selection.max_bytes <= MAX_BYTES
-        if informer.selection.max_bytes > LARGEST and informer.gvk not in own and (resource and resource.namespaced):
+        if is_foreign and (informer.selection.max_bytes > LARGEST or informer.selection.max_objects > MAX_OBJECTS):
             found.add((informer.gvk.kind, str(informer.selection.label_selector)))
     return found
 
@@ -104,6 +105,19 @@ async def test_large_config_maps_with_the_label_are_not_cached() -> None:
             await eventually(is_cached, "the small ConfigMap is cached")
             await env.wait_until_idle()
             assert [entry.name for entry in informer.reader.entries()] == ["planted-0"]
+            large = NamespacedName("editor", "planted-1")
+            note = await env.wait_for_event("ObjectTooLarge", "at most 65536 are allowed", namespace="editor")
+            for number in range(3):
+                await env.client.patch(CONFIG_MAP, large, {"metadata": {"annotations": {"touched": str(number)}}})
+            await env.create(labelled_config_map(2, 100_000))
+
+            async def is_reported() -> bool:
+                return len(await env.events("editor")) == 2
+
+            await eventually(is_reported, "an Event for each object that is too large")
+            await env.wait_until_idle()
+            assert [event[2] for event in await env.events("editor")].count(note) <= 2, "not one for each change"
+            assert await is_reported()
 
 
 async def test_minicluster_with_scripts_that_are_too_large_for_the_cache_runs() -> None:

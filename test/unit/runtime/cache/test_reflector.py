@@ -10,6 +10,7 @@ import structlog
 from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache import wire
 from cfo.runtime.cache.reflector import State
+from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.clocks import FakeClock
@@ -69,20 +70,62 @@ async def test_metadata_only_is_requested_by_media_type() -> None:
 
 async def test_objects_that_are_too_large_are_left_out_and_reported_once() -> None:
     large = {"content": "x" * 1000}
-    with structlog.testing.capture_logs() as logs:
-        async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
-            server.respond_with(list_response(9, ray_cluster("a", 5), {**ray_cluster("large", 6), **large}))
-            watch = await start_watch(server, harness)
-            assert (harness.version("a"), harness.version("large")) == ("5", None)
-            await watch.send("MODIFIED", {**ray_cluster("a", 10), **large})
-            await harness.wait_for_version("a", None)
-            assert harness.events[-1].type == "DELETED"
-            await watch.send("MODIFIED", {**ray_cluster("large", 11), **large})
-            await watch.send("MODIFIED", ray_cluster("a", 12))
-            await harness.wait_for_version("a", 12)
-            assert harness.version("large") is None
-    reported = [entry["object"] for entry in logs if entry["event"] == "Object is too large, skipping it"]
-    assert sorted(reported) == ["ns/a", "ns/large"]
+    async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+        server.respond_with(list_response(9, ray_cluster("a", 5), {**ray_cluster("large", 6), **large}))
+        watch = await start_watch(server, harness)
+        assert (harness.version("a"), harness.version("large")) == ("5", None)
+        assert not harness.store.is_complete("ns")
+        assert harness.store.is_complete("other")
+        await watch.send("MODIFIED", {**ray_cluster("a", 10), **large})
+        await harness.wait_for_version("a", None)
+        assert harness.events[-1].type == "DELETED"
+        await watch.send("MODIFIED", {**ray_cluster("large", 11), **large})
+        await watch.send("MODIFIED", ray_cluster("a", 12))
+        await harness.wait_for_version("a", 12)
+        assert harness.version("large") is None
+        await watch.send("MODIFIED", {**ray_cluster("a", 13), **large})
+        await watch.send("DELETED", {**ray_cluster("large", 14), **large})
+        await watch.send("MODIFIED", ray_cluster("a", 15))
+        await harness.wait_until(lambda: harness.store.is_complete("ns"))
+        assert [event.key.name for event in harness.events[-3:]] == ["a", "large", "a"]
+    assert [(found.key.name, found.uid) for found in harness.left_out] == [("large", "uid-large"), ("a", "uid-a")]
+    assert "bytes, and at most 1000 are allowed" in harness.left_out[0].message
+
+
+async def test_objects_of_a_namespace_that_has_too_many_are_left_out_until_there_is_room() -> None:
+    many = [ray_cluster(f"n{number:05}", 5) for number in range(MAX_OBJECTS + 2)]
+    other = ray_cluster("a", 6, metadata={"namespace": "other"})
+    async with running_reflector(max_bytes=1000, page_size=20_000) as (server, harness):
+        server.respond_with(list_response(9, *many, other))
+        watch = await start_watch(server, harness)
+        assert (len(harness.store), harness.version("n00000"), harness.version("n10001")) == (
+            MAX_OBJECTS + 1,
+            "5",
+            None,
+        )
+        assert (harness.store.is_complete("ns"), harness.store.is_complete("other")) == (False, True)
+        await watch.send("ADDED", ray_cluster("late", 10))
+        await watch.send("MODIFIED", ray_cluster("n00000", 11))
+        await watch.send("ADDED", ray_cluster("b", 12, metadata={"namespace": "other"}))
+        await harness.wait_until(lambda: NamespacedName("other", "b") in harness.store)
+        assert (harness.version("late"), harness.version("n00000")) == (None, "11")
+        for number in range(3):
+            await watch.send("DELETED", ray_cluster(f"n{number:05}", 13 + number))
+        await harness.wait_for_version("n00002", None)
+        assert not harness.store.is_complete("ns"), "which ones were left out is not known"
+        server.respond_with(list_response(20, *many[3:], ray_cluster("late", 10), other))
+        await watch.close()
+        await harness.wait_for_version("late", 10)
+        assert (harness.version("n10001"), len(harness.store)) == ("5", MAX_OBJECTS + 1)
+        assert harness.store.is_complete("ns")
+    assert [found.reason for found in harness.left_out] == ["TooManyObjects"]
+
+
+async def test_objects_of_a_kind_without_a_limit_of_size_are_never_left_out() -> None:
+    async with running_reflector(page_size=20_000) as (server, harness):
+        server.respond_with(list_response(9, *(ray_cluster(f"n{number}", 5) for number in range(MAX_OBJECTS + 2))))
+        await start_watch(server, harness)
+        assert len(harness.store) == MAX_OBJECTS + 2
 
 
 async def test_page_that_is_too_large_is_not_read_and_smaller_pages_are_requested(
