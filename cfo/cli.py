@@ -207,12 +207,14 @@ def _run_embedded(options: Mapping[str, Any]) -> None:
     configure_logs(options["log_format"] or "console", options["log_level"])
     try:
         from cfo.console.demo.run import run_embedded
+        from cfo.startup import limit_tls_buffers
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
     for name in ("webhook_url", "webhook_cert_dir"):
         if options[name] is not None:
             flag = f"--{name.replace('_', '-')}"
             raise InvalidInput(f"{flag} cannot be used with --embedded, which always serves webhooks")
+    limit_tls_buffers()
     with log_errors(options["log_format"] == "json"):
         execute(
             partial(

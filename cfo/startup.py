@@ -65,6 +65,14 @@ Names of modules in this list must not be used in ``except`` or ``isinstance`` o
 """
 
 
+def limit_tls_buffers() -> None:
+    """Let asyncio allocate :data:`TLS_BUFFER` bytes for each TLS connection that is opened later, not 256 KiB.
+
+    That saves 5.5 MB of an operator with 25 connections, and 35 MB where the API server is in the same process.
+    """
+    SSLProtocol.max_size = TLS_BUFFER
+
+
 @contextmanager
 def tune_process() -> Iterator[Callable[[], None]]:
     """Apply the settings until the process ends; yield a function to call when all modules are loaded.
@@ -72,7 +80,7 @@ def tune_process() -> Iterator[Callable[[], None]]:
     Loaded modules are never freed, so the garbage collector runs rarely while they load and ignores them (about 70,000
     objects) afterwards.
     """
-    SSLProtocol.max_size = TLS_BUFFER  # asyncio allocates 256 KiB for each of about 25 connections (5.5 MB)
+    limit_tls_buffers()
     thresholds = gc.get_threshold()
     gc.set_threshold(_YOUNG_OBJECTS, thresholds[1], 1_000)
 
