@@ -212,12 +212,10 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
         "option_flags": flux.get("optionFlags") or "",
         "output_path": container.get("logs") or _OUTPUT,
         "archive_path": (plan.spec.get("archive") or {}).get("path") or "",
-        "use_fluxion": plan.copies_view and not (flux.get("scheduler") or {}).get("simple"),
         "complete_workers": bool(flux.get("completeWorkers")),
         "retry_command": plan.retries_command,
         "retry_seconds": _RETRY_SECONDS,
         "timed": bool(plan.logging.get("timed")),
-        "home_path": _HOME,
     }
     return _script(plan, variables, "common.sh", "wait.sh")
 
@@ -248,7 +246,13 @@ def _paths(plan: Plan) -> dict[str, _Value]:
 def _view(plan: Plan) -> dict[str, _Value]:
     environment = plan.flux.get("environment") or {}
     exports = "".join(f"export {quote(f'{name}={value}')}\n" for name, value in sorted(environment.items()))
-    return {"copy_view": plan.copies_view, "python_path": plan.view.get("pythonPath") or "", "environment": exports}
+    return {
+        "copy_view": plan.copies_view,
+        "home_path": _HOME,
+        "use_fluxion": not (plan.flux.get("scheduler") or {}).get("simple"),
+        "python_path": plan.view.get("pythonPath") or "",
+        "environment": exports,
+    }
 
 
 def _hooks(container: Mapping[str, Any]) -> dict[str, _Value]:

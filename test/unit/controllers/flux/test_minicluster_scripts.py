@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import tomllib
 from collections.abc import Mapping
@@ -23,61 +24,8 @@ from cfo.controllers.flux.minicluster.scripts import (
 )
 from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import mini_cluster
+from test.support.flux_machine import FLUX, Machine
 from test.support.recordings import flux_cases, load_flux
-
-FLUX = """#!/bin/bash
-printf '%s\\0' "$@" >> "${CALLS}"; printf '\\n' >> "${CALLS}"
-[ "$1" = start ] || exit 0
-while [ $# -gt 0 ]; do
-  shift
-  case "$1" in -*) ;; *) break ;; esac
-done
-[ $# -eq 0 ] || exec "$@"
-"""
-"""Records its arguments; ``flux start`` then runs the initial program, if there is one."""
-
-
-class Machine:
-    """A folder that simulates the file system of a container."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.bin = folder / "bin"
-        self.calls = folder / "calls"
-        for name in ("bin", "work", "tmp", "view", "flux_operator"):
-            (folder / name).mkdir()
-        (folder / "flux_operator" / "curve.cert").write_text("certificate")
-        self.program("flux", FLUX)
-        self.program("hostname", "#!/bin/bash\necho flux-sample-0\n")
-
-    def program(self, name: str, text: str) -> None:
-        """Put a program on the PATH."""
-        (self.bin / name).write_text(text)
-        (self.bin / name).chmod(0o755)
-
-    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a script, with its absolute paths inside the folder."""
-        for name in ("scripts", "software", "views", "home", "output"):
-            script = script.replace(f"\n{name}_path=/", f"\n{name}_path={self.folder}/")
-        script = script.replace("\ncustom_script=/", f"\ncustom_script={self.folder}/")
-        return subprocess.run(
-            ["bash", "-c", script],
-            cwd=self.folder / "work",
-            env={"PATH": f"{self.bin}:{os.environ['PATH']}", "CALLS": str(self.calls), "HOME": "/root", **environment},
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-
-    def commands(self) -> list[list[str]]:
-        """Return the recorded arguments of each call of ``flux``."""
-        lines = self.calls.read_text().split("\0\n") if self.calls.exists() else []
-        return [line.split("\0") for line in lines if line]
-
-    def last(self) -> list[str]:
-        """Return the arguments of the last call, without broker options."""
-        return [word for word in self.commands()[-1] if not word.startswith(("-S", "--config-path"))]
 
 
 @pytest.fixture
@@ -223,10 +171,32 @@ def test_hooks_share_a_shell_and_post_is_printed_in_quiet_mode(machine: Machine)
 
 
 def test_custom_script_replaces_the_command(machine: Machine) -> None:
-    lead(machine, {"command": "", "commands": {"script": "echo $((1 + 1))"}})
+    text = "#!/bin/sh\nlist=(one two)\necho ${list[1]}"  # bash also runs scripts that name another shell
+    container = {"command": "", "commands": {"script": text}}
+    lead(machine, container)
     script = machine.folder / "tmp" / "custom-entrypoint.sh"
-    assert machine.last()[-1] == str(script)
-    assert script.read_text() == "#!/bin/bash\necho $((1 + 1))\n"
+    assert machine.last()[-2:] == ["/bin/bash", str(script)]
+    assert script.read_text() == f"{text}\n"
+    plan = plan_of(machine, flux={"noWaitSocket": True})
+    assert machine.run(sidecar_script(plan, container)).stdout == "two\n"
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+@pytest.mark.parametrize("flux", [{}, {"scheduler": {"simple": True}}, {"container": {"disable": True}}])
+def test_environment_of_the_view_needs_a_view(machine: Machine, sidecar: bool, flux: dict[str, Any]) -> None:
+    plan = plan_of(machine, flux={"noWaitSocket": True, **flux})
+    script = sidecar_script(plan, {"command": "flux jobs"}) if sidecar else wait_script(plan, plan.containers[0])
+    machine.run(script, HOME="/")
+    found = {key: machine.calls()[-1].environment.get(key) for key in ("HOME", "USER", "FLUX_RC_EXTRA")}
+    rc_extra = None if flux else f"{machine.folder}/view/view/etc/flux/rc1.d"
+    home = ("/", None) if "container" in flux else (f"{machine.folder}/home/flux-operator", "flux-operator")
+    assert (found["HOME"], found["USER"], found["FLUX_RC_EXTRA"]) == (*home, rc_extra)
+
+
+def test_view_script_has_the_library_path_of_the_container(machine: Machine) -> None:
+    lead(machine, {"commands": {"init": "export LD_LIBRARY_PATH=/opt/mpi"}})
+    shown = machine.run(f'. {machine.folder}/view/flux-view.sh; echo "$LD_LIBRARY_PATH"')
+    assert shown.stdout == f"/opt/mpi:{machine.folder}/view/view/lib\n"
 
 
 def test_follower_starts_again_until_its_broker_ends_well(machine: Machine) -> None:
@@ -258,6 +228,11 @@ def test_sigterm_ends_the_broker(machine: Machine) -> None:
     )
     result = lead(machine)
     assert (result.stdout.splitlines()[-1], result.returncode) == ("stopped", 5)
+
+
+def test_sigterm_before_the_broker_has_started_ends_it(machine: Machine) -> None:
+    machine.program("flux", '#!/bin/bash\n[ "$1" = R ] || exec sleep 15\n')
+    assert lead(machine, {"commands": {"pre": "kill $$"}}).returncode == 128 + signal.SIGTERM
 
 
 def test_certificate_is_private_and_never_printed(machine: Machine) -> None:
@@ -370,7 +345,7 @@ ESCAPED = 'for rank in \\${FLUX_TASK_RANK}; do echo "$x \\`hostname\\`"; done'
 def test_escaped_variables_are_expanded_when_the_script_runs(machine: Machine, container: Object) -> None:
     lead(machine, {**container, "batch": "commands" not in container, "batchRaw": True})
     file = machine.folder / ("tmp/custom-entrypoint.sh" if "commands" in container else "work/flux-job.batch")
-    assert file.read_text().splitlines()[1] == 'for rank in ${FLUX_TASK_RANK}; do echo "$x `hostname`"; done'
+    assert file.read_text().splitlines()[-1] == 'for rank in ${FLUX_TASK_RANK}; do echo "$x `hostname`"; done'
 
 
 def test_raw_batch_keeps_indentation_and_empty_lines(machine: Machine) -> None:

@@ -42,6 +42,12 @@ use_view() {
   if [ "${copy_view}" = false ]; then
     return
   fi
+  if [ "${HOME:-/}" = / ]; then
+    export HOME="${home_path}" USER=flux-operator
+  fi
+  if [ "${use_fluxion}" = true ]; then
+    export FLUX_RC_EXTRA="${view_root}/view/etc/flux/rc1.d"
+  fi
   export PATH="${PATH}:${view_root}/view/bin"
   if [ -d "${view_root}/software" ] && [ -d "${software_path}" ]; then
     cp -R "${view_root}/software/." "${software_path}/"
@@ -81,7 +87,7 @@ END
     echo '#!/bin/bash'
     printf 'export PATH=%q\n' "${PATH}"
     printf 'export PYTHONPATH=%q\n' "${PYTHONPATH:-}"
-    printf 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+${LD_LIBRARY_PATH}:}"%q\n' "${view_root}/view/lib"
+    printf 'export LD_LIBRARY_PATH=%q\n' "${LD_LIBRARY_PATH:+${LD_LIBRARY_PATH}:}${view_root}/view/lib"
     printf 'export fluxsocket=%q\n' "local://${socket_path}"
     printf '%s' "${environment}"
   } > "${temporary}"
@@ -92,9 +98,6 @@ END
 }
 
 write_custom_script() {
-  case "${hook_script}" in
-    '#!'*) printf '%s\n' "${hook_script}" ;;
-    *) printf '#!/bin/bash\n%s\n' "${hook_script}" ;;
-  esac > "${custom_script}"
+  printf '%s\n' "${hook_script}" > "${custom_script}"
   chmod +x "${custom_script}"
 }

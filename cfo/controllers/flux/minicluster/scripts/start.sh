@@ -16,7 +16,7 @@ if [ "${wait_for_socket}" = true ]; then
 fi
 if [ -n "${hook_script}" ]; then
   write_custom_script
-  command="${custom_script}"
+  command="/bin/bash ${custom_script}"
 fi
 eval "${command}"
 exit_code=$?

@@ -16,6 +16,9 @@ run() {
   local status=0
   "$@" <&0 &
   child=$!
+  if [ "${stopping}" = true ]; then  # since before the child was known
+    stop
+  fi
   wait "${child}" || status=$?
   while kill -0 "${child}" 2> /dev/null; do
     status=0
@@ -75,7 +78,7 @@ run_lead() {
     return
   fi
   if [ -n "${hook_script}" ]; then
-    words=("${custom_script}")
+    words=(/bin/bash "${custom_script}")
   else
     split_words "${command}"
   fi
@@ -122,12 +125,6 @@ if [ "${timed}" = true ] && [ ! -x /usr/bin/time ]; then
 fi
 run_quietly "${hook_init}"
 use_view
-if [ "${HOME:-/}" = / ]; then
-  export HOME="${home_path}"
-fi
-if [ "${use_fluxion}" = true ]; then
-  export FLUX_RC_EXTRA="${view_root}/view/etc/flux/rc1.d"
-fi
 write_view_scripts
 eval "${environment}"
 if [ -n "${hook_script}" ]; then
