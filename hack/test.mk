@@ -1,6 +1,6 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
 .PHONY: test-envtest test-envtest-musl test-programs test-tools test-install test-releases soak chaos test-browser \
-	test-sdk test-sdk-dev test-clients test-kopf-examples
+	test-sdk test-sdk-dev test-clients test-kopf-examples conformance
 
 test-envtest test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
 
@@ -88,3 +88,8 @@ $(KOPF)/.installed: hack/test.mk
 
 test-kopf-examples: $(VENV)/.installed $(KOPF)/.installed ## Run kopf's own examples with a changed import
 	KOPF_EXAMPLES=$(abspath $(KOPF))/examples PYTHONPATH=$(abspath $(KOPF))/site $(BIN)/python -m pytest test/integration/test_kopf_examples.py
+
+E2E ?=
+conformance: $(VENV)/.installed ## Run conformance specs of Kubernetes on envtest with the program e2e.test in E2E
+	@test -n "$(E2E)" || { echo 'E2E=/path/to/e2e.test is missing: the program is in kubernetes-test-linux-amd64.tar.gz of a Kubernetes release'; exit 2; }
+	cd envtest && $(abspath $(BIN))/python -m test.conformance "$(abspath $(E2E))"

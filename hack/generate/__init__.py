@@ -9,6 +9,7 @@
 * ``docs/configuration.md``: from the models of the configuration.
 * The drawings of ``docs/architecture.md``: from the import contracts and :data:`cfo.features.FEATURES`.
 * ``cfo/api/builtin_types.json``: from the schemas of the built-in kinds in ``envtest``.
+* ``envtest/docs/what-passes.md``: from the records in ``envtest/test/conformance``.
 * ``cfo/api/inferencestack/types.json``: from the models in ``cfo/api/inferencestack``.
 
 Each generator is a module with a function ``files()`` from paths to contents. :mod:`hack.generate.compact_crd` is a

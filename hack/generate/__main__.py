@@ -17,6 +17,7 @@ from hack.generate import (
     olm,
     public_api,
     stack_types,
+    what_passes,
 )
 
 
@@ -33,6 +34,7 @@ def files() -> dict[str, str]:
         stack_types,
         public_api,
         drawings,
+        what_passes,
     )
     return {name: content for generator in generators for name, content in generator.files().items()}
 

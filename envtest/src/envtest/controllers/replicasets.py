@@ -1,7 +1,8 @@
-"""The ReplicaSet controller: keeps the desired number of pods."""
+"""The ReplicaSet and ReplicationController controllers: keep the desired number of pods."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from envtest.apimachinery.errors import GroupResource, StatusError
@@ -20,7 +21,7 @@ from envtest.controllers.pod_state import (
 )
 from envtest.writes.server_core import Core
 
-__all__ = ["REPLICA_FAILURE", "ReplicaSets"]
+__all__ = ["REPLICA_FAILURE", "ReplicaSets", "ReplicationControllers"]
 
 REPLICA_SETS: Final = GroupResource("apps", "replicasets")
 REPLICA_FAILURE: Final = "ReplicaFailure"
@@ -35,6 +36,8 @@ class ReplicaSets(OwnerController):
     kind: ClassVar[str] = "ReplicaSet"
     api_version: ClassVar[str] = "apps/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS,)
+    counts_terminating: ClassVar[bool] = True
+    """Whether the status has the number of pods that are being deleted."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -49,7 +52,7 @@ class ReplicaSets(OwnerController):
         if owner is None:
             return None
         spec = owner["spec"]
-        pods = await self.controlled(owner, PODS, spec.get("selector") or {})
+        pods = await self.controlled(owner, PODS, self._selector(spec))
         active = [pod for pod in pods if is_active(pod)]
         error = None
         if not owner["metadata"].get("deletionTimestamp"):
@@ -58,6 +61,9 @@ class ReplicaSets(OwnerController):
         if error is not None:
             raise error
         return delay
+
+    def _selector(self, spec: Object) -> Mapping[str, Any]:
+        return spec.get("selector") or {}
 
     async def _scale(self, owner: Object, active: list[Object], desired: int) -> StatusError | None:
         if len(active) > desired:
@@ -87,7 +93,7 @@ class ReplicaSets(OwnerController):
             "fullyLabeledReplicas": sum(labels.items() <= labels_of(pod).items() for pod in active) or None,
             "readyReplicas": sum(map(is_ready, active)) or None,
             "availableReplicas": sum(is_available(pod, min_ready, now) for pod in active) or None,
-            "terminatingReplicas": terminating,
+            "terminatingReplicas": terminating if self.counts_terminating else None,
             "observedGeneration": owner["metadata"].get("generation"),
             "conditions": self._conditions(owner, len(active), error) or None,
         }
@@ -109,3 +115,16 @@ class ReplicaSets(OwnerController):
             }
             return [*conditions, failure]
         return conditions
+
+
+class ReplicationControllers(ReplicaSets):
+    """Reconciles ReplicationControllers, whose selector is a map of labels."""
+
+    account = "replication-controller"
+    resource: ClassVar[GroupResource] = GroupResource("", "replicationcontrollers")
+    kind: ClassVar[str] = "ReplicationController"
+    api_version: ClassVar[str] = "v1"
+    counts_terminating: ClassVar[bool] = False
+
+    def _selector(self, spec: Object) -> Mapping[str, Any]:
+        return {"matchLabels": spec.get("selector") or {}}

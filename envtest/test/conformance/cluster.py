@@ -1,0 +1,24 @@
+"""The control plane for conformance specs: all controllers, two nodes, and endpoints of the Service ``kubernetes``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from envtest import ControlPlane
+from envtest.server.assembly import publish_address
+
+__all__ = ["run_cluster"]
+
+NODES = {"nodes": [{"name": "node", "count": 2, "capacity": {"cpu": 8, "memory": "32Gi"}}]}
+ADDRESS = "192.0.2.1"
+"""An address in the endpoints of the Service ``kubernetes``; as on kube-apiserver, loopback addresses have none."""
+
+
+@asynccontextmanager
+async def run_cluster() -> AsyncIterator[ControlPlane]:
+    """Run the control plane until the block ends."""
+    async with ControlPlane.embedded(controllers=("all",), scenario=NODES) as plane:
+        assert plane._api_server is not None
+        publish_address(plane._api_server, ADDRESS)
+        yield plane
