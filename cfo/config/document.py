@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.model import OperatorConfiguration
 
 _APPWRAPPER = "appwrapper"
@@ -67,7 +69,8 @@ def parse(text: str) -> ParsedConfiguration:
     if _is_manifest(document):
         raise ConfigurationError(_manifest_problem(document))
     findings = _Findings(warnings)
-    cleaned = _known_settings(_merge_appwrapper_config(document, findings), OperatorConfiguration, "", findings)
+    cleaned = _known_settings(document, OperatorConfiguration, "", findings)
+    _merge_appwrapper_config(cleaned, warnings)
     try:
         configuration = OperatorConfiguration.model_validate(cleaned)
     except ValidationError as error:
@@ -188,42 +191,26 @@ def default_document() -> str:
     return yaml.safe_dump(defaults, sort_keys=True)
 
 
-def _merge_appwrapper_config(document: dict[str, Any], findings: _Findings) -> dict[str, Any]:
+def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> None:
     """Merge ``appwrapper.Config`` into ``appwrapper``, whose settings take precedence key by key."""
-    section_key = _match(_APPWRAPPER, document)
-    section = document.get(section_key) if section_key else None
-    inner_key = _match(_CONFIG_KEY, section) if isinstance(section, dict) else None
-    if section_key is None or inner_key is None or not isinstance(section, dict):
-        return document
-    spellings = [key for key in section if str(key).lower() == _CONFIG_KEY.lower()]
-    if len(spellings) > 1:
-        findings.add_conflict(f"{_APPWRAPPER}.{_CONFIG_KEY}", spellings)
-    elif inner_key != _CONFIG_KEY:
-        findings.add_spelling(f"{section_key}.{inner_key}", _CONFIG_KEY)
-    inner = section[inner_key]
-    outer = {key: value for key, value in section.items() if key not in spellings}
-    if inner is None:
-        return {**document, section_key: outer}
+    section = document.get(_APPWRAPPER)
+    if not isinstance(section, dict) or _CONFIG_KEY not in section:
+        return
+    inner = section.pop(_CONFIG_KEY)
     if not isinstance(inner, dict):
         raise ConfigurationError(f"appwrapper.Config: must be a mapping, not {_json_type(inner)}")
-    return {**document, section_key: _merge(inner, outer, _APPWRAPPER, findings.warnings)}
+    document[_APPWRAPPER] = _merge(inner, section, _APPWRAPPER, warnings)
 
 
 def _merge(base: dict[str, Any], override: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in override.items():
-        match = _match(str(key), base)
-        if match is None or value is None:
-            merged.setdefault(key, value)
-            continue
+    merged = base | override
+    for key in (key for key in override if key in base):
         here = f"{path}.{key}"
-        if isinstance(value, dict) and isinstance(base[match], dict):
-            merged[match] = _merge(base[match], value, here, warnings)
-            continue
-        if base[match] is not None and base[match] != value:
+        if isinstance(base[key], dict) and isinstance(override[key], dict):
+            merged[key] = _merge(base[key], override[key], here, warnings)
+        elif base[key] != override[key]:
             there = here.replace("appwrapper.", "appwrapper.Config.", 1)
             warnings.append(f"{here} is set, so {there} is ignored")
-        merged[match] = value
     return merged
 
 
@@ -236,7 +223,9 @@ def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
 
 def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, findings: _Findings) -> dict[str, Any]:
     """Return ``data`` with keys spelled as in ``model``; drop null values, and unknown keys with a warning."""
-    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    fields = {info.alias or name: info.annotation for name, info in model.model_fields.items()}
+    if model is AppWrapperConfiguration and path.count(".") == 1:
+        fields[_CONFIG_KEY] = model
     cleaned: dict[str, Any] = {}
     spellings: dict[str, list[str]] = {}
     for key, value in data.items():
@@ -245,8 +234,8 @@ def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, fin
         if name is None:
             import difflib  # 0.2 MB, only for warnings
 
-            nearest = difflib.get_close_matches(str(key), fields, n=1) or _nearest_elsewhere(str(key))
-            suggestion = f" (did you mean {nearest[0]}?)" if nearest else ""
+            nearest = difflib.get_close_matches(str(key), fields, n=1) or [_paths_by_key().get(str(key).lower(), "")]
+            suggestion = f" (did you mean {nearest[0]}?)" if nearest[0] else ""
             findings.warnings.append(f"unknown key {here}{suggestion}, ignored")
             continue
         spellings.setdefault(name, []).append(key)
@@ -254,7 +243,7 @@ def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, fin
             findings.add_spelling(here, name)
         if value is None:
             continue
-        cleaned[name] = _cleaned_value(value, fields[name].annotation, here, findings)
+        cleaned[name] = _cleaned_value(value, fields[name], here, findings)
     for name, keys in spellings.items():
         if len(keys) > 1:
             findings.add_conflict(f"{path}{name}", keys)
@@ -280,11 +269,11 @@ def _cleaned_value(value: Any, annotation: Any, path: str, findings: _Findings) 
     return value
 
 
-def _nearest_elsewhere(key: str) -> list[str]:
-    """Return the path of the same key in another section, because keys are often set one level too high or too low."""
-    return [
-        path for path in _setting_paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()
-    ][:1]
+@cache
+def _paths_by_key() -> dict[str, str]:
+    """Return the first path of each key: keys are often set one level too high or too low."""
+    paths = reversed([*_setting_paths(OperatorConfiguration, "")])
+    return {path.rpartition(".")[2].lower(): path for path in paths}
 
 
 def _setting_paths(model: type[BaseModel], prefix: str) -> Iterator[str]:

@@ -112,9 +112,9 @@ def test_keys_are_case_insensitive_as_in_go() -> None:
     assert parsed.warnings == [
         f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go"
         for path, name in (
-            ("appwrapper.config", "Config"),
             ("kubeRay", "kuberay"),
             ("kubeRay.mtlsenabled", "mTLSEnabled"),
+            ("appwrapper.config", "Config"),
         )
     ]
 
