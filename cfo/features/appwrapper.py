@@ -8,15 +8,10 @@ import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
 from cfo.features.contract import (
-    OBJECTS,
-    OWN,
-    Alert,
     Context,
     Feature,
-    Panel,
     UserRole,
     api_rules,
-    counted,
     lazy,
     review_rules,
 )
@@ -73,24 +68,6 @@ APPWRAPPERS: Final = Feature(
     field_managers=(FIELD_MANAGER,),
     setup_webhooks=_setup_webhooks,
     setup=_setup,
-    alerts=(
-        Alert(
-            "AppWrappersFail",
-            f'max by (namespace) (appwrapper_status_phase{{{OWN}, phase="Failed"}}) > 0',
-            "0s",
-            "warning",
-            "{{ $value }} AppWrappers in namespace {{ $labels.namespace }} have failed.",
-            "appwrappers-fail",
-        ),
-    ),
-    panels=(
-        counted("AppWrappers by phase", "appwrapper_status_phase", "phase"),
-        Panel(
-            "Phase transitions",
-            "ops",
-            ((f"sum by (phase) (rate(appwrapper_phase_total{OBJECTS}[$__rate_interval]))", "{{phase}}"),),
-        ),
-    ),
 )
 
 

@@ -16,35 +16,6 @@ from cfo.runtime import GVK, Object, Rule
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
 """The Service for the operator's metrics, which is also the value of their label ``job``."""
 
-OWN: Final = f'job="{METRICS_SERVICE}"'
-OBJECTS: Final = f"{{{OWN}}}"
-"""The selector of metrics whose label ``namespace`` is the objects' namespace, not the operator's."""
-
-
-class Alert(NamedTuple):
-    """An alert: ``section`` is the one in docs/operations.md."""
-
-    name: str
-    expression: str
-    duration: str
-    severity: str
-    summary: str
-    section: str
-
-
-class Panel(NamedTuple):
-    """A panel: each query is an expression and a legend."""
-
-    name: str
-    unit: str
-    queries: tuple[tuple[str, str], ...]
-
-
-def counted(name: str, metric: str, label: str, selector: str = OBJECTS, prefix: str = "") -> Panel:
-    """Return a panel with the sum of ``metric`` for each value of ``label``; the legend is ``prefix`` and the value."""
-    return Panel(name, "short", ((f"sum by ({label}) ({metric}{selector})", f"{prefix}{{{{{label}}}}}"),))
-
-
 if TYPE_CHECKING:
     from cfo.config.model import OperatorConfiguration
     from cfo.console.doctor.components import Check
@@ -113,8 +84,8 @@ class Feature:
 
     ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
     the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
-    ``setup`` is called after it, if the configuration enables the feature. ``alerts`` and ``panels``
-    are those on its metrics, ``checks`` those of ``cfo doctor``, by name.
+    ``setup`` is called after it, if the configuration enables the feature. ``checks`` are those of ``cfo doctor``, by
+    name.
     """
 
     name: str
@@ -136,8 +107,6 @@ class Feature:
     field_managers: tuple[str, ...] = ()
     setup_webhooks: Callable[[Context], None] = lambda context: None
     setup: Callable[[Context], None] = lambda context: None
-    alerts: tuple[Alert, ...] = ()
-    panels: tuple[Panel, ...] = ()
     checks: Mapping[str, Check] = field(default_factory=dict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
-from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, lazy, review_rules
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy, review_rules
 from cfo.runtime import CRUD, READ, Object, Rule
 
 
@@ -32,10 +32,6 @@ def _crds() -> list[Object]:
     from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 
     return [fluxjob_crd(), fluxsetup_crd(), minicluster_crd()]
-
-
-def _by_setup(metric: str, legend: str) -> tuple[str, str]:
-    return f"sum by (namespace, fluxsetup) ({metric}{OBJECTS})", f"{{{{namespace}}}}/{{{{fluxsetup}}}} {legend}"
 
 
 FLUX: Final = Feature(
@@ -65,36 +61,4 @@ FLUX: Final = Feature(
     field_managers=(FIELD_MANAGER,),
     setup_webhooks=_setup_webhooks,
     setup=_setup,
-    alerts=(
-        Alert(
-            "CodeFlareOperatorFluxQueueBlocked",
-            f"max by (namespace, fluxsetup) (flux_setup_pending_jobs{OBJECTS}) > 0 "
-            f"and max by (namespace, fluxsetup) (flux_setup_admitted_jobs{OBJECTS}) == 0 "
-            f"and max by (namespace, fluxsetup) (flux_setup_used_pods{OBJECTS}) == 0",
-            "15m",
-            "warning",
-            "FluxJobs wait for FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }}, whose quota is unused.",
-            "fluxjobs-wait",
-        ),
-        Alert(
-            "CodeFlareOperatorFluxSetupInvalid",
-            f'max by (namespace, fluxsetup, reason) (flux_setup_active{{{OWN}, reason!~"Ready|Replaced"}}) == 0',
-            "15m",
-            "warning",
-            "FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }} is inactive: {{ $labels.reason }}.",
-            "fluxjobs-wait",
-        ),
-    ),
-    panels=(
-        Panel(
-            "FluxSetups: pods",
-            "short",
-            (_by_setup("flux_setup_used_pods", "used"), _by_setup("flux_setup_max_pods", "maximum")),
-        ),
-        Panel(
-            "FluxSetups: jobs",
-            "short",
-            (_by_setup("flux_setup_admitted_jobs", "admitted"), _by_setup("flux_setup_pending_jobs", "waiting")),
-        ),
-    ),
 )

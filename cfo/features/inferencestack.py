@@ -8,22 +8,14 @@ from typing import Final
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
 from cfo.features.contract import (
-    METRICS_SERVICE,
-    Alert,
     Context,
     Feature,
     UserRole,
     api_rules,
-    counted,
     lazy,
     review_rules,
 )
 from cfo.runtime import CRUD, READ, Rule
-
-METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"
-"""A regular expression for the metrics Services of all operators that reconcile InferenceStacks."""
-
-_ALL: Final = f'job=~"{METRICS_SERVICES}"'
 
 _election_rules = lazy("cfo.controllers.inferencestack:election_rules")
 
@@ -65,27 +57,4 @@ STACKS: Final = Feature(
     field_managers=(FIELD_MANAGER, CLAIMS_FIELD_MANAGER),
     setup_webhooks=_setup_webhooks,
     setup=_setup,
-    alerts=(
-        Alert(
-            "InferenceStackApplicationsFail",
-            f'sum by (state) (inferencestack_status_applications{{{_ALL}, state=~"Failed|Stalled"}}) > 0',
-            "15m",
-            "warning",
-            "{{ $value }} applications of InferenceStacks are in state {{ $labels.state }}.",
-            "applications-of-an-inferencestack-fail",
-        ),
-        Alert(
-            "InferenceStackUnclaimed",
-            f"sum by (reason) (inferencestack_unclaimed{{{_ALL}}}) > 0",
-            "5m",
-            "warning",
-            "{{ $value }} InferenceStacks are not reconciled by exactly one operator: {{ $labels.reason }}.",
-            "an-inferencestack-is-not-reconciled",
-        ),
-    ),
-    panels=(
-        counted("InferenceStacks by readiness", "inferencestack_status_ready", "ready", f"{{{_ALL}}}", "ready: "),
-        counted("Applications of InferenceStacks", "inferencestack_status_applications", "state", f"{{{_ALL}}}"),
-        counted("InferenceStacks without exactly one operator", "inferencestack_unclaimed", "reason", f"{{{_ALL}}}"),
-    ),
 )

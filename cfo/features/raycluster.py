@@ -17,7 +17,7 @@ from cfo.api.raycluster.names import (
     REQUESTERS_LABEL,
     ROUTE,
 )
-from cfo.features.contract import OBJECTS, Alert, Context, Feature, Leftovers, Panel, UserRole, counted, lazy
+from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
 from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
@@ -94,33 +94,6 @@ RAY_CLUSTERS: Final = Feature(
         "admission": lazy("cfo.console.doctor.raycluster:admission"),
         "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
     },
-    alerts=(
-        Alert(
-            "RayClusterCAExpires",
-            f"min by (namespace) (cfo_raycluster_ca_expiration_timestamp_seconds{OBJECTS}) - time() < 30 * 24 * 3600",
-            "1h",
-            "critical",
-            "A CA of a RayCluster in namespace {{ $labels.namespace }} expires within 30 days and was not renewed.",
-            "a-ca-is-not-renewed",
-        ),
-        Alert(
-            "RayClustersWithoutMTLS",
-            f"max by (namespace) (cfo_rayclusters_without_mtls{OBJECTS}) > 0",
-            "1h",
-            "warning",
-            "{{ $value }} RayClusters in namespace {{ $labels.namespace }} have no mutual TLS; recreate them.",
-            "rayclusters-without-mtls",
-        ),
-    ),
-    panels=(
-        counted("RayClusters by state", "cfo_rayclusters", "state"),
-        counted("RayClusters without mutual TLS", "cfo_rayclusters_without_mtls", "namespace"),
-        Panel(
-            "First CA of a RayCluster: time left",
-            "s",
-            ((f"min(cfo_raycluster_ca_expiration_timestamp_seconds{OBJECTS}) - time()", "CA"),),
-        ),
-    ),
 )
 
 AUTHENTICATION: Final = Feature(

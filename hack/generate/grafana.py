@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from cfo.features import FEATURES
-from cfo.features.contract import METRICS_SERVICE, Panel
+from cfo.features.contract import METRICS_SERVICE
 
 _JOB: Final = f'{{job="{METRICS_SERVICE}", namespace=~"$namespace"}}'
+_OBJECTS: Final = f'{{job="{METRICS_SERVICE}"}}'
+"""The selector of metrics whose label ``namespace`` is the objects' namespace, not the operator's."""
+_STACKS: Final = f'{{job=~"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"}}'
+"""The selector of the metrics of all operators that reconcile InferenceStacks."""
+
 _COLUMNS: Final = 2
 _WIDTH: Final = 24 // _COLUMNS
 _HEIGHT: Final = 8
+
+
+class Panel(NamedTuple):
+    """A panel: each query is an expression and a legend."""
+
+    name: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+
+
+def _counted(name: str, metric: str, label: str, selector: str = _OBJECTS, prefix: str = "") -> Panel:
+    """Return a panel with the sum of ``metric`` for each value of ``label``; the legend is ``prefix`` and the value."""
+    return Panel(name, "short", ((f"sum by ({label}) ({metric}{selector})", f"{prefix}{{{{{label}}}}}"),))
+
+
+def _by_setup(metric: str, legend: str) -> tuple[str, str]:
+    return f"sum by (namespace, fluxsetup) ({metric}{_OBJECTS})", f"{{{{namespace}}}}/{{{{fluxsetup}}}} {legend}"
 
 
 def _quantile(metric: str, by: str) -> tuple[tuple[str, str], ...]:
@@ -61,6 +82,32 @@ _PANELS: Final = (
         ),
     ),
     Panel("Memory", "bytes", ((f"process_resident_memory_bytes{_JOB}", "{{pod}}"),)),
+    _counted("RayClusters by state", "cfo_rayclusters", "state"),
+    _counted("RayClusters without mutual TLS", "cfo_rayclusters_without_mtls", "namespace"),
+    Panel(
+        "First CA of a RayCluster: time left",
+        "s",
+        ((f"min(cfo_raycluster_ca_expiration_timestamp_seconds{_OBJECTS}) - time()", "CA"),),
+    ),
+    _counted("AppWrappers by phase", "appwrapper_status_phase", "phase"),
+    Panel(
+        "Phase transitions",
+        "ops",
+        ((f"sum by (phase) (rate(appwrapper_phase_total{_OBJECTS}[$__rate_interval]))", "{{phase}}"),),
+    ),
+    Panel(
+        "FluxSetups: pods",
+        "short",
+        (_by_setup("flux_setup_used_pods", "used"), _by_setup("flux_setup_max_pods", "maximum")),
+    ),
+    Panel(
+        "FluxSetups: jobs",
+        "short",
+        (_by_setup("flux_setup_admitted_jobs", "admitted"), _by_setup("flux_setup_pending_jobs", "waiting")),
+    ),
+    _counted("InferenceStacks by readiness", "inferencestack_status_ready", "ready", _STACKS, "ready: "),
+    _counted("Applications of InferenceStacks", "inferencestack_status_applications", "state", _STACKS),
+    _counted("InferenceStacks without exactly one operator", "inferencestack_unclaimed", "reason", _STACKS),
 )
 
 
@@ -71,7 +118,6 @@ def files() -> dict[str, str]:
 
 def dashboard() -> dict[str, Any]:
     """Return the dashboard as JSON, for Grafana 10 or later."""
-    panels = [*_PANELS, *(panel for feature in FEATURES for panel in feature.panels)]
     source = {"type": "prometheus", "uid": "${datasource}"}
     namespaces = {
         "name": "namespace",
@@ -91,7 +137,7 @@ def dashboard() -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}, namespaces]},
-        "panels": [_panel(index, source, panel) for index, panel in enumerate(panels)],
+        "panels": [_panel(index, source, panel) for index, panel in enumerate(_PANELS)],
     }
 
 

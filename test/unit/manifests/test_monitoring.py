@@ -20,7 +20,6 @@ from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.features.contract import METRICS_SERVICE
-from cfo.features.inferencestack import METRICS_SERVICES
 from cfo.manifests.monitoring import alerts, objects
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
@@ -107,7 +106,9 @@ def test_dashboard_contains_documented_metrics() -> None:
 
 @pytest.mark.parametrize("service", ["codeflare-operator-manager-metrics", "inference-stack-operator-v2-metrics"])
 def test_stack_metrics_are_selected_from_all_operators(service: str) -> None:
-    assert re.fullmatch(METRICS_SERVICES, service)
+    selectors = [re.fullmatch(r'.*inferencestack_\w+\{job=~"([^"]+)".*', expression) for _, expression in expressions()]
+    assert all(re.fullmatch(selector[1], service) for selector in selectors if selector)
+    assert sum(map(bool, selectors)) == 5
     assert {StackOperator("v2").services()[0]["metadata"]["name"], METRICS_SERVICE} >= {service}
 
 
