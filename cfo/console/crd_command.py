@@ -11,7 +11,7 @@ import click
 import yaml
 
 from cfo.console.errors import CommandFailed, InvalidInput, echo
-from cfo.runtime import CustomResource, NamespacedName, Object, name_of
+from cfo.runtime import CustomResource, Object, name_of
 from cfo.runtime.objects import SchemaError, breaking_changes, custom_resource_definitions, resources_in
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -27,18 +27,13 @@ _KIND: Final = "CustomResourceDefinition"
     metavar="FILE",
     help="Fail if the CRDs break objects or clients of the released CRDs in this YAML file. Nothing is printed.",
 )
-@click.option(
-    "--conversion-service",
-    metavar="NAMESPACE/NAME",
-    help="Service of the webhook server that converts between the versions of a kind.",
-)
-def command(source: str, released: Path | None, conversion_service: str | None) -> None:
+def command(source: str, released: Path | None) -> None:
     """Print the CRDs of the typed resources in MODULE, or only that of one CLASS in it.
 
     Modules are imported from the current folder, too. All versions of a kind must be in MODULE.
     """
     try:
-        definitions = custom_resource_definitions(_classes(source), conversion_service=_service(conversion_service))
+        definitions = custom_resource_definitions(_classes(source))
     except SchemaError as error:
         raise InvalidInput(f"{source}: {error}") from None
     if released is None:
@@ -87,15 +82,6 @@ def _classes(source: str) -> list[type[CustomResource]]:
     if not found:
         raise InvalidInput(f"{name}: no class declares a kind")
     return found
-
-
-def _service(text: str | None) -> NamespacedName | None:
-    if text is None:
-        return None
-    namespace, separator, name = text.partition("/")
-    if not separator or not namespace or not name or "/" in name:
-        raise InvalidInput(f"--conversion-service: {text!r}: must be NAMESPACE/NAME")
-    return NamespacedName(namespace, name)
 
 
 def _read_definitions(file: Path) -> list[Object]:

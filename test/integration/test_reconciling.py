@@ -38,7 +38,7 @@ from cfo.runtime import (
 from cfo.runtime.cache import by_controller, by_label, by_owner
 from cfo.runtime.client import connect
 from envtest import ControlPlane
-from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus
+from test.support.website import Website, WebsiteSpec, WebsiteStatus
 
 FINALIZER = "example.com/cleanup"
 
@@ -169,9 +169,7 @@ async def test_finalizer_finishes_after_a_crash_at_each_step(crash_at: str, befo
 async def test_building_blocks_take_typed_objects(plane: ControlPlane) -> None:
     async with running_manager(plane) as manager:
         client, key = manager.client, NamespacedName("default", "typed")
-        crd = custom_resource_definition(Website, WebsiteBeta, conversion_service=NamespacedName("a", "b"))
-        crd["spec"]["versions"] = crd["spec"]["versions"][:1]
-        await client.create({**crd, "spec": {**crd["spec"], "conversion": {"strategy": "None"}}})
+        await client.create(custom_resource_definition(Website))
         manager.cache.informer(Website)
         await manager.cache.wait_for_sync()
         metadata = ObjectMeta(namespace=key.namespace, name=key.name)

@@ -1,4 +1,4 @@
-"""Typed resources on a control plane: CRDs, reads, writes, predicates, webhooks, conversions, and `cfo crd`."""
+"""Typed resources on a control plane: CRDs, reads, writes, predicates, webhooks, and `cfo crd`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from cfo.cli import cli
 from cfo.runtime import (
-    GVK,
     Builder,
     ClientConfig,
     FieldErrors,
@@ -33,9 +32,9 @@ from cfo.runtime import (
 from cfo.runtime.objects import InvalidResource
 from cfo.runtime.webhook import AdmissionRequest
 from envtest import ControlPlane
-from test.support.config_map_webhooks import OPTIONS, SERVICE, free_url
+from test.support.config_map_webhooks import OPTIONS, free_url
 from test.support.raycluster_environment import eventually
-from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus, conversions
+from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus
 
 KEY = NamespacedName("default", "a")
 DICTS = Website.gvk
@@ -79,24 +78,20 @@ class WebsiteReconciler:
 
 @asynccontextmanager
 async def environment(plane: ControlPlane) -> AsyncIterator[tuple[Manager, WebsiteReconciler]]:
-    crd = custom_resource_definition(
-        Website, WebsiteBeta, conversion_service=NamespacedName(SERVICE.namespace, SERVICE.name)
-    )
-    options = replace(OPTIONS, url=free_url(), conversion_crds=("websites.example.com",))
+    options = replace(OPTIONS, url=free_url())
     manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="websites", webhook=options))
     webhook = WebsiteWebhook()
-    manager.webhooks.register(Website, defaulter=webhook, validator=webhook, converter=conversions)
+    manager.webhooks.register(Website, defaulter=webhook, validator=webhook)
     reconciler = WebsiteReconciler(manager)
     changed = ValueChanged(Website, lambda website: website.spec.replicas)
     Builder(manager).for_(Website, GenerationChanged(), changed).complete(reconciler)
     async with manager:
-        await manager.client.create(crd)
+        await manager.client.create(custom_resource_definition(Website, WebsiteBeta))
         await manager.started()
 
         async def is_served() -> bool:
             created = await manager.client.create(website("probe"), dry_run=True)
-            beta = GVK("example.com", "v1beta1", "Website")
-            return created.spec.note is not None and await manager.api_reader.list(beta, live=True) == []
+            return created.spec.note is not None
 
         await eventually(is_served, "the webhooks are called")
         yield manager, reconciler
@@ -108,7 +103,7 @@ def website(name: str, **spec: object) -> Website:
     )
 
 
-async def test_website_is_typed_from_the_crd_to_the_conversion(plane: ControlPlane) -> None:
+async def test_website_is_typed_from_the_crd_to_the_webhook(plane: ControlPlane) -> None:
     async with environment(plane) as (manager, reconciler):
         await _use(manager, reconciler)
 
@@ -135,12 +130,8 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     # Reads come from the informer; a read-modify-write keeps what another client added.
     current = await client.get(Website, KEY)
     assert current is not None
-    informer = manager.cache.informer(Website)
-    assert informer is manager.cache.informer(DICTS)
-    assert [found.key for found in informer.reader_of(Website).list("default")] == [KEY]
+    assert manager.cache.informer(Website) is manager.cache.informer(DICTS)
     assert [found.key for found in await client.list(Website, namespace="default")] == [KEY]
-    with pytest.raises(ValueError, match="the informer holds Website"):
-        informer.reader_of(WebsiteBeta)
     current.metadata.annotations["example.com/seen"] = "yes"
     current.spec.hosts.append("a.example.com")
     updated = await client.update(current)
@@ -182,16 +173,12 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
         with pytest.raises(Invalid, match=rf"spec.{field_name}: Invalid value"):
             await client.create(lax)
 
-    # The other version is converted, and keeps what it cannot express in an annotation.
+    # The other version has the same fields.
     beta = await client.get(WebsiteBeta, KEY, live=True)
     assert beta is not None
-    assert beta.spec.page == "<p>"
-    assert beta.metadata.annotations["example.com/replicas"] == "2"
+    assert beta.spec.replicas == 2
     beta.metadata.labels["from"] = "beta"
     assert (await client.update(beta)).metadata.labels == {"from": "beta"}
-    converted = await client.get(Website, KEY, live=True)
-    assert converted is not None
-    assert (converted.spec.replicas, converted.metadata.labels) == (2, {"from": "beta"})
     with pytest.raises(InvalidResource, match="must be Website"):
         Website.decode(beta.to_object())
     assert await client.delete(Website, KEY)
@@ -199,14 +186,13 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
 
 def test_crd_command_prints_crds_and_finds_breaking_changes(tmp_path: Path) -> None:
     runner = CliRunner()
-    assert "conversion_service is required" in runner.invoke(cli, ["crd", MODULE]).output
-    result = runner.invoke(cli, ["crd", f"{MODULE}:Website", "--conversion-service", "websites/webhooks"])
+    result = runner.invoke(cli, ["crd", f"{MODULE}:Website"])
     assert result.exit_code == 0, result.output
     (crd,) = yaml.safe_load_all(result.output)
     assert crd["metadata"]["name"] == "websites.example.com"
 
     released = tmp_path / "released.yaml"
-    arguments = ["crd", MODULE, "--conversion-service", "websites/webhooks", "--check", str(released)]
+    arguments = ["crd", MODULE, "--check", str(released)]
     released.write_text(result.output)
     assert runner.invoke(cli, arguments).exit_code == 0
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]

@@ -1,4 +1,4 @@
-"""Webhooks on a control plane: responses, certificates and their rotation without failed calls, URLs, conversion."""
+"""Webhooks on a control plane: responses, certificates and their rotation without failed calls, URLs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.errors import APIError, Forbidden, InternalError, Invalid
+from cfo.runtime.client.errors import Forbidden, InternalError, Invalid
 from cfo.runtime.objects.kinds import (
     CONFIG_MAP,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -23,7 +23,6 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, uid_of
-from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
     StoredCertificates,
@@ -547,72 +546,6 @@ async def test_url_is_restored_after_manifest_is_applied(plane: ControlPlane, us
         await running.ready()
         await user.create("a")
     assert is_unchanged(before, await user.configurations())
-
-
-# Conversion
-
-OLD_VERSION, NEW_VERSION = GVK("acme.io", "v1", "Widget"), GVK("acme.io", "v2", "Widget")
-
-
-class WidgetConverter:
-    """Converts the size, which is an integer in v1 and a string in v2."""
-
-    async def convert(self, obj: Object, api_version: str) -> Object:
-        convert_size = str if api_version.endswith("v2") else int
-        return {**obj, "apiVersion": api_version, "spec": {"size": convert_size(obj["spec"]["size"])}}
-
-    def default(self, obj: Object, request: AdmissionRequest) -> None: ...
-
-
-def widget_crd() -> Object:
-    def version(name: str, kind: str, *, storage: bool) -> Object:
-        spec = {"type": "object", "properties": {"size": {"type": kind}}}
-        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
-        return {"name": name, "served": True, "storage": storage, "schema": schema}
-
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.acme.io"},
-        "spec": {
-            "group": "acme.io",
-            "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-            "versions": [version("v1", "integer", storage=True), version("v2", "string", storage=False)],
-            "conversion": {
-                "strategy": "Webhook",
-                "webhook": {
-                    "conversionReviewVersions": ["v1"],
-                    "clientConfig": {"service": {"namespace": "default", "name": "hooks", "path": "/convert"}},
-                },
-            },
-        },
-    }
-
-
-async def test_objects_are_converted_by_webhook_with_ca_bundle_in_crd(plane: ControlPlane, user: User) -> None:
-    await plane.install_crds(widget_crd())
-    crd_kind = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
-    key = NamespacedName("", "widgets.acme.io")
-    async with run_replica(plane, local_options(conversion_crds=("widgets.acme.io",))) as running:
-        running.manager.webhooks.register(OLD_VERSION, converter=WidgetConverter())
-        await running.ready()
-        await user.client.create(
-            {
-                "apiVersion": "acme.io/v1",
-                "kind": "Widget",
-                "metadata": {"namespace": "default", "name": "w"},
-                "spec": {"size": 3},
-            }
-        )
-        new = await user.client.get(NEW_VERSION, NamespacedName("default", "w"))
-        assert new is not None
-        assert new["spec"] == {"size": "3"}
-    restored = await user.client.get(crd_kind, key)
-    assert restored is not None
-    assert restored["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["name"] == "hooks"
-    with pytest.raises(APIError, match="conversion webhook"):
-        await user.client.get(NEW_VERSION, NamespacedName("default", "w"))
 
 
 async def test_registration_without_webhook_options_is_an_error(plane: ControlPlane) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cfo.runtime import APIModel, CELRule, ConditionList, CustomResource, Int32, PrinterColumn, validations
-from cfo.runtime.objects import SET, Conversions, Scale, list_map
+from cfo.runtime.objects import SET, Scale, list_map
 
 
 class Port(APIModel):
@@ -49,14 +49,8 @@ class Website(
     status: WebsiteStatus = Field(default_factory=WebsiteStatus)
 
 
-class BetaSpec(APIModel):
-    """The desired state of a Website in v1beta1."""
-
-    page: str
-
-
 class WebsiteBeta(
-    CustomResource,
+    Website,
     group="example.com",
     version="v1beta1",
     kind="Website",
@@ -65,24 +59,4 @@ class WebsiteBeta(
     storage=False,
     deprecation_warning="example.com/v1beta1 Website is deprecated; use v1",
 ):
-    """A page."""
-
-    spec: BetaSpec
-
-
-REPLICAS = "example.com/replicas"
-
-
-def website_of_beta(old: WebsiteBeta) -> Website:
-    replicas = int(old.metadata.annotations.get(REPLICAS, "1"))
-    return Website(spec=WebsiteSpec(html=old.spec.page, replicas=replicas))
-
-
-def beta_of_website(new: Website) -> WebsiteBeta:
-    old = WebsiteBeta(spec=BetaSpec(page=new.spec.html))
-    old.metadata.annotations = {**new.metadata.annotations, REPLICAS: str(new.spec.replicas)}
-    return old
-
-
-conversions = Conversions(Website)
-conversions.add(WebsiteBeta, to_hub=website_of_beta, from_hub=beta_of_website)
+    """A page in its former version, which has the same schema."""

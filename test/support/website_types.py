@@ -23,7 +23,6 @@ from cfo.runtime import (
     set_finalizer,
     wait_for,
 )
-from cfo.runtime.cache.informer import TypedReader
 from cfo.runtime.webhook import AdmissionRequest
 from test.support.website import Website
 
@@ -59,7 +58,6 @@ async def check_types(client: Client, request: Request, manager: Manager) -> Non
     assert_type(await client.apply(website), Website)
     assert_type(await client.apply({"kind": "ConfigMap", "data": {"a": "b"}}, owner=website), Object)
     assert_type(website.spec.replicas, int)
-    assert_type(manager.cache.informer(Website).reader_of(Website), TypedReader[Website])
     Builder(manager).for_(Website, ValueChanged(Website, lambda obj: obj.spec.html)).owns(DEPLOYMENT)
     manager.webhooks.register(Website, defaulter=WebsiteWebhook())
     manager.webhooks.register(DEPLOYMENT, defaulter=DictWebhook())

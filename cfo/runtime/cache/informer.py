@@ -17,7 +17,7 @@ deleted objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, cast
 
 import anyio
 import structlog
@@ -32,10 +32,8 @@ from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapp
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
-
-T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -142,32 +140,6 @@ class Reader:
         return [entry.object() for entry in self.entries(namespace, selector, index=index)]
 
 
-class TypedReader(Generic[T]):
-    """Reads the objects of a :class:`Reader` as instances of the class ``kind``.
-
-    Raises :class:`~cfo.runtime.objects.InvalidResource` for an object that does not fit the class.
-    """
-
-    def __init__(self, reader: Reader, kind: ObjectKind[T]) -> None:
-        self._reader = reader
-        self._kind = kind
-
-    def get(self, key: NamespacedName) -> T | None:
-        """Return the object or ``None``."""
-        obj = self._reader.get(key)
-        return self._kind.decode(obj) if obj is not None else None
-
-    def list(
-        self,
-        namespace: str = "",
-        selector: str | Mapping[str, Any] | LabelSelector = "",
-        *,
-        index: tuple[str, str] | None = None,
-    ) -> list[T]:
-        """Return the objects that match; the parameters are the same as for :meth:`Reader.entries`."""
-        return [self._kind.decode(obj) for obj in self._reader.list(namespace, selector, index=index)]
-
-
 class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
@@ -212,16 +184,6 @@ class Informer:
         self._is_dropped = False
 
     # For users of the informer.
-
-    def reader_of(self, kind: ObjectKind[T]) -> TypedReader[T]:
-        """Return a reader that decodes objects as instances of the class ``kind``.
-
-        Raises :class:`ValueError` if ``kind`` is another kind, or if the informer holds only metadata.
-        """
-        if kind.gvk != self.gvk or self.selection.metadata_only:
-            held = "only metadata of " if self.selection.metadata_only else ""
-            raise ValueError(f"reader_of({kind.gvk}): the informer holds {held}{self.gvk}")
-        return TypedReader(self.reader, kind)
 
     @property
     def has_synced(self) -> bool:

@@ -40,7 +40,6 @@ from .rbac import READ as READ
 from .rbac import Rule as Rule
 from .rbac import policy_rules as policy_rules
 from .resource.changes import breaking_changes as breaking_changes
-from .resource.conversion import Conversions as Conversions
 from .resource.custom_resource import CustomResource as CustomResource
 from .resource.custom_resource import ObjectMeta as ObjectMeta
 from .resource.custom_resource import OwnerReference as OwnerReference

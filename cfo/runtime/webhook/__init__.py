@@ -1,4 +1,4 @@
-"""Admission and conversion webhooks: request and response types, the HTTPS server, and its certificates.
+"""Admission webhooks: request and response types, the HTTPS server, and its certificates.
 
 .. code-block:: python
 

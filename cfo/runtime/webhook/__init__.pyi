@@ -8,7 +8,6 @@ from .admission import UserInfo as UserInfo
 from .admission import Validator as Validator
 from .certificates.certificate_authority import ensure_certificates as ensure_certificates
 from .certificates.certificate_authority import parse_secret as parse_secret
-from .conversion import Converter as Converter
 from .options import CertificateFiles as CertificateFiles
 from .options import RotatedCertificates as RotatedCertificates
 from .options import ServiceReference as ServiceReference

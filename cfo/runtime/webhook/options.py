@@ -123,7 +123,7 @@ class WebhookOptions:
     """Options of the webhook server.
 
     ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that we
-    manage; empty if we manage none. ``conversion_crds`` are the names of the CRDs whose conversion webhook is ours.
+    manage; empty if we manage none.
     ``url`` is for webhooks outside the cluster: the server listens on its port instead of on ``bind_address``, and the
     webhook configurations contain the URL while the server runs. ``reuse_port`` lets several replicas on one machine
     listen on the same port; a process does not start if the port is used by one whose certificate has another CA.
@@ -136,7 +136,6 @@ class WebhookOptions:
     certificates: RotatedCertificates | CertificateFiles = field(default_factory=CertificateFiles)
     mutating_configuration: str = ""
     validating_configuration: str = ""
-    conversion_crds: tuple[str, ...] = ()
     bind_address: str = ":9443"
     url: WebhookURL | None = None
     reuse_port: bool = False

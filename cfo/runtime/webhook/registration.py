@@ -10,19 +10,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.resource.declaration import plural_of
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
-from cfo.runtime.webhook.conversion import Converter
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 
 T = TypeVar("T")
 
-CONVERSION_PATH: Final = "/convert"
 
 _PATH = re.compile(r"(/[a-zA-Z0-9\-_]+)+|/")
 _WRITES = (Operation.CREATE, Operation.UPDATE)
@@ -106,7 +104,6 @@ class Webhooks:
 
     def __init__(self) -> None:
         self._by_path: dict[str, Webhook] = {}
-        self.converters: dict[tuple[str, str], Converter] = {}
 
     def __iter__(self) -> Iterator[Webhook]:
         return iter(tuple(self._by_path.values()))
@@ -120,7 +117,7 @@ class Webhooks:
 
     def add(self, webhook: Webhook) -> None:
         """Register a webhook. Raises :class:`ValueError` if its path or name is already registered."""
-        if webhook.path in self._by_path or webhook.path == CONVERSION_PATH:
+        if webhook.path in self._by_path:
             raise ValueError(f"path: {webhook.path!r}: already used by another webhook")
         if any(webhook.name == other.name and webhook.mutating == other.mutating for other in self):
             raise ValueError(f"name: {webhook.name!r}: already used by another webhook")
@@ -132,7 +129,6 @@ class Webhooks:
         *,
         defaulter: Defaulter[T] | None = None,
         validator: Validator[T] | None = None,
-        converter: Converter | None = None,
         resource: str = "",
         defaulter_name: str = "",
         validator_name: str = "",
@@ -146,20 +142,19 @@ class Webhooks:
         ``kind`` is a GVK or a class; a defaulter and a validator of a class receive its instances. An object that does
         not fit the class is denied with one cause for each field.
 
-        The defaulter gets the path ``/mutate-<group>-<version>-<kind>``, the validator ``/validate-...``, and the
-        converter (for all versions of the kind) ``/convert``. ``resource`` is the plural name of the resource, by
-        default the one that the class declares, or derived from the kind. ``defaulter_name`` and ``validator_name``
-        are the names of the webhooks, by default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are
-        the operations of the validator, by default ``operations``. ``path_suffix`` is appended to the paths, for a
-        second webhook of a kind. ``settings`` are further fields of
+        The defaulter gets the path ``/mutate-<group>-<version>-<kind>``, and the validator ``/validate-...``.
+        ``resource`` is the plural name of the resource, by default the one that the class declares, or derived from the
+        kind. ``defaulter_name`` and ``validator_name`` are the names of the webhooks, by default ``m<kind>.kb.io`` and
+        ``v<kind>.kb.io``. ``validator_operations`` are the operations of the validator, by default ``operations``.
+        ``path_suffix`` is appended to the paths, for a second webhook of a kind. ``settings`` are further fields of
         :class:`Webhook`, for both webhooks.
 
-        Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path, a name or the
-        converter of the kind is already registered.
+        Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path or a name is
+        already registered.
         """
         gvk = kind.gvk
-        if defaulter is None and validator is None and converter is None:
-            raise ValueError(f"{gvk}: a defaulter, a validator or a converter is required")
+        if defaulter is None and validator is None:
+            raise ValueError(f"{gvk}: a defaulter or a validator is required")
         word = gvk.kind.lower()
         suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, word)) + path_suffix
         new_webhook = partial(
@@ -185,8 +180,6 @@ class Webhooks:
                     operations=tuple(operations if validator_operations is None else validator_operations),
                 )
             )
-        if converter is not None and self.converters.setdefault((gvk.group, gvk.kind), converter) is not converter:
-            raise ValueError(f"{gvk}: a converter for this kind is already registered")
 
     def configuration(
         self,

@@ -31,9 +31,8 @@ from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
 from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
-from cfo.runtime.webhook.conversion import convert
 from cfo.runtime.webhook.metrics import WebhookMetrics
-from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
+from cfo.runtime.webhook.registration import Webhook, Webhooks
 from cfo.runtime.webhook.request_bodies import MAX_BODY, MAX_BYTES, READ_TIMEOUT, RequestBodies, TooManyBytes
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
@@ -174,7 +173,7 @@ class WebhookServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         webhook = self._webhooks.get(path)
-        if webhook is None and not (path == CONVERSION_PATH and self._webhooks.converters):
+        if webhook is None:
             return web.Response(status=404, text=f"no webhook is registered for {path}\n")
         if request.method != "POST":
             return web.Response(status=405, headers={"Allow": "POST"}, text="webhooks accept only POST\n")
@@ -192,7 +191,7 @@ class WebhookServer:
             response.force_close()
         return response
 
-    async def _respond(self, request: web.BaseRequest, webhook: Webhook | None) -> web.Response:
+    async def _respond(self, request: web.BaseRequest, webhook: Webhook) -> web.Response:
         content_type = request.headers.get("Content-Type", "")
         if content_type.partition(";")[0].strip().lower() != "application/json":
             return _error_response(400, f"contentType={content_type}, expected application/json")
@@ -216,7 +215,7 @@ class WebhookServer:
         try:
             assert self._listener is not None
             with self._in_flight(len(body)), self._listener.protected(request):
-                document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
+                document = await self._review(request, webhook, body)
         except NestedTooDeeply as error:
             _log.info("Denied an object that is nested too deeply", webhook=request.path, error=str(error))
             document = write_review(error.uid, denied(str(error)))
@@ -285,12 +284,6 @@ class WebhookServer:
             self._reviews -= 1
             self._large_reviews -= large
             self._large_bytes -= size * large
-
-    async def _convert(self, body: bytes) -> bytes:
-        document, failed = await convert(body, self._webhooks.converters)
-        if failed:
-            self._metrics.conversion_panics.inc()
-        return document
 
 
 def _timeout(text: str) -> float:

@@ -21,7 +21,6 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Channel, Kind
 from cfo.runtime.objects.kinds import (
-    CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
@@ -58,11 +57,6 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
     ):
         if name:  # delete: removes a configuration left behind by a killed process that used a URL
             granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
-    if options.conversion_crds:
-        verbs = (*READ, "patch")
-        granted.append(
-            Rule(CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", verbs, options.conversion_crds)
-        )
     return granted
 
 

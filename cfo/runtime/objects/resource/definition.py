@@ -9,20 +9,16 @@ from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.custom_resource import CustomResource
 from cfo.runtime.objects.resource.declaration import Declaration
 from cfo.runtime.objects.resource.schema import structural_schema, without_defaults
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.unstructured import Object
 
 
-def custom_resource_definition(
-    *versions: type[CustomResource], conversion_service: NamespacedName | None = None
-) -> Object:
+def custom_resource_definition(*versions: type[CustomResource]) -> Object:
     """Return the CRD of one kind; ``versions`` are its classes, the newest first.
 
-    ``conversion_service`` is the Service of the webhook server that converts between the versions (see
-    :class:`Conversions`). It is required if the versions have different schemas, because the API server would otherwise
-    drop the fields that the other version does not have.
+    They must have the same schema, because the API server changes only ``apiVersion`` when it converts an object.
 
-    Raises :class:`SchemaError` if the classes do not belong to one kind, if not exactly one has ``storage`` true, or if
-    a field has no structural schema.
+    Raises :class:`SchemaError` if the classes do not belong to one kind, if their schemas differ, if not exactly one
+    has ``storage`` true, or if a field has no structural schema.
     """
     declarations = [_declaration_of(version) for version in versions]
     if not declarations:
@@ -30,18 +26,14 @@ def custom_resource_definition(
     first = declarations[0]
     _check_versions(declarations)
     schemas = [_schema(version) for version in versions]
-    if conversion_service is None and any(_without_texts(other) != _without_texts(schemas[0]) for other in schemas[1:]):
-        raise SchemaError(f"{first.kind}: the versions have different schemas: a conversion_service is required")
+    if any(_without_texts(other) != _without_texts(schemas[0]) for other in schemas[1:]):
+        raise SchemaError(f"{first.kind}: the versions must have the same schema")
     spec: Object = {
         "group": first.group,
         "names": first.names,
         "scope": first.scope,
         "versions": [_served(declared, schema) for declared, schema in zip(declarations, schemas, strict=True)],
     }
-    if conversion_service is not None:
-        service = {**conversion_service._asdict(), "path": "/convert"}
-        webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
-        spec["conversion"] = {"strategy": "Webhook", "webhook": webhook}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -50,18 +42,13 @@ def custom_resource_definition(
     }
 
 
-def custom_resource_definitions(
-    classes: Iterable[type[CustomResource]], *, conversion_service: NamespacedName | None = None
-) -> list[Object]:
-    """Return the CRD of each kind among ``classes``; ``conversion_service`` is for kinds with several versions."""
+def custom_resource_definitions(classes: Iterable[type[CustomResource]]) -> list[Object]:
+    """Return the CRD of each kind among ``classes``."""
     kinds: dict[tuple[str, str], list[type[CustomResource]]] = {}
     for resource in classes:
         declared = _declaration_of(resource)
         kinds.setdefault((declared.group, declared.kind), []).append(resource)
-    return [
-        custom_resource_definition(*versions, conversion_service=conversion_service if len(versions) > 1 else None)
-        for versions in kinds.values()
-    ]
+    return [custom_resource_definition(*versions) for versions in kinds.values()]
 
 
 def resources_in(module: ModuleType) -> list[type[CustomResource]]:
@@ -124,7 +111,7 @@ def _served(declared: Declaration, schema: Object) -> Object:
 
 
 def _without_texts(schema: Object) -> Object:
-    """Return ``schema`` without descriptions, which do not matter for a conversion."""
+    """Return ``schema`` without descriptions, which objects do not depend on."""
     result = {key: value for key, value in schema.items() if key != "description"}
     if properties := schema.get("properties"):
         result["properties"] = {name: _without_texts(child) for name, child in properties.items()}

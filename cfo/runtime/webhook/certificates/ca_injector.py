@@ -15,7 +15,6 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
 from cfo.runtime.client.owned import raise_together
 from cfo.runtime.objects.kinds import (
-    CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
@@ -31,14 +30,14 @@ from cfo.runtime.webhook.certificates.client_configs import (
     was_created_for_url,
 )
 from cfo.runtime.webhook.options import WebhookOptions
-from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhooks
+from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.shared_port import responds
 
 _log = structlog.get_logger(__name__)
 
 
 class InjectionTarget(NamedTuple):
-    """A webhook configuration, or a CRD with a conversion webhook, that the CA bundle is injected into."""
+    """A webhook configuration that the CA bundle is injected into."""
 
     gvk: GVK
     name: str
@@ -58,7 +57,7 @@ class InjectionTarget(NamedTuple):
 
 
 class CAInjector:
-    """Injects the CA bundle into the webhook configurations and CRDs that ``options`` name.
+    """Injects the CA bundle into the webhook configurations that ``options`` name.
 
     If ``options`` has a URL, it is injected as well, but nothing is injected before ``is_listening`` returns true:
     another program may use the port. Reads from ``cache``, writes with ``client``.
@@ -80,7 +79,6 @@ class CAInjector:
         named = [
             (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
             (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
-            *((CUSTOM_RESOURCE_DEFINITION, name) for name in options.conversion_crds),
         ]
         self.targets = tuple(
             InjectionTarget(gvk, name, cache.informer(gvk, field_selector=f"metadata.name={name}"))
@@ -135,14 +133,12 @@ class CAInjector:
             await self._client.update(desired)
 
     def _paths(self, gvk: GVK) -> dict[str, str]:
-        if gvk == CUSTOM_RESOURCE_DEFINITION:
-            return {"conversion": CONVERSION_PATH}
         return {
             hook.name: hook.path for hook in self._webhooks if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
         }
 
     async def _create(self, target: InjectionTarget, bundle: bytes | None) -> None:
-        if target.gvk == CUSTOM_RESOURCE_DEFINITION or self._options.url is None:
+        if self._options.url is None:
             return
         configuration = self._webhooks.configuration(target.gvk, target.name, self._options.url)
         if configuration is None:
@@ -182,7 +178,7 @@ class CAInjector:
                 continue
             obj = target.stored()
             if obj is None:
-                if self._paths(target.gvk) and target.gvk != CUSTOM_RESOURCE_DEFINITION:
+                if self._paths(target.gvk):
                     found.append(f"{target} does not exist")
                 continue
             found += [

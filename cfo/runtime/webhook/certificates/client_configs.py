@@ -1,8 +1,7 @@
 """The ``clientConfig`` of webhooks: the address that API servers call, and the CAs that they trust. Pure functions.
 
 They work on the ``clientConfig`` of each webhook in a ``MutatingWebhookConfiguration`` or
-``ValidatingWebhookConfiguration``, and of the conversion webhook in a ``CustomResourceDefinition``. Everything else
-(rules, selectors, policies) stays unchanged.
+``ValidatingWebhookConfiguration``. Everything else (rules, selectors, policies) stays unchanged.
 
 While webhooks are served outside the cluster, these objects contain URLs, and the annotation
 :data:`ORIGINAL_ANNOTATION` contains the previous values. The annotation exists exactly as long as the URLs, so a
@@ -20,22 +19,15 @@ import orjson
 
 from cfo.runtime.objects.unstructured import Object, annotations_of, resource_version_of
 from cfo.runtime.webhook.options import WebhookURL
-from cfo.runtime.webhook.registration import CONVERSION_PATH
 
 ORIGINAL_ANNOTATION: Final = "webhooks.codeflare.dev/original-client-configs"
 """The annotation with the ``clientConfig`` that each webhook had before it was replaced by our URL."""
 
 _CREATED: Final = "created"
-_CONVERSION: Final = "conversion"
 
 
 def client_configs(obj: Object) -> dict[str, dict[str, Any]]:
     """Return the ``clientConfig`` of each webhook in ``obj`` (not a copy), by the webhook's name."""
-    if obj.get("kind") == "CustomResourceDefinition":
-        conversion = (obj.get("spec") or {}).get("conversion") or {}
-        if conversion.get("strategy") != "Webhook":
-            return {}
-        return {_CONVERSION: conversion.setdefault("webhook", {}).setdefault("clientConfig", {})}
     return {hook["name"]: hook.setdefault("clientConfig", {}) for hook in obj.get("webhooks") or ()}
 
 
@@ -85,7 +77,7 @@ def desired_object(obj: Object, *, bundle: bytes | None, url: WebhookURL | None,
     configs = client_configs(changed)
     for name, config in configs.items():
         if url is not None:
-            target = f"{url}{paths.get(name) or _path(replaced.get(name) or config, name)}"
+            target = f"{url}{paths.get(name) or _path(replaced.get(name) or config)}"
             if config.get("url") != target:
                 if not original.get(_CREATED):
                     replaced.setdefault(name, dict(config))
@@ -107,10 +99,10 @@ def desired_object(obj: Object, *, bundle: bytes | None, url: WebhookURL | None,
     return changed
 
 
-def _path(config: Mapping[str, Any], name: str) -> str:
+def _path(config: Mapping[str, Any]) -> str:
     service = config.get("service")
     if service is not None:
-        return service.get("path") or ("/" if name != _CONVERSION else CONVERSION_PATH)
+        return service.get("path") or "/"
     _, _, rest = str(config.get("url") or "").partition("://")
     _, slash, path = rest.partition("/")
     return f"{slash}{path}" or "/"
@@ -134,11 +126,4 @@ def merge_patch(before: Object, after: Object) -> Object:
     old, new = annotations_of(before), annotations_of(after)
     if old != new:
         metadata["annotations"] = {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-    patch: Object = {"metadata": metadata}
-    if after.get("kind") == "CustomResourceDefinition":
-        (was,), (config,) = client_configs(before).values(), client_configs(after).values()
-        removed = dict.fromkeys(was.keys() - config.keys())
-        patch["spec"] = {"conversion": {"webhook": {"clientConfig": {**config, **removed}}}}
-    else:
-        patch["webhooks"] = after["webhooks"]
-    return patch
+    return {"metadata": metadata, "webhooks": after["webhooks"]}

@@ -313,28 +313,6 @@ def test_configuration_created_for_a_url_is_recognized() -> None:
     assert not was_created_for_url(broken)
 
 
-def test_ca_bundle_and_url_are_set_in_a_crd_with_conversion_webhook() -> None:
-    def crd(client: Object) -> Object:
-        conversion = {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
-        return {
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": "widgets.acme.io", "resourceVersion": "7"},
-            "spec": {"conversion": conversion},
-        }
-
-    before = crd({"service": {"namespace": "ns", "name": "hooks"}})
-    local = desired_object(before, bundle=BUNDLE, url=URL, paths={"conversion": "/convert"})
-    patch = merge_patch(before, local)
-    assert patch["spec"]["conversion"]["webhook"]["clientConfig"] == {
-        "url": "https://192.0.2.1:9443/convert",
-        "caBundle": b64encode(BUNDLE).decode(),
-        "service": None,
-    }
-    assert desired_object(local, bundle=None, url=None, paths={})["spec"] == before["spec"]
-    plain: Object = {"kind": "CustomResourceDefinition", "metadata": {"name": "x"}, "spec": {}}
-    assert desired_object(plain, bundle=BUNDLE, url=URL, paths={}) == plain
-
-
 def test_unreadable_ca_bundles_are_empty() -> None:
     assert ca_bundles_of(configuration(a={"caBundle": "%%%"}, b={}, c={"caBundle": None})) == dict.fromkeys("abc", b"")
     assert ca_certificates_of(b64decode("Cg==")) == []

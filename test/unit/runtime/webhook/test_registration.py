@@ -21,8 +21,6 @@ class AllHandlers:
     def validate_create(self, obj: Object, request: AdmissionRequest) -> None: ...
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None: ...
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None: ...
-    def convert(self, obj: Object, api_version: str) -> Object:
-        return obj
 
 
 def create_webhooks(**settings: Any) -> Webhooks:
@@ -140,15 +138,12 @@ def test_duplicate_or_invalid_registration_is_rejected() -> None:
         webhooks.register(CLUSTER, defaulter=AllHandlers())
     with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': already used"):
         webhooks.register(GVK("b", "v1", "B"), defaulter=AllHandlers(), defaulter_name="mraycluster.ray.openshift.ai")
-    with pytest.raises(ValueError, match="a defaulter, a validator or a converter"):
+    with pytest.raises(ValueError, match="a defaulter or a validator is required"):
         webhooks.register(CLUSTER)
     with pytest.raises(ValueError, match="timeout_seconds: 31: must be 1 to 30"):
         Webhooks().register(CLUSTER, defaulter=AllHandlers(), timeout_seconds=31)
     with pytest.raises(ValueError, match="at least three parts"):
         Webhooks().register(CLUSTER, defaulter=AllHandlers(), defaulter_name="short")
-    webhooks.register(CLUSTER, converter=AllHandlers())
-    with pytest.raises(ValueError, match="a converter for this kind is already registered"):
-        webhooks.register(CLUSTER, converter=AllHandlers())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The HTTPS webhook server: reviews, errors, conversion, changes of its certificate, and its shutdown."""
+"""The HTTPS webhook server: reviews, errors, changes of its certificate, and its shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
@@ -93,20 +93,6 @@ def review(name: str = "w", **fields: Any) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-class Converter:
-    """A converter that fails, or renames the object, depending on the name of the object."""
-
-    def convert(self, obj: Object, api_version: str) -> Object:
-        match name_of(obj):
-            case "bug":
-                raise KeyError("spec")
-            case "impossible":
-                raise ValueError("v2 does not support this size")
-            case "renamed":
-                return {**obj, "apiVersion": api_version, "metadata": {"name": "other"}}
-        return {**obj, "apiVersion": api_version}
-
-
 async def wait_until_listening(server: WebhookServer) -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while not server.listening:  # noqa: ASYNC110 (the server has no event for it)
@@ -127,7 +113,6 @@ async def running_server(
     handler, registry = ScriptedHandler(), CollectorRegistry()
     serving = serving or ServingCertificate(CertificateMetrics(registry))
     webhooks = Webhooks()
-    webhooks.register(WIDGET, converter=Converter())
     webhooks.add(
         Webhook(
             name="v.acme.io",
@@ -504,42 +489,6 @@ async def test_stopping_server_serves_open_connections_once_more_and_closes_them
             assert response.headers["Connection"] == "close"
         with pytest.raises(aiohttp.ClientConnectorError):
             await post(session, url, review())
-
-
-def conversion(*names: str, kind: str = "Widget") -> bytes:
-    objects = [{"apiVersion": "acme.io/v1", "kind": kind, "metadata": {"name": name}} for name in names]
-    request = {"uid": "c1", "desiredAPIVersion": "acme.io/v2", "objects": objects}
-    return json.dumps(
-        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
-    ).encode()
-
-
-async def test_objects_are_converted(harness: Harness, session: aiohttp.ClientSession) -> None:
-    code, reply = await post(session, harness.url("/convert"), conversion("a", "b"))
-    assert code == 200
-    assert reply["response"]["uid"] == "c1"
-    assert reply["response"]["result"] == {"status": "Success"}
-    assert [obj["apiVersion"] for obj in reply["response"]["convertedObjects"]] == ["acme.io/v2"] * 2
-
-
-@pytest.mark.parametrize(
-    ("body", "message", "panics"),
-    [
-        (conversion("a", "impossible"), "Widget 'impossible' to acme.io/v2: v2 does not support this size", 0),
-        (conversion("bug"), "Widget 'bug' to acme.io/v2: 'spec'", 1),
-        (conversion("renamed"), "the converter changed the object's name or uid", 1),
-        (conversion("a", kind="Gadget"), "no converter is registered for this kind", 0),
-    ],
-)
-async def test_failed_conversion_is_reported(
-    harness: Harness, session: aiohttp.ClientSession, body: bytes, message: str, panics: int
-) -> None:
-    code, reply = await post(session, harness.url("/convert"), body)
-    assert code == 200
-    assert reply["response"]["convertedObjects"] == []
-    assert reply["response"]["result"]["status"] == "Failure"
-    assert message in reply["response"]["result"]["message"]
-    assert harness.registry.get_sample_value("controller_runtime_conversion_webhook_panics_total") == panics
 
 
 async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.ClientSession) -> None:

@@ -7,12 +7,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from cfo.runtime import APIModel, CustomResource, NamespacedName, custom_resource_definition
+from cfo.runtime import APIModel, CustomResource, custom_resource_definition
 from cfo.runtime.objects import SchemaError
 from cfo.runtime.objects.resource.schema import structural_schema
 from test.support.website import Website, WebsiteBeta
-
-SERVICE = NamespacedName("websites", "webhooks")
 
 
 def test_crd_has_the_declared_names_columns_rules_and_list_types() -> None:
@@ -49,16 +47,13 @@ def test_crd_has_the_declared_names_columns_rules_and_list_types() -> None:
     assert "default" not in schema["properties"]["status"]["properties"]["readyReplicas"]
 
 
-def test_crd_of_two_versions_has_a_conversion_webhook() -> None:
-    crd = custom_resource_definition(Website, WebsiteBeta, conversion_service=SERVICE)
+def test_crd_has_all_versions_with_the_deprecation_of_one() -> None:
+    crd = custom_resource_definition(Website, WebsiteBeta)
     assert [(version["name"], version["storage"]) for version in crd["spec"]["versions"]] == [
         ("v1", True),
         ("v1beta1", False),
     ]
     assert crd["spec"]["versions"][1]["deprecated"] is True
-    assert crd["spec"]["conversion"]["webhook"]["clientConfig"] == {
-        "service": {"namespace": "websites", "name": "webhooks", "path": "/convert"}
-    }
 
 
 class OtherScope(CustomResource, group="example.com", version="v2", kind="Website", scope="Cluster"):
@@ -71,6 +66,12 @@ class SecondStorage(
     """A version that is also stored."""
 
 
+class OtherFields(
+    CustomResource, group="example.com", version="v4", kind="Website", short_names=["ws"], categories=["all"]
+):
+    """A version with another schema."""
+
+
 class Base(CustomResource):
     """A class without a kind."""
 
@@ -80,7 +81,7 @@ class Base(CustomResource):
     [
         ([], "at least one version"),
         ([Base], "class Base: declares no kind"),
-        ([Website, WebsiteBeta], "the versions have different schemas: a conversion_service is required"),
+        ([WebsiteBeta, OtherFields], "the versions must have the same schema"),
         ([Website, OtherScope], "group, names and scope of v2 and v1 must be equal"),
         ([Website, SecondStorage], "storage must be true for one version, is for: v1, v3"),
         ([WebsiteBeta], "storage must be true for one version, is for: none"),
