@@ -1,8 +1,8 @@
 """Errors of requests to the API server.
 
 A response with HTTP status 400 or above raises an :class:`APIError` that contains the server's ``Status``. Its
-subclasses correspond to the reasons, like apimachinery's ``errors.IsNotFound`` and similar functions. A request that
-gets no response raises a :class:`TransportError`.
+subclasses correspond to the common reasons, like apimachinery's ``errors.IsNotFound`` and similar functions. A request
+that gets no response raises a :class:`TransportError`.
 """
 
 from __future__ import annotations
@@ -69,14 +69,6 @@ class NotFound(APIError):
     """404."""
 
 
-class MethodNotSupported(APIError):
-    """405."""
-
-
-class NotAcceptable(APIError):
-    """406."""
-
-
 class Conflict(APIError):
     """409: the object was modified concurrently, or another field manager owns a field."""
 
@@ -87,14 +79,6 @@ class AlreadyExists(Conflict):
 
 class Expired(APIError):
     """410: the resourceVersion or continue token is too old; a new list is required."""
-
-
-class RequestEntityTooLarge(APIError):
-    """413."""
-
-
-class UnsupportedMediaType(APIError):
-    """415."""
 
 
 class Invalid(APIError):
@@ -111,14 +95,6 @@ class InternalError(APIError):
 
 class ServiceUnavailable(APIError):
     """503."""
-
-
-class ServerTimeout(APIError):
-    """500 or 504 with reason ServerTimeout: the server timed out; the outcome is unknown."""
-
-
-class RequestTimeout(APIError):
-    """504 with reason Timeout: the outcome is unknown."""
 
 
 class TransportError(Exception):
@@ -154,43 +130,20 @@ class OwnerDeleted(Exception):
     """
 
 
-_BY_REASON: dict[str, type[APIError]] = {
-    "BadRequest": BadRequest,
-    "Unauthorized": Unauthorized,
-    "Forbidden": Forbidden,
-    "NotFound": NotFound,
-    "MethodNotAllowed": MethodNotSupported,
-    "NotAcceptable": NotAcceptable,
-    "Conflict": Conflict,
-    "AlreadyExists": AlreadyExists,
-    "Expired": Expired,
-    "Gone": Expired,
-    "RequestEntityTooLarge": RequestEntityTooLarge,
-    "UnsupportedMediaType": UnsupportedMediaType,
-    "Invalid": Invalid,
-    "TooManyRequests": TooManyRequests,
-    "InternalError": InternalError,
-    "ServiceUnavailable": ServiceUnavailable,
-    "ServerTimeout": ServerTimeout,
-    "Timeout": RequestTimeout,
-}
 _BY_CODE: dict[int, type[APIError]] = {
     400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
-    405: MethodNotSupported,
-    406: NotAcceptable,
     409: Conflict,
     410: Expired,
-    413: RequestEntityTooLarge,
-    415: UnsupportedMediaType,
     422: Invalid,
     429: TooManyRequests,
     500: InternalError,
     503: ServiceUnavailable,
-    504: RequestTimeout,
 }
+_BY_REASON = {kind.__name__: kind for kind in (*_BY_CODE.values(), AlreadyExists)} | {"Gone": Expired}
+"""The classes are named after the reasons of the API server; ``Gone`` is another reason of 410."""
 
 
 def error_for(
@@ -204,5 +157,5 @@ def error_for(
 ) -> APIError:
     """Return the exception for a response: by the reason of the Status, otherwise by the HTTP status ``code``."""
     reason = (status or {}).get("reason") or ""
-    kind = _BY_REASON.get(reason) or _BY_CODE.get(code, APIError)
+    kind: type[APIError] = _BY_REASON.get(reason) or _BY_CODE.get(code, APIError)
     return kind(code, status, message=message, retry_after=retry_after, verb=verb, resource=resource)

@@ -9,8 +9,7 @@ and causes have the form of an ``Invalid`` Status. A :class:`Path` is built step
     worker = Path("spec", "workerGroupSpecs").index(1)
     raise FieldErrors([required(worker.child("template", "spec", "containers"), "must contain a Ray container")])
 
-Every function also takes a plain string as a path; :func:`child`, :func:`index` and :func:`key` build such strings,
-for code that needs a path only after it has found an error.
+Every function also takes a plain string as a path, for code that needs a path only after it has found an error.
 """
 
 from __future__ import annotations
@@ -32,16 +31,13 @@ __all__ = [
     "Verbatim",
     "aggregate",
     "causes",
-    "child",
     "duplicate",
     "forbidden",
     "go_json",
     "go_quote",
     "go_value",
-    "index",
     "internal",
     "invalid",
-    "key",
     "not_supported",
     "required",
     "too_long",
@@ -199,21 +195,6 @@ def aggregate(errors: Sequence[FieldError]) -> str:
     """Return one message for all errors: a single one unchanged, several in brackets, without duplicates."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-
-
-def child(path: str, name: str) -> str:
-    """Return the path of the field ``name`` below ``path``."""
-    return f"{path}.{name}" if path else name
-
-
-def index(path: str, position: int) -> str:
-    """Return the path of an item of the list at ``path``."""
-    return f"{path}[{position}]"
-
-
-def key(path: str, name: str) -> str:
-    """Return the path of the entry ``name`` of the map at ``path``."""
-    return f"{path}[{name}]"
 
 
 def required(path: Path | str, detail: str = "") -> FieldError:

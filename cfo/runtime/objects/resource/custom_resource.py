@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from cfo.runtime.objects.errors import InvalidResource
-from cfo.runtime.objects.field import FieldError, child, index, invalid, required
+from cfo.runtime.objects.field import FieldError, Path, invalid, required
 from cfo.runtime.objects.kinds import plural as guess_plural
 from cfo.runtime.objects.resource.declaration import Declaration, PrinterColumn, Scale
 from cfo.runtime.objects.resource.field_types import Int64, Time
@@ -200,9 +200,9 @@ def _field_errors(error: ValidationError, root: str = "") -> list[FieldError]:
     """Return the errors of pydantic as field errors with wire paths."""
     found = []
     for detail in error.errors(include_url=False, include_context=False)[:_MAX_ERRORS]:
-        path = root
+        path = Path(root)
         for step in detail["loc"]:
-            path = index(path, step) if isinstance(step, int) else child(path, step) if path else step
+            path = path.index(step) if isinstance(step, int) else path.child(step)
         if detail["type"] == "missing":
             found.append(required(path))
         else:
