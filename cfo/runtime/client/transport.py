@@ -33,7 +33,7 @@ from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError, error_for
 from cfo.runtime.client.ratelimit import BucketRateLimiter
 from cfo.runtime.client.retry import Attempts
-from cfo.runtime.client.write_gate import write_gate
+from cfo.runtime.client.write_gate import write_gates
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
 
@@ -132,9 +132,9 @@ class _GatedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRejected`."""
-        gate = write_gate.get()
-        if gate is not None and self.method not in ("GET", "HEAD"):  # a former leader may still read
-            gate.check()
+        if self.method not in ("GET", "HEAD"):  # a former leader may still read
+            for gate in write_gates.get():
+                gate.check()
         return await super().send(conn)
 
 

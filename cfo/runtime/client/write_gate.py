@@ -1,8 +1,8 @@
 """The write gate: rejects writes of leader-only tasks while this process is not the leader.
 
 Leader-only code must not write after this process loses the Lease, but should not have to check the Lease itself. The
-manager starts leader-only tasks with :data:`write_gate` set, and all tasks that they start inherit it. The transport
-checks the gate when the connection is established, right before the first byte is sent. Reads, and writes of other
+manager starts leader-only tasks with :data:`write_gates` set, and all tasks that they start inherit them. The transport
+checks the gates when the connection is established, right before the first byte is sent. Reads, and writes of other
 tasks, are never blocked.
 """
 
@@ -28,5 +28,5 @@ class WriteGate(Protocol):
         """Return if writing is allowed; raise :class:`WriteRejected` with the reason if it is not."""
 
 
-write_gate: ContextVar[WriteGate | None] = ContextVar("cfo_write_gate", default=None)
-"""The gate of the current task; ``None`` allows every request."""
+write_gates: ContextVar[tuple[WriteGate, ...]] = ContextVar("cfo_write_gates", default=())
+"""The gates of the current task, all of which must allow a write."""

@@ -20,7 +20,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.client.write_gate import WriteGate, write_gates
 from cfo.runtime.process.clock import Clock, first_of
 from cfo.runtime.process.listener import AddressUnavailable
 
@@ -65,13 +65,14 @@ class GracePeriodExceeded(Exception):
     """Raised if a runnable was still running at the end of the grace period and was cancelled."""
 
 
-class _Status:
-    """A task status that can be set twice: by the runnable, and when the runnable returns."""
+class EventStatus(TaskStatus[object]):
+    """A task status that sets ``event``; it can be set twice: by the runnable, and when the runnable returns."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
 
     def started(self, value: object = None) -> None:
+        """Set the event."""
         self.event.set()
 
 
@@ -81,7 +82,7 @@ class _Task:
     def __init__(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
         self.runnable = runnable
         self.phase = phase
-        self.status = _Status()
+        self.status = EventStatus()
         self.finished = asyncio.Event()
         self.scope: anyio.CancelScope | None = None
         self.stopping = False
@@ -212,7 +213,7 @@ class Lifecycle:
 
     async def _run_task(self, task: _Task) -> None:
         if task.phase is Phase.LEADER:
-            write_gate.set(self._gate)
+            write_gates.set((self._gate,) if self._gate is not None else ())
         try:
             await task.run()
         except Exception as error:  # noqa: BLE001

@@ -32,8 +32,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
-from cfo.runtime.client.client import Client, PatchType, Propagation
-from cfo.runtime.client.write_gate import WriteGate, WriteRejected, write_gate
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.write_gate import WriteGate, WriteRejected, write_gates
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.objects.unstructured import NamespacedName, Object, ObjectKind, TypedObject
 
@@ -48,9 +48,8 @@ class ThreadAbandoned(Exception):
 class _Run(WriteGate):
     """One function that runs in a thread. As a gate it refuses writes once the thread is abandoned."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, outer: WriteGate | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._outer = outer
         self._lock = threading.Lock()
         self._abandoned = False
         self._call: concurrent.futures.Future[Any] | None = None
@@ -58,8 +57,6 @@ class _Run(WriteGate):
     def check(self) -> None:
         if self._abandoned:
             raise WriteRejected("the thread was abandoned, because its task was cancelled")
-        if self._outer is not None:
-            self._outer.check()
 
     def abandon(self) -> None:
         with self._lock:
@@ -118,10 +115,10 @@ class ThreadPool:
         """
         await self._places.acquire()
         loop = asyncio.get_running_loop()
-        run = _Run(loop, write_gate.get())
+        run = _Run(loop)
         context = contextvars.copy_context()
         context.run(_current_run.set, run)
-        context.run(write_gate.set, run)
+        context.run(write_gates.set, (*write_gates.get(), run))
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def work() -> None:
@@ -190,39 +187,14 @@ class SyncClient:
         return cast("ObjectT", call_in_loop(self.client.apply, obj, **options))
 
     def patch(
-        self,
-        kind: ObjectKind[T],
-        key: NamespacedName,
-        body: Mapping[str, Any] | Sequence[Any],
-        patch_type: PatchType = PatchType.MERGE,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
+        self, kind: ObjectKind[T], key: NamespacedName, body: Mapping[str, Any] | Sequence[Any], **options: Any
     ) -> T:
-        """Patch an object and return it as persisted."""
-        options = {"subresource": subresource, "dry_run": dry_run}
-        return cast("T", call_in_loop(self.client.patch, kind, key, body, patch_type, **options))
+        """Patch an object and return it as persisted; ``options`` as for the method of the client."""
+        return cast("T", call_in_loop(self.client.patch, kind, key, body, **options))
 
-    def delete(
-        self,
-        kind: ObjectKind[Any],
-        key: NamespacedName,
-        *,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation_policy: Propagation | str | None = None,
-        grace_period_seconds: int | None = None,
-    ) -> bool:
-        """Request the deletion of an object; return false if it does not exist."""
-        return call_in_loop(
-            self.client.delete,
-            kind,
-            key,
-            uid=uid,
-            resource_version=resource_version,
-            propagation_policy=propagation_policy,
-            grace_period_seconds=grace_period_seconds,
-        )
+    def delete(self, kind: ObjectKind[Any], key: NamespacedName, **options: Any) -> bool:
+        """Request the deletion of an object; return false if it does not exist. ``options`` as for the client."""
+        return call_in_loop(self.client.delete, kind, key, **options)
 
 
 class SyncReconciler(Protocol):

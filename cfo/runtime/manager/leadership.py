@@ -15,27 +15,14 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.client.write_gate import WriteGate, write_gates
 from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.lifecycle import EventStatus
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.events import EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElector, LeadershipLost, LeaseLock
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock, first_of
-
-
-class _BothGates(WriteGate):
-    """Allows what two gates allow."""
-
-    def __init__(self, outer: WriteGate | None, inner: WriteGate) -> None:
-        self._outer = outer
-        self._inner = inner
-
-    def check(self) -> None:
-        """Raise :class:`~cfo.runtime.client.write_gate.WriteRejected` unless both allow writing."""
-        if self._outer is not None:
-            self._outer.check()
-        self._inner.check()
 
 
 class ElectedControllers:
@@ -52,8 +39,8 @@ class ElectedControllers:
         self.elector = new_elector(transport)
         self._controllers: list[Controller] = []
         self._tasks: TaskGroup | None = None
-        self._gate: WriteGate | None = None
-        self._acquired = asyncio.Event()
+        self._gates: tuple[WriteGate, ...] = ()
+        self._acquired = EventStatus()
         self._stopping = asyncio.Event()
 
     @property
@@ -80,8 +67,8 @@ class ElectedControllers:
         try:
             async with self._transport, anyio.create_task_group() as tasks:
                 tasks.start_soon(self._elect)
-                await first_of(self._acquired.wait, self._stopping.wait)
-                if self._acquired.is_set():
+                await first_of(self._acquired.event.wait, self._stopping.wait)
+                if self._acquired.event.is_set():
                     await self._run_controllers()
                 self.elector.stop()
         except BaseExceptionGroup as group:
@@ -91,11 +78,11 @@ class ElectedControllers:
             raise
 
     async def _elect(self) -> None:
-        write_gate.set(None)  # the election writes the Lease on which the gate depends
-        await self.elector.run(task_status=_Started(self._acquired))
+        write_gates.set(())  # the election writes the Lease on which the gates depend
+        await self.elector.run(task_status=self._acquired)
 
     async def _run_controllers(self) -> None:
-        self._gate = _BothGates(write_gate.get(), self.elector)
+        self._gates = (*write_gates.get(), self.elector)
         async with anyio.create_task_group() as self._tasks:
             for controller in self._controllers:
                 self._tasks.start_soon(self._run_controller, controller)
@@ -105,18 +92,8 @@ class ElectedControllers:
         self._tasks = None
 
     async def _run_controller(self, controller: Controller) -> None:
-        write_gate.set(self._gate)
+        write_gates.set(self._gates)
         await controller.run()
-
-
-class _Started(TaskStatus[None]):
-    """A task status that sets an event."""
-
-    def __init__(self, event: asyncio.Event) -> None:
-        self._event = event
-
-    def started(self, value: None = None) -> None:
-        self._event.set()
 
 
 def _first(error: BaseException) -> BaseException:

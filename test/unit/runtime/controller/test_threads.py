@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cfo.runtime import Controller, Request, Result, reconcile_id
-from cfo.runtime.client.write_gate import WriteRejected, write_gate
+from cfo.runtime.client.write_gate import WriteRejected, write_gates
 from cfo.runtime.controller import ControllerOptions, SyncClient, ThreadAbandoned
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.controller.threads import ThreadedReconciler, ThreadPool, call_in_loop
@@ -78,8 +78,7 @@ async def test_blocked_reconcile_does_not_delay_others_and_is_abandoned_after_it
             try:
                 call_in_loop(call)
             except ThreadAbandoned:
-                gate = write_gate.get()
-                assert gate is not None
+                (gate,) = write_gates.get()
                 with pytest.raises(WriteRejected):
                     gate.check()
                 refused.set()

@@ -17,7 +17,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
 from cfo.runtime.client.transport import APIRequest, Transport
-from cfo.runtime.client.write_gate import WriteRejected, write_gate
+from cfo.runtime.client.write_gate import WriteRejected, write_gates
 from cfo.runtime.controller.lifecycle import Phase, RunnableFailed
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.leaderelection import (
@@ -441,7 +441,7 @@ async def test_transport_checks_write_gate_before_each_write_attempt_and_never_f
     server.answer("GET", "/thing", json({}))
     clock = FakeClock()
     async with server.run(), Transport(ClientConfig(server=server.url), clock=clock) as transport:
-        write_gate.set(LimitedGate(1))
+        write_gates.set((LimitedGate(1),))
         write = asyncio.create_task(transport.request(APIRequest("PUT", "/thing", body=b"{}")))
         while not clock.timers:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -455,7 +455,7 @@ async def test_transport_checks_write_gate_before_each_write_attempt_and_never_f
             with pytest.raises(WriteRejected):
                 await transport.request(APIRequest(method, "/thing"))
         assert not server.requests("DELETE")
-    write_gate.set(None)
+    write_gates.set(())
 
 
 def is_leader(manager: Manager) -> bool:
@@ -479,11 +479,11 @@ async def test_only_leader_runnables_wait_for_leadership_and_have_a_write_gate()
     server.answer("PUT", f"{path}/lock", update_lease)
 
     async def record(name: str) -> None:
-        gated[name] = write_gate.get() is not None
+        gated[name] = bool(write_gates.get())
         async with anyio.create_task_group() as tasks:
 
             async def inner() -> None:
-                gated[f"{name} inside"] = write_gate.get() is not None
+                gated[f"{name} inside"] = bool(write_gates.get())
 
             tasks.start_soon(inner)
 
