@@ -139,7 +139,7 @@ async def test_object_is_added_and_deleted_as_its_labels_match(plane: ControlPla
 async def test_informer_follows_crd_that_is_deleted_and_recreated(plane: ControlPlane) -> None:
     async with start_session(plane) as session:
         informer = session.cache.informer(WIDGET)
-        assert not session.cache.covers(WIDGET, "default")
+        assert session.cache.covering_reader(WIDGET, "default") is None
         for size in (1, 2):
             await plane.install_crds(WIDGET_CRD)
             session.cache.wake(WIDGET)
@@ -162,7 +162,7 @@ async def test_informer_follows_crd_that_is_deleted_and_recreated(plane: Control
             await session.other.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", "widgets.cache.example.com"))
             await wait_until(informer, lambda: len(informer.reader) == 0)
             with anyio.fail_after(TIMEOUT_SECONDS):
-                while session.cache.covers(WIDGET, "default"):  # noqa: ASYNC110 - there is no event for it
+                while session.cache.covering_reader(WIDGET, "default") is not None:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.02)
 
 

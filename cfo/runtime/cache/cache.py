@@ -19,7 +19,7 @@ import anyio.abc
 import msgspec
 import structlog
 
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import MAX_BYTES, FieldSelector, LabelSelector, Selection
 from cfo.runtime.cache.store import LeftOut
@@ -27,7 +27,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
-from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
+from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
 
 MAX_UNCERTAIN: Final = 10_000
@@ -197,9 +197,10 @@ class Cache(ClientCache):
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
-        """Return whether :meth:`covering_informer` finds an informer."""
-        return self.covering_informer(gvk, namespace, label_selector) is not None
+    def covering_reader(self, gvk: GVK, namespace: str, label_selector: str = "") -> Reader | None:
+        """Return the reader of :meth:`covering_informer`, or ``None``."""
+        informer = self.covering_informer(gvk, namespace, label_selector)
+        return informer.reader if informer is not None else None
 
     def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
@@ -226,15 +227,6 @@ class Cache(ClientCache):
             ):
                 return informer
         return None
-
-    def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
-        """Return a copy of the object, or ``None``; raises :class:`LookupError` if :meth:`covers` is false."""
-        return self._require_covering_informer(gvk, key.namespace).reader.get(key)
-
-    def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
-        """Return copies of the matching objects; raises :class:`LookupError` if :meth:`covers` is false."""
-        informer = self._require_covering_informer(gvk, namespace, label_selector)
-        return informer.reader.list(namespace, label_selector)
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the newest state of the object in any informer that is not metadata-only."""
@@ -313,12 +305,6 @@ class Cache(ClientCache):
         if restriction is None or restriction == labels:
             return labels
         return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
-
-    def _require_covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer:
-        informer = self.covering_informer(gvk, namespace, label_selector)
-        if informer is None:
-            raise LookupError(f"{gvk} in {namespace or 'all namespaces'}: no informer covers it")
-        return informer
 
 
 class _ResponseMeta(msgspec.Struct):

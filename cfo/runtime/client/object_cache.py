@@ -10,7 +10,7 @@ and sends every read to the API server.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
@@ -28,23 +28,27 @@ class StoredObject(NamedTuple):
     resource_version: str
 
 
+class CachedObjects(Protocol):
+    """Cached objects of one kind; each read returns copies."""
+
+    def get(self, key: NamespacedName, /) -> Object | None:
+        """Return the object, or ``None``."""
+        ...
+
+    def list(self, namespace: str = "", selector: str = "", /) -> list[Object]:
+        """Return the objects that match; an empty ``namespace`` means all namespaces."""
+        ...
+
+
 class ClientCache:
     """The part of the cache that the client uses; this base class is an empty one. No method blocks."""
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
-        """Return whether the cache can serve reads of this kind in this namespace (empty: all namespaces).
+    def covering_reader(self, gvk: GVK, namespace: str, label_selector: str = "") -> CachedObjects | None:
+        """Return what serves reads of this kind in this namespace (empty: all namespaces), or ``None``.
 
-        True if a synced informer that is not metadata-only holds all these objects that ``label_selector`` matches.
+        It is a synced informer that is not metadata-only, with all these objects that ``label_selector`` matches.
         """
-        return False
-
-    def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
-        """Return a copy of the object, or ``None``; call it only if :meth:`covers` is true."""
         return None
-
-    def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
-        """Return copies of the matching objects; call it only if :meth:`covers` is true."""
-        return []
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the object from any informer that is not metadata-only, including informers with a selector."""

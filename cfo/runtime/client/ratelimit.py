@@ -88,21 +88,19 @@ class BucketRateLimiter:
         return self._tokens
 
 
-class _DefaultRateLimiter(ExponentialRateLimiter):
-    def __init__(self, clock: Clock | None) -> None:
+class DefaultRateLimiter(ExponentialRateLimiter):
+    """client-go's ``DefaultTypedControllerRateLimiter``.
+
+    It backs off from 5 ms to 1000 s for each item, and allows 10 items per second with a burst of 100 in total.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self._bucket = BucketRateLimiter(clock=clock)
 
     def when(self, item: Hashable) -> float:
+        """Count a failure of ``item`` and return the seconds until its next retry."""
         return max(super().when(item), self._bucket.when())
-
-
-def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
-    """Return client-go's ``DefaultTypedControllerRateLimiter``.
-
-    It backs off from 5 ms to 1000 s for each item, and allows 10 items per second with a burst of 100 in total.
-    """
-    return _DefaultRateLimiter(clock)
 
 
 class Backoff:

@@ -113,9 +113,9 @@ class RecordedRequests:
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         """Return a copy of the object, or ``None`` if it does not exist (see :meth:`Client.get`)."""
         cached = cache_key(self.mapper, gvk, key)
-        is_covered = not live and self.cache.covers(gvk, cached.namespace)
-        if is_covered and not self.cache.is_uncertain(gvk, cached):
-            return self.cache.get(gvk, cached)
+        reader = self.cache.covering_reader(gvk, cached.namespace) if not live else None
+        if reader is not None and not self.cache.is_uncertain(gvk, cached):
+            return reader.get(cached)
         target = await self.resolve_object(gvk, key)
         cached_uid = self.cached_uid(target)
         try:
@@ -145,10 +145,11 @@ class RecordedRequests:
         """Return copies of the objects that match (see :meth:`Client.list`)."""
         if not live and not field_selector:  # the cache has no field values, only metadata, without decoding objects
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
-            if self.cache.covers(gvk, cached, label_selector):
+            reader = self.cache.covering_reader(gvk, cached, label_selector)
+            if reader is not None:
                 for key in self.cache.uncertain_keys(gvk, cached):
                     await self.get(gvk, key, live=False)
-                return self.cache.list(gvk, cached, label_selector)
+                return reader.list(cached, label_selector)
         target = await self.resolve_collection(gvk, namespace, all_namespaces=True)
         params = selector_params(label_selector, field_selector)
         for _ in range(_PAGED_LIST_ATTEMPTS):

@@ -60,7 +60,7 @@ class ControllerOptions:
 
     ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
     cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
-    :func:`~cfo.runtime.client.ratelimit.default_rate_limiter`). ``needs_leader``: whether the controller runs only
+    :class:`~cfo.runtime.client.ratelimit.DefaultRateLimiter`). ``needs_leader``: whether the controller runs only
     on the leader. Raises :class:`ValueError` for values out of range.
     """
 
@@ -242,9 +242,8 @@ class Controller:
         self.queue.forget(request)
         if result.requeue_after > 0:
             self._metrics.requeue_after.inc()
-            again = priority if result.priority is None else result.priority
             cause = Cause(CauseType.REQUEUE_AFTER, detail=f"{result.requeue_after:g} s")
-            self.queue.add_after(request, result.requeue_after, priority=again, cause=cause)
+            self.queue.add_after(request, result.requeue_after, priority=priority, cause=cause)
             _log.debug("Reconciled", requeue_after=result.requeue_after)
         else:
             self._metrics.success.inc()

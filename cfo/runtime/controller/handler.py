@@ -45,15 +45,14 @@ class EnqueueRequestForObject:
 
 
 class EnqueueRequestForOwner:
-    """Enqueues requests for the owners of kind ``owner`` that the event's object has.
+    """Enqueues a request for the controller of the event's object, if it is of kind ``owner``.
 
-    An owner reference matches by group and kind, regardless of its API version. With ``only_controller`` only the
-    controller reference is used. An owner whose reference was removed is enqueued, too.
+    The reference matches by group and kind, regardless of its API version. A controller whose reference was removed is
+    enqueued, too.
     """
 
-    def __init__(self, owner: ObjectKind[Any], *, only_controller: bool = True) -> None:
+    def __init__(self, owner: ObjectKind[Any]) -> None:
         self.owner = owner.gvk
-        self.only_controller = only_controller
         self._mapper: RESTMapper | None = None
 
     async def prepare(self, mapper: RESTMapper) -> None:
@@ -67,7 +66,7 @@ class EnqueueRequestForOwner:
         found: dict[Request, None] = {}
         for entry in entries_of(event):
             for reference in entry.meta.owner_references:
-                if reference.kind != self.owner.kind or (self.only_controller and not reference.controller):
+                if reference.kind != self.owner.kind or not reference.controller:
                     continue
                 if reference.api_version.rpartition("/")[0] == self.owner.group:
                     found[Request(namespace, reference.name)] = None

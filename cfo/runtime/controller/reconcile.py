@@ -20,13 +20,11 @@ Request: TypeAlias = NamespacedName
 class Result:
     """The result of a successful reconcile.
 
-    ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes).
-    ``priority``: the priority of the requeued request (``None``: unchanged). Raises :class:`ValueError` for a negative
-    ``requeue_after``.
+    ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes). Raises
+    :class:`ValueError` for a negative one.
     """
 
     requeue_after: float = 0.0
-    priority: int | None = None
 
     def __post_init__(self) -> None:
         if self.requeue_after < 0:

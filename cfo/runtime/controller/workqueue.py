@@ -26,7 +26,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from cfo.runtime.client.ratelimit import RateLimiter, default_rate_limiter
+from cfo.runtime.client.ratelimit import DefaultRateLimiter, RateLimiter
 from cfo.runtime.controller.cause import Cause, Causes, CauseType
 from cfo.runtime.controller.metrics import QueueMetrics
 from cfo.runtime.process.clock import Clock, SystemClock, Timer
@@ -112,7 +112,7 @@ class WorkQueue(Generic[Item]):
         self._share_of = share_of or _only_share
         self._max_share = max_share or sys.maxsize
         self._clock = clock or SystemClock()
-        self._limiter = rate_limiter or default_rate_limiter(self._clock)
+        self._limiter = rate_limiter or DefaultRateLimiter(self._clock)
         self._metrics = metrics
         self._entries: dict[Item, _Entry[Item]] = {}
         self._levels: dict[int, _Level[Item]] = {}

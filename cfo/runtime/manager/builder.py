@@ -45,7 +45,6 @@ class _Watch:
     handler: EventHandler | None
     predicates: tuple[Predicate, ...]
     selection: SelectionKeywords
-    only_controller: bool = True
     optional: bool = False
 
 
@@ -79,26 +78,9 @@ class Builder:
         self._watches.append(_Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection))
         return self
 
-    def owns(
-        self,
-        kind: ObjectKind[Any],
-        *predicates: Predicate,
-        only_controller: bool = True,
-        **selection: Unpack[SelectionKeywords],
-    ) -> Self:
-        """Watch objects of ``kind`` that reconciled objects own; an event enqueues a request for the owner.
-
-        The owner is the controller of the object; with ``only_controller`` false, every owner of the primary kind.
-        """
-        self._watches.append(
-            _Watch(
-                gvk=kind.gvk,
-                handler=None,
-                predicates=predicates,
-                selection=selection,
-                only_controller=only_controller,
-            )
-        )
+    def owns(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+        """Watch objects of ``kind`` that reconciled objects control; an event enqueues a request for the controller."""
+        self._watches.append(_Watch(gvk=kind.gvk, handler=None, predicates=predicates, selection=selection))
         return self
 
     def watches(
@@ -195,7 +177,7 @@ class Builder:
             return watch.handler
         if self._primary is None:
             raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
-        return EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
+        return EnqueueRequestForOwner(self._primary)
 
     def _source(self, watch: _Watch) -> Kind:
         return Kind(

@@ -55,7 +55,7 @@ class TypedRayCluster(TypedObject):
 async def test_selectors_accept_classes_as_kinds() -> None:
     restricted = {TypedRayCluster: "tier=gold"}
     async with running_cache(run=False, selectors=restricted) as (_, cache):
-        assert not cache.covers(RAY, "")
+        assert cache.covering_reader(RAY, "") is None
         assert str(cache.informer(RAY).selection.label_selector) == "tier=gold"
 
 
@@ -135,9 +135,9 @@ async def test_informers_requested_before_and_after_the_start_run() -> None:
 async def test_informer_can_be_removed() -> None:
     async with running_cache() as (server, cache):
         informer = await start_informer(server, cache, ray_cluster("a", 5))
-        assert cache.covers(RAY, "ns")
+        assert cache.covering_reader(RAY, "ns") is not None
         cache.remove(informer)
-        assert not cache.covers(RAY, "ns")
+        assert cache.covering_reader(RAY, "ns") is None
         await wait_until(lambda: informer.problem == "stopped")
         assert cache.informer(RAY) is not informer
         with pytest.raises(LookupError, match=r"RayCluster\.v1\.ray\.io: the informer was removed from the cache"):
@@ -171,38 +171,35 @@ async def test_cache_can_be_restricted_to_namespaces() -> None:
         server.respond_with_watch()
         informer = cache.informer(RAY)
         await asyncio.wait_for(informer.wait_for_sync(), TIMEOUT_SECONDS)
-        assert cache.covers(RAY, "one")
-        assert cache.covers(RAY, "")
-        assert not cache.covers(RAY, "three")
+        assert cache.covering_reader(RAY, "one") is not None
+        assert cache.covering_reader(RAY, "") is not None
+        assert cache.covering_reader(RAY, "three") is None
 
 
 async def test_only_synced_informers_of_whole_objects_without_selector_cover_reads() -> None:
     async with running_cache() as (server, cache):
         client_cache: ClientCache = cache
-        assert not client_cache.covers(RAY, "ns")
+        assert client_cache.covering_reader(RAY, "ns") is None
         await start_informer(server, cache, ray_cluster("a", 5), label_selector="app")
         await start_informer(server, cache, ray_cluster("a", 5), metadata_only=True)
         await start_informer(server, cache, ray_cluster("a", 5), max_bytes=1000)
         await start_informer(server, cache, ray_cluster("a", 5), field_selector="metadata.name=a")
-        assert not client_cache.covers(RAY, "ns")
-        with pytest.raises(LookupError):
-            client_cache.get(RAY, KEY)
-        with pytest.raises(LookupError):
-            client_cache.list(RAY, "", "")
+        assert client_cache.covering_reader(RAY, "ns") is None
+        assert client_cache.covering_reader(RAY, "") is None
         labeled = ray_cluster("b", 6, metadata={"labels": {"app": "x"}})
         await start_informer(server, cache, ray_cluster("a", 5), labeled, namespace="ns")
-        assert client_cache.covers(RAY, "ns")
-        assert not client_cache.covers(RAY, "other")
-        assert not client_cache.covers(RAY, "")
+        assert client_cache.covering_reader(RAY, "ns") is not None
+        assert client_cache.covering_reader(RAY, "other") is None
+        assert client_cache.covering_reader(RAY, "") is None
         await start_informer(server, cache, ray_cluster("a", 5), labeled)
-        assert client_cache.covers(RAY, "")
-        assert client_cache.covers(RAY, "other")
-        cached = client_cache.get(RAY, KEY)
-        assert cached is not None
-        assert cached["metadata"]["resourceVersion"] == "5"
-        assert client_cache.get(RAY, NamespacedName("ns", "z")) is None
-        assert [obj["metadata"]["name"] for obj in client_cache.list(RAY, "ns", "app=x")] == ["b"]
-        assert len(client_cache.list(RAY, "", "")) == 2
+        assert client_cache.covering_reader(RAY, "") is not None
+        assert client_cache.covering_reader(RAY, "other") is not None
+        reader = client_cache.covering_reader(RAY, "")
+        assert reader is not None
+        assert (reader.get(KEY) or {})["metadata"]["resourceVersion"] == "5"
+        assert reader.get(NamespacedName("ns", "z")) is None
+        assert [obj["metadata"]["name"] for obj in reader.list("ns", "app=x")] == ["b"]
+        assert len(reader.list()) == 2
 
 
 async def test_selector_of_a_kind_limits_all_informers_and_reads_of_it() -> None:
@@ -211,11 +208,12 @@ async def test_selector_of_a_kind_limits_all_informers_and_reads_of_it() -> None
         plain = await start_informer(server, cache, matching)
         assert server.queries[0]["labelSelector"] == "operatorVersion=v1"
         assert cache.informer(RAY, label_selector="operatorVersion=v1") is plain
-        assert cache.covers(RAY, "")
-        assert (cache.get(RAY, KEY) or {})["metadata"]["name"] == "a"
+        reader = cache.covering_reader(RAY, "")
+        assert reader is not None
+        assert (reader.get(KEY) or {})["metadata"]["name"] == "a"
         assert str(cache.informer(RAY, label_selector="team=x").selection.label_selector) == "operatorVersion=v1,team=x"
         cache.record_write(RAY, orjson.dumps(ray_cluster("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
-        assert cache.get(RAY, KEY) is None
+        assert reader.get(KEY) is None
         assert str(cache.informer(SECRET, label_selector="a=1").selection.label_selector) == "a=1"
 
 

@@ -60,13 +60,13 @@ class FakeCache:
     def put(self, obj: Object) -> None:
         self.objects[key_of(obj)] = obj
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
-        return self.covered
+    def covering_reader(self, gvk: GVK, namespace: str, label_selector: str = "") -> FakeCache | None:
+        return self if self.covered else None
 
-    def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
+    def get(self, key: NamespacedName) -> Object | None:
         return self.objects.get(key)
 
-    def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
+    def list(self, namespace: str, label_selector: str) -> list[Object]:
         return [{"arguments": [namespace, label_selector]}]
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:

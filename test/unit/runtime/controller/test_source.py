@@ -99,8 +99,8 @@ async def take_all(queue: WorkQueue[Request]) -> list[tuple[Request, int]]:
     return [await queue.get() for _ in range(len(queue))]
 
 
-def owner_requests(event: Event, *, only_controller: bool = True, mapper: Mapper | None = None) -> list[Request]:
-    handler = EnqueueRequestForOwner(MIRROR, only_controller=only_controller)
+def owner_requests(event: Event, *, mapper: Mapper | None = None) -> list[Request]:
+    handler = EnqueueRequestForOwner(MIRROR)
     handler._mapper = mapper  # type: ignore[assignment]
     return list(handler.requests(event))
 
@@ -120,7 +120,6 @@ def test_only_controlling_owner_of_matching_group_and_kind_is_enqueued() -> None
         )
     )
     assert owner_requests(event) == [Request("ns", "m"), Request("ns", "other-version")]
-    assert Request("ns", "not-controller") in owner_requests(event, only_controller=False)
 
 
 def test_former_owner_is_enqueued_when_the_owner_changes() -> None:

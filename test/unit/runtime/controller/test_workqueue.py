@@ -11,8 +11,8 @@ import pytest
 
 from cfo.runtime.client.ratelimit import (
     BucketRateLimiter,
+    DefaultRateLimiter,
     ExponentialRateLimiter,
-    default_rate_limiter,
 )
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, QueueShutDown, WorkQueue
@@ -384,7 +384,7 @@ def test_bucket_limiter_try_take_fails_when_bucket_is_empty(clock: FakeClock) ->
 
 
 def test_default_limiter_matches_client_go(clock: FakeClock) -> None:
-    limiter = default_rate_limiter(clock)
+    limiter = DefaultRateLimiter(clock)
     assert limiter.when("a") == 0.005
     waits = [limiter.when(str(number)) for number in range(110)]
     assert waits[98] == 0.005
