@@ -184,6 +184,8 @@ class FluxSetupReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Decide about the queue of one setup."""
         if not self.ledger.is_started:
+            await self.ledger.prepare()
+        if not self.ledger.is_started:  # another worker may have started it meanwhile
             self.channel.enqueue(self.ledger.start())
         if request == START:
             return Result()

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 import structlog
+from anyio.lowlevel import checkpoint
 
 from cfo.api.flux.names import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
@@ -74,6 +75,15 @@ class Ledger:
     def is_started(self) -> bool:
         """Whether :meth:`start` was called."""
         return self._started
+
+    async def prepare(self) -> None:
+        """Compute what each job demands, before :meth:`start`, which computes nothing twice. Others run in between."""
+        governance = self._new_governance()
+        for namespace, groups in list(self._groups.items()):
+            for group in list(groups.values()):
+                if group.job is not None and not group.job.is_finished:
+                    group.demand_of_job(governance.governor(namespace))
+                    await checkpoint()
 
     def start(self) -> list[Request]:
         """Begin to decide, because all informers have synced; return all setups."""
@@ -304,14 +314,16 @@ class Ledger:
         """Determine who governs each namespace; return all setups if that has changed."""
         if not self._started:
             return []
-        before = self._governance
-        known: dict[str, Mapping[str, str]] = dict.fromkeys(self._groups, _NO_LABELS)
-        known |= dict.fromkeys((key.namespace for key in self._setups), _NO_LABELS)
-        self._governance = Governance.of(self._setups.values(), {**known, **self._labels})
+        before, self._governance = self._governance, self._new_governance()
         for namespace in list(self._groups):
             if before.governor(namespace) != self._governance.governor(namespace):
                 self._refresh_namespace(namespace)
         return list(self._setups) if self._governance != before else []
+
+    def _new_governance(self) -> Governance:
+        known: dict[str, Mapping[str, str]] = dict.fromkeys(self._groups, _NO_LABELS)
+        known |= dict.fromkeys((key.namespace for key in self._setups), _NO_LABELS)
+        return Governance.of(self._setups.values(), {**known, **self._labels})
 
     def _update(self, key: NamespacedName) -> list[Request]:
         """Compute what follows from changed records; return the setup if its queue may have changed."""

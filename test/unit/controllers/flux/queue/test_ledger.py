@@ -6,16 +6,22 @@ import gc
 import tracemalloc
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL
+from cfo.controllers.flux.fluxsetup import START, FluxSetupReconciler
+from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import position_changed
+from cfo.controllers.flux.queue.shape import _remembered
+from cfo.runtime import Channel, SystemClock
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of
 from test.support.flux_environment import flux_job, flux_setup
@@ -301,6 +307,41 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(changes: list[Any], 
         key = NamespacedName("ns", name)
         assert rebuilt.is_drained(key) == queue.ledger.is_drained(key)
         assert rebuilt.verdict(key, f"uid-{name}", 1) == queue.verdict(name)
+
+
+async def test_start_lets_others_run_between_the_demands_of_jobs() -> None:
+    jobs = 300
+    ledger = Ledger(frozenset({"operator"}), lambda _: None)
+    queue = Queue(max_size=1)
+    queue.ledger = ledger
+    queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **{"max-size": 1}))
+    for number in range(jobs):
+        queue.put_job(f"job-{number}", size=10_000 + number)
+    registry = Metrics().registry
+    reconciler = FluxSetupReconciler(
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        SystemClock(),
+        ledger,
+        Channel(),
+        decision_seconds(registry),
+    )
+    turns = computed = 0
+
+    async def count_turns() -> None:
+        nonlocal turns, computed
+        while not ledger.is_started:
+            turns += 1
+            computed = _remembered.cache_info().misses
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count_turns)
+        await anyio.lowlevel.checkpoint()
+        await reconciler.reconcile(START)
+    assert turns >= jobs
+    assert _remembered.cache_info().misses - computed <= 1, "the rest of the start computes no demand"
+    assert ledger.decide(SETUP, NOW).pending == jobs
 
 
 def test_waiting_job_takes_less_than_one_kilobyte() -> None:
