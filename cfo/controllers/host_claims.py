@@ -5,7 +5,7 @@ HTTPRoutes also claim the paths below ``/ray/``, at which the dashboards of all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -101,13 +101,11 @@ class HostClaims:
     def __init__(self, informers: Callable[[], Iterable[Informer]]) -> None:
         self._informers = informers
 
-    def of(self, claim: str) -> list[Holder]:
-        """Return the objects that claim a host or a path."""
-        return [
-            Holder(informer.gvk.kind, entry)
-            for informer in self._informers()
-            for entry in informer.reader.entries(index=(_CLAIM, claim))
-        ]
+    def of(self, claim: str) -> Iterator[Holder]:
+        """Yield the objects that claim a host or a path: thousands, if a tenant wants to."""
+        for informer in self._informers():
+            for entry in informer.reader.entries(index=(_CLAIM, claim)):
+                yield Holder(informer.gvk.kind, entry)
 
     def of_owner(self, owner: Object, kind: str, key: NamespacedName) -> list[Entry]:
         """Return the object of this kind and key, and objects of other kinds that have the key and the same owner."""

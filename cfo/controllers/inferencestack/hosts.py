@@ -22,6 +22,9 @@ CLAIMANTS: Final = (INGRESS, HTTP_ROUTE)
 _MAX_CACHED_BYTES: Final = 64 << 10
 """The size is that of the informers for RayClusters, so that both share them."""
 
+_MAX_SHARED: Final = 100
+"""How many objects of a namespace can share a host; more are not examined."""
+
 _SYNC_SECONDS: Final = 10.0
 
 
@@ -59,8 +62,8 @@ class StackHosts:
             for claim in claims_of(stored) if stored is not None else ():
                 wanted.pop(claim, None)
         for claim in wanted:
-            for holder in self._claims.of(claim):
-                if holder.entry.namespace != namespace_of(desired):
+            for number, holder in enumerate(self._claims.of(claim)):
+                if holder.entry.namespace != namespace_of(desired) or number >= _MAX_SHARED:
                     noun = "path" if claim.startswith("/") else "host"
                     return f"{refused}: {noun} {claim} is used by {holder}"
         return ""

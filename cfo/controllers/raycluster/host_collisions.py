@@ -105,30 +105,34 @@ def choose_host(
     own = [host for entry in claims.of_owner(cluster, kind, key) for host in claims_of(entry)]
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
 
-    def others(host: str) -> list[Holder]:
-        return [
-            holder
-            for holder in claims.of(host)
-            if (holder.kind, holder.entry.key) != (kind, key) and not is_owned_by(holder.entry, cluster)
-        ]
+    def others(host: str) -> Iterator[Holder]:
+        for holder in claims.of(host):
+            if (holder.kind, holder.entry.key) != (kind, key) and not is_owned_by(holder.entry, cluster):
+                yield holder
 
+    # Of the objects that claim a host, no more are examined than necessary: each tenant can create thousands.
     older_owners = {(namespace_of(other), uid_of(other)) for other in older}
+    older_namespaces = set(map(namespace_of, older))
     for suffix, host in (("", hosts.plain), (hosts.suffix, hosts.hashed)):
         if not host or host not in own:
             continue
-        holders = others(host)
-        if any((holder.entry.key.namespace, controller_uid(holder.entry)) in older_owners for holder in holders):
+        if older and any(
+            (holder.entry.namespace, controller_uid(holder.entry)) in older_owners
+            for holder in claims.of(host)
+            if holder.entry.namespace in older_namespaces
+        ):
             continue
-        if not holders:
+        other = next(others(host), None)
+        if other is None:
             return HostChoice(suffix)
         message = (
-            f"{kind} {key.name}: {hosts.noun} {host} is also used by {holders[0]}, which does not belong to "
+            f"{kind} {key.name}: {hosts.noun} {host} is also used by {other}, which does not belong to "
             f"this RayCluster. Requests to the {hosts.noun} may go there. Remove the {hosts.noun} from that "
-            f"{holders[0].kind}"
+            f"{other.kind}"
         )
         return HostChoice(suffix, "HostShared", message)
-    holders = others(hosts.plain)
-    if not holders and not older:
+    holder = next(others(hosts.plain), None)
+    if holder is None and not older:
         if hosts.noun == "host" and max(map(len, hosts.plain.split("."))) > _DNS_LABEL_LIMIT:
             message = (
                 f"{kind} {key.name}: host {hosts.plain} has a label longer than {_DNS_LABEL_LIMIT} characters, "
@@ -136,13 +140,13 @@ def choose_host(
             )
             return HostChoice("", "HostTooLong", message)
         return HostChoice("")
-    hashed_holders = others(hosts.hashed) if hosts.hashed else []
-    foreign = [holder for holder in holders if not _is_of_colliding_cluster(holder.entry, cluster)]
-    if hosts.hashed and not foreign and not hashed_holders:
-        used_by = str(holders[0]) if holders else f"RayCluster {key_of(older[0])}"
+    hashed_holder = next(others(hosts.hashed), None) if hosts.hashed else None
+    foreign = next((each for each in others(hosts.plain) if not _is_of_colliding_cluster(each.entry, cluster)), None)
+    if hosts.hashed and foreign is None and hashed_holder is None:
+        used_by = holder or f"RayCluster {key_of(older[0])}"
         message = f"{kind} {key.name}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"
         return HostChoice(hosts.suffix, "HostTaken", message)
-    blocker = (foreign or hashed_holders or holders)[0]
+    blocker = foreign or hashed_holder or holder
     message = f"{kind} {key.name} is not created: {hosts.noun} {hosts.plain} is used by {blocker}"
     return HostChoice(None, "HostTaken", message)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.runtime.objects.kinds import INGRESS
-from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from test.integration.hostile.attacks import ingress
 from test.support.gateways import HTTP_ROUTE_CRD
 from test.support.inference_environment import (
@@ -94,3 +94,17 @@ async def test_stack_gets_no_host_of_another_namespace() -> None:
             wanted = gateway(hosts=("own.example.com", "new.example.com"), hostnames=("own.example.com",))
             await env.change(gateway=wanted)
             await hosts_of(env, INGRESS, ["own.example.com", "new.example.com"])
+
+
+async def test_host_that_very_many_objects_of_a_namespace_share_is_refused() -> None:
+    """A tenant can create thousands of Ingresses with a thousand hosts each: not all of them are examined."""
+    async with start_inference_environment() as env:
+        for number in range(101):
+            await env.create(ingress(f"same-{number}", "ns", "own.example.com"))
+        async with run_inference_controllers(env):
+            await env.create(new_stack(gateway=gateway(hosts=("own.example.com",))))
+            await wait_for_problem(env, "host own.example.com is used by Ingress ns/same-")
+            assert await env.find(INGRESS, GATEWAY) is None
+            await env.client.delete(INGRESS, NamespacedName("ns", "same-0"))
+            await env.change(gateway={"podAnnotations": {"touched": "yes"}})
+            await hosts_of(env, INGRESS, ["own.example.com"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import orjson
 
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
-from cfo.controllers.host_claims import HostClaims, claims_of
+from cfo.controllers.host_claims import Holder, HostClaims, claims_of
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostChoice, choose_host, clusters_at_address
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.informer import Informer, Reader
@@ -71,6 +72,26 @@ def claimant(name: str, namespace: str = "ns", *, uid: str = "", **spec: Any) ->
 def choice(*claimants: Claimants, kind: str = "HTTPRoute") -> HostChoice:
     claims = HostClaims(lambda: cast("list[Informer]", list(claimants)))
     return choose_host(claims, NO_CLUSTERS, CLUSTER, kind, KEY, HOSTS)
+
+
+class CountingClaims(HostClaims):
+    """Claims that count the objects which are examined."""
+
+    examined = 0
+
+    def of(self, claim: str) -> Iterator[Holder]:
+        for holder in super().of(claim):
+            self.examined += 1
+            yield holder
+
+
+def test_few_of_many_objects_with_the_same_host_are_examined() -> None:
+    planted = [claimant(f"planted-{number}", "attacker", rules=[{"host": "plain.test"}]) for number in range(500)]
+    own = claimant(KEY.name, uid="cluster-uid", rules=[{"host": "plain.test"}])
+    for own_objects, reason in (([], "HostTaken"), ([own], "HostShared")):
+        claims = CountingClaims(lambda own=own_objects: cast("list[Informer]", [Claimants(INGRESS, *own, *planted)]))
+        found = choose_host(claims, NO_CLUSTERS, CLUSTER, "Ingress", KEY, HOSTS)
+        assert (found.reason, claims.examined <= 5) == (reason, True)
 
 
 def test_route_takes_the_host_of_the_ingress_that_it_replaces() -> None:
