@@ -273,6 +273,21 @@ async def test_status_and_scale_subresources(api: APIClient) -> None:
     assert (await api.put(f"{THINGS}/one/scale", stale)).code == 409
 
 
+async def test_replicas_that_are_not_set_can_be_scaled_but_not_read(api: APIClient) -> None:
+    """As in kube-apiserver: the first ``kubectl scale`` sets the field."""
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    await establish(api, build_crd(version(subresources={"scale": scale}, schema={"openAPIV3Schema": schema})))
+    assert (await api.post(THINGS, thing())).code == 201
+    unset = await api.get(f"{THINGS}/one/scale")
+    assert (unset.code, "does not exist" in unset.body["message"]) == (500, True)
+    empty = await api.merge(f"{THINGS}/one/scale", {"spec": {}})
+    assert empty.body["message"] == 'the spec replicas field ".spec.replicas" cannot be empty'
+    scaled = await api.merge(f"{THINGS}/one/scale", {"spec": {"replicas": 3}})
+    assert (scaled.code, scaled.body["spec"]) == (200, {"replicas": 3})
+    assert (await api.get(f"{THINGS}/one/scale")).body["spec"] == {"replicas": 3}
+
+
 async def test_versions_with_conversion_strategy_none(api: APIClient) -> None:
     versions = [version("v2", storage=True), version("v1", storage=False)]
     versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}

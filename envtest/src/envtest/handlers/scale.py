@@ -37,6 +37,8 @@ from envtest.writes.server_core import Core
 __all__ = ["scale", "scale_of", "set_replicas"]
 
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"
+_UNSET = -(1 << 31)
+"""The replicas of a custom resource without the field, while a write is applied."""
 _BUILTIN = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
 
@@ -81,10 +83,15 @@ def _format_selector(selector: Any) -> str:
     return ",".join(out)
 
 
-def scale_of(info: ResourceInfo, obj: Object) -> Object:
-    """Return the Scale of an object. Raises StatusError (500) if a custom resource has no replicas field."""
+def scale_of(info: ResourceInfo, obj: Object, *, missing: int | None = None) -> Object:
+    """Return the Scale of an object.
+
+    A custom resource without the replicas field has ``missing`` replicas; if ``None``, raises StatusError (500).
+    """
     settings = _settings(info)
     replicas = _get_path(obj, settings["specReplicasPath"])
+    if replicas is None and info.is_crd:
+        replicas = missing
     if replicas is None and info.is_crd:
         raise internal_error(f'the spec replicas field "{settings["specReplicasPath"]}" does not exist')
     status: dict[str, Any] = {"replicas": _get_path(obj, settings["statusReplicasPath"]) or 0}
@@ -138,7 +145,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
     async def transform(old: Object | None) -> Object:
         if old is None:
             raise not_found(info.resource, ctx.name)
-        before = scale_of(info, old)
+        before = scale_of(info, old, missing=_UNSET)
         owners = to_scale(old["metadata"].get("managedFields") or (), paths)
         if owners:
             before["metadata"]["managedFields"] = owners
@@ -163,7 +170,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
             old["metadata"].pop("managedFields", None)
         return old
 
-    obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each))
+    obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each, missing=0))
     return _response(request, ctx, scale_of(info, obj), output)
 
 
@@ -189,6 +196,9 @@ def _scale_info() -> ResourceInfo:
 
 def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
     replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if replicas == _UNSET:
+        path = _settings(ctx.info)["specReplicasPath"]
+        raise bad_request(f'the spec replicas field "{path}" cannot be empty')
     if replicas < 0:
         error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid_object("autoscaling", "Scale", ctx.name, [error])
