@@ -34,8 +34,12 @@ def _setup(context: Context) -> None:
     inferencestack.setup(context.manager, context.configuration.inference_stack, election)
 
 
-def _user_rules(verbs: Sequence[str]) -> list[Rule]:
-    return [rule for gvk in INFERENCE_STACKS for rule in api_rules(verbs, gvk.group, "inferencestacks")]
+def _user_rules(verbs: Sequence[str], *scale: str) -> list[Rule]:
+    return [
+        rule
+        for gvk in INFERENCE_STACKS
+        for rule in (*api_rules(verbs, gvk.group, "inferencestacks"), Rule(gvk.group, "inferencestacks/scale", scale))
+    ]
 
 
 STACKS: Final = Feature(
@@ -51,8 +55,8 @@ STACKS: Final = Feature(
     rules=lazy("cfo.controllers.inferencestack:rules"),
     probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
     user_roles=(
-        UserRole("inferencestack-editor-role", _user_rules(CRUD), ("admin", "edit")),
-        UserRole("viewer-role", _user_rules(READ), ("view",)),
+        UserRole("inferencestack-editor-role", _user_rules(CRUD, "get", "patch", "update"), ("admin", "edit")),
+        UserRole("viewer-role", _user_rules(READ, "get"), ("view",)),
     ),
     field_managers=(FIELD_MANAGER, CLAIMS_FIELD_MANAGER),
     setup_webhooks=_setup_webhooks,

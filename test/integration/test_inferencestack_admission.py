@@ -103,7 +103,7 @@ async def check_schema(api: APIClient) -> None:
     for wrong, message in (
         ({"applications": {"a": {"cache": {"size": 1}, "modelsVolume": {"name": "m"}}}}, "must not both be set"),
         ({"gateway": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}}, "must not both be set"),
-        ({"applications": {"a": {"engine": "vllm"}}}, 'supported values: "takeoff", "external"'),
+        ({"applications": {"a": {"engine": "sglang"}}}, 'supported values: "takeoff", "external", "vllm"'),
         ({"securityProfile": "none"}, 'supported values: "restricted"'),
         ({"applications": {str(number): {} for number in range(101)}}, "must have at most 100 items"),
         ({"gateway": {"replicaCount": "two"}}, "must be of type integer"),

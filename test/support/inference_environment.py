@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -122,10 +122,11 @@ def election(identity: str, namespace: str) -> LeaderElectionOptions:
 
 
 @asynccontextmanager
-async def start_inference_environment(*crds: Object) -> AsyncIterator[InferenceEnvironment]:
+async def start_inference_environment(
+    *crds: Object, controllers: Sequence[str] = ("gc", "namespace", "pods", "deployment")
+) -> AsyncIterator[InferenceEnvironment]:
     """Run a control plane with the CRDs of stacks and ``crds``, and the namespace ``ns``."""
-    controllers = ("gc", "namespace", "pods", "deployment")
-    plane = new_plane([*inference_stack_crds(), *crds], controllers, embedded=True)
+    plane = new_plane([*inference_stack_crds(), *crds], tuple(controllers), embedded=True)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         environment = InferenceEnvironment(plane, client)

@@ -38,3 +38,9 @@ def samples(name: str) -> list[Object]:
 def expected_objects(name: str) -> list[Object]:
     """Return the objects that the original chart renders for a sample."""
     return [obj for obj in load_all((SHARED / "expected" / f"{name}.yaml").read_text()) if obj]
+
+
+def vllm_stack(applications: dict[str, Any] | None = None, **spec: Any) -> Object:
+    """Return an InferenceStack with the engine vllm, and one application if there are no ``applications``."""
+    template = {"engine": "vllm", "readerConfig": {"modelName": "org/model"}}
+    return stack(applications if applications is not None else {"a": {}}, **{"applicationTemplate": template, **spec})

@@ -186,6 +186,15 @@ class Gateway(PodSettings):
     export_prometheus_metrics: bool | None = optional("Whether to create a ServiceMonitor.")
 
 
+class LoRAAdapter(OpenModel):
+    """A LoRA adapter of the application's model."""
+
+    name: str = Field(description="The `model` in requests for the adapter.", json_schema_extra={"maxLength": 128})
+    path: str = Field(
+        description="Hugging Face id, or absolute path in the container.", json_schema_extra={"maxLength": 512}
+    )
+
+
 AccessMode = Annotated[str, Field(json_schema_extra={"maxLength": 32})]
 
 
@@ -278,8 +287,9 @@ class ApplicationTemplate(PodSettings):
         )
     )
 
-    engine: Literal["takeoff", "external"] | None = optional(
-        "takeoff: one container; external: an engine with a sidecar."
+    engine: Literal["takeoff", "external", "vllm"] | None = optional(
+        "takeoff: one container; external: an engine with a sidecar; vllm: public images (extension), for all "
+        "applications of the stack."
     )
     external_engine_image: Image | None = optional("Image of an external engine.")
     sidecar_image: Image | None = optional("Image of the sidecar of an external engine.")
@@ -289,3 +299,7 @@ class ApplicationTemplate(PodSettings):
     models_volume: Volume | None = optional("Volume for the models, with its name. Replaces the default as a whole.")
     scaling: Scaling | None = optional("Autoscaling.")
     cache: ModelCache | None = optional("Creates a PersistentVolumeClaim for the models (extension).")
+    lora_adapters: list[LoRAAdapter] | None = optional("LoRA adapters, for the engine vllm (extension).")
+    extra_args: list[str] | None = optional(
+        "Further arguments of the engine vllm, such as --dtype=float32 (extension).", maxItems=64
+    )

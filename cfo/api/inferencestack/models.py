@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from cfo.api.inferencestack.component_models import ApplicationTemplate, Gateway
-from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings
+from cfo.api.inferencestack.component_models import ApplicationTemplate, Count, Gateway
+from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings, open_schema, rule
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
 from cfo.runtime import CustomResource, Int32, Int64, Object, PrinterColumn
-from cfo.runtime.objects import custom_resource_definitions, optional
+from cfo.runtime.objects import Scale, custom_resource_definitions, optional
 
 
 class StackCondition(OpenModel):
@@ -85,6 +85,8 @@ class InferenceStackStatus(OpenModel):
         | None
     ) = optional("The state of each application.")
     ready_applications: str | None = optional("Number of ready applications, such as 2/3.")
+    replicas: Int32 | None = optional("Number of pods of the only application, if spec.replicas is set.")
+    selector: str | None = optional("Label selector of these pods.")
     url: str | None = optional("URL of the gateway.")
     openai: str | None = optional("Base URL of the OpenAI API.")
     profile: str | None = optional("The pinned profile of defaults, such as v2.13.")
@@ -111,6 +113,17 @@ class NetworkPolicy(OpenModel):
 class InferenceStackSpec(OpenModel):
     """The desired state of an InferenceStack."""
 
+    # writes to the subresource scale reach no webhook, so this rule is in the CRD
+    model_config = ConfigDict(
+        json_schema_extra=open_schema(
+            rule(
+                "!has(self.replicas) || (has(self.applications) && size(self.applications) == 1)",
+                "must be set only for a stack with exactly one application; others have a replicaCount for each",
+                fieldPath=".replicas",
+            )
+        )
+    )
+
     image_pull_secrets: list[LocalObjectReference] | None = optional("Pull secrets of all pods.")
     name_override: str | None = optional("Replaces `inference-stack` in names and labels.")
     fullname_override: str | None = optional("The prefix of the names of all objects.")
@@ -120,6 +133,9 @@ class InferenceStackSpec(OpenModel):
     applications: (
         Annotated[dict[str, ApplicationTemplate], Field(json_schema_extra={"maxProperties": MAX_APPLICATIONS})] | None
     ) = optional("The applications by name, a DNS label.")
+    replicas: Count | None = optional(
+        "Number of replicas of the only application, for the subresource scale; replaces its replicaCount (extension)."
+    )
     suspend: bool | None = optional("Whether all Deployments are scaled to zero (extension).")
     upgrade_policy: Literal["OnSpecChange", "Automatic"] | None = optional(
         "When newer defaults are applied: OnSpecChange (default) or Automatic (extension)."
@@ -143,8 +159,15 @@ _COLUMNS = [
 ]
 
 
+_SCALE = Scale(spec_replicas=".spec.replicas", status_replicas=".status.replicas", label_selector=".status.selector")
+
+
 class InferenceStack(
-    CustomResource, group=INFERENCE_STACKS[0].group, version=INFERENCE_STACKS[0].version, printer_columns=_COLUMNS
+    CustomResource,
+    group=INFERENCE_STACKS[0].group,
+    version=INFERENCE_STACKS[0].version,
+    printer_columns=_COLUMNS,
+    scale=_SCALE,
 ):
     """A gateway and the applications that serve models behind it."""
 
@@ -158,6 +181,7 @@ class DoublewordInferenceStack(
     version=INFERENCE_STACKS[1].version,
     kind=INFERENCE_STACKS[1].kind,
     printer_columns=_COLUMNS,
+    scale=_SCALE,
 ):
     """A gateway and the applications that serve models behind it."""
 

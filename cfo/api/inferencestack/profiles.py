@@ -42,6 +42,10 @@ class Profile:
     engine_tag: str = ""
     """Default tag of an external engine's image; empty if the release had none."""
     sidecar_tag: str = ""
+    vllm_tag: str = "v0.28.0"
+    """Tag of the images of vLLM, for GPUs and for CPUs."""
+    onwards_tag: str = "0.38.1"
+    """Tag of the gateway of the engine vllm. No profile of the original has it, so these two began with all of them."""
     shm_size: str | None = None
     """Default size of ``/dev/shm``; unlimited if not set."""
     has_pod_name: bool = True

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from cfo.api.inferencestack.engines import (
+    VLLM,
+    Engine,
+    application_defaults,
+    engine_of,
+    gateway_defaults,
+    template_defaults,
+)
 from cfo.api.inferencestack.names import Names, names_of
 from cfo.api.inferencestack.profiles import Profile
 from cfo.runtime import Object, namespace_of
-
-DEFAULT_ENGINE_PORT: Final = 3000
-_DEFAULT_MODELS_VOLUME: Final = {"name": "models", "emptyDir": {"medium": "Memory"}}
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> Object:
@@ -55,7 +60,7 @@ class ResolvedStack:
 
     ``spec`` is the spec as written, without ``null`` values; ``service_account``, ``gateway`` and ``applications``
     contain the defaults. The ``env`` of an application contains the template's variables, and its ``modelsVolume`` is
-    set unless it has a ``cache``.
+    set unless it has a ``cache``. ``engine`` is that of the template, which determines the gateway.
     """
 
     names: Names
@@ -63,6 +68,7 @@ class ResolvedStack:
     spec: Object
     service_account: Object
     profile: Profile
+    engine: Engine
     gateway: Object
     applications: Mapping[str, Object]
 
@@ -70,13 +76,23 @@ class ResolvedStack:
 def resolve(stack: Object, profile: Profile) -> ResolvedStack:
     """Resolve ``stack`` with the defaults of ``profile``. Its JSON types must have been validated."""
     written: Mapping[str, Any] = stack.get("spec") or {}
-    template = _with_volume(profile.application_defaults(), written.get("applicationTemplate") or {})
+    engine = engine_of(written.get("applicationTemplate"))
+    template, gateway = profile.application_defaults(), profile.gateway_defaults()
+    if engine is VLLM:
+        restricted = written.get("securityProfile") == "restricted"
+        template = template_defaults(template, restricted=restricted)
+        gateway = gateway_defaults(gateway, profile.onwards_tag, restricted=restricted)
+    template = _with_volume(template, written.get("applicationTemplate") or {})
     applications = {}
     for name, own in (written.get("applications") or {}).items():
         application = _with_volume(template, own)
         application["env"] = merge_env(own.get("env") or (), template.get("env") or ())
         if "cache" not in application:
-            application["modelsVolume"] = application.get("modelsVolume") or _DEFAULT_MODELS_VOLUME
+            application["modelsVolume"] = application.get("modelsVolume") or engine.models_volume
+        if engine is VLLM:
+            application = merge(application_defaults(name, application, profile.vllm_tag), application)
+        if written.get("replicas") is not None and len(written["applications"]) == 1:
+            application["replicaCount"] = written["replicas"]
         applications[name] = application
     return ResolvedStack(
         names=names_of(stack),
@@ -84,7 +100,8 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         spec=merge({}, written),
         service_account=merge({"create": True, "automount": True}, written.get("serviceAccount") or {}),
         profile=profile,
-        gateway=merge(profile.gateway_defaults(), written.get("gateway") or {}),
+        engine=engine,
+        gateway=merge(gateway, written.get("gateway") or {}),
         applications=applications,
     )
 
@@ -108,5 +125,5 @@ def is_enabled(section: Mapping[str, Any] | None) -> bool:
 
 
 def engine_port(application: Mapping[str, Any]) -> int:
-    """Return the port of an application's external engine."""
-    return int((application.get("readerConfig") or {}).get("enginePort") or DEFAULT_ENGINE_PORT)
+    """Return the port of an application's engine. Only an external one has another than the default."""
+    return int((application.get("readerConfig") or {}).get("enginePort") or engine_of(application).port)

@@ -39,11 +39,21 @@ def choose_profile(stack: Object, operator_version: str, deployments: Mapping[st
     if current == newest:
         return ProfileChoice(current)
     policy = (stack.get("spec") or {}).get("upgradePolicy") or _ON_SPEC_CHANGE
-    observed = (stack.get("status") or {}).get("observedGeneration")
-    has_changed = observed is not None and observed != stack["metadata"].get("generation")
-    if policy == "Automatic" or has_changed or _has_begun(stack, current, newest, deployments):
+    if policy == "Automatic" or _has_changed(stack) or _has_begun(stack, current, newest, deployments):
         return ProfileChoice(current, newest)
     return ProfileChoice(current)
+
+
+def _has_changed(stack: Object) -> bool:
+    """Return whether the spec has changed since the last reconcile, except for the number in ``spec.replicas``.
+
+    An autoscaler changes that number, which must not restart the pods.
+    """
+    status: Mapping[str, Any] = stack.get("status") or {}
+    observed, replicas = status.get("observedGeneration"), (stack.get("spec") or {}).get("replicas")
+    known = [application.get("replicas") for application in status.get("applications") or ()]
+    is_scaled = replicas is not None and replicas not in known
+    return isinstance(observed, int) and stack["metadata"].get("generation", 0) - observed not in (0, int(is_scaled))
 
 
 def _deployments(stack: Object, profile: Profile, facts: Facts | None = None) -> dict[str, Object]:

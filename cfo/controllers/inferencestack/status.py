@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cfo.api.inferencestack.created_resources import autoscaler_kind
+from cfo.api.inferencestack.names import APPLICATION_PREFIX
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
 from cfo.controllers.inferencestack.pods import PodFailure
@@ -24,7 +25,7 @@ _MAX_NAMED: Final = 5
 """The maximum number of applications that a message names."""
 
 _AUTOSCALERS: Final = {"ScaledObject": "KEDA", "HorizontalPodAutoscaler": "HPA"}
-_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
+_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "replicas", "selector", "applications")
 _TYPES: Final = (
     "Ready",
     "Progressing",
@@ -73,6 +74,7 @@ class ComponentState:
     replicas: int = 0
     ready: int = 0
     updated: int = 0
+    total: int = 0
 
     @property
     def is_ready(self) -> bool:
@@ -94,7 +96,7 @@ def component_state(
     ready = max(0, int(status.get("readyReplicas") or 0) - max(0, total - updated))
 
     def result(state: State, reason: str, message: str = "") -> ComponentState:
-        return ComponentState(state, reason, message, replicas, ready, updated)
+        return ComponentState(state, reason, message, replicas, ready, updated, total)
 
     if suspended:
         return result(State.SUSPENDED, "Suspended")
@@ -253,7 +255,13 @@ def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
     resolved = resolve(stack, profile)
     ready = sum(state.is_ready for state in outcome.applications.values())
     url = _url(resolved)
+    scale: Object = {}
+    if resolved.spec.get("replicas") is not None and len(outcome.applications) == 1:
+        ((name, state),) = outcome.applications.items()
+        selector = resolved.names.selector(f"{APPLICATION_PREFIX}{name}")
+        scale = {"replicas": state.total, "selector": ",".join(f"{key}={value}" for key, value in selector.items())}
     return {
+        **scale,
         "profile": profile.name,
         "url": url,
         "openai": f"{url}/v1",

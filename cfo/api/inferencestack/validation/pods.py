@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from cfo.api.inferencestack.engines import VLLM
 from cfo.api.inferencestack.resolution import is_enabled
 from cfo.runtime import FieldError
 from cfo.runtime.objects import is_quantity, parse_quantity
@@ -90,6 +91,8 @@ def gpu_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
             f"{path}.resources.limits: no GPU, but readerConfig.device is cuda: the pods can be scheduled to nodes "
             "without a free GPU; set a limit such as nvidia.com/gpu: 1"
         )
+    if reader.get("device") == "cpu" and section.get("engine") == VLLM.name and sum(gpus.values()):
+        yield f"{path}.readerConfig.device: cpu, so the image of vLLM for CPUs is used, and no GPU of the limits"
     used = as_integer(reader.get("tensorParallel", 1)) or 1
     if sum(gpus.values()) > used and section.get("engine") != "external":
         yield (

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cfo.api.inferencestack.engines import ENGINES, engine_of
 from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.api.inferencestack.snake_case import is_config_key, snake_case
+from cfo.api.inferencestack.validation.engines import engine_errors
 from cfo.api.inferencestack.validation.pods import (
     gpu_errors,
     port_errors,
@@ -26,7 +28,6 @@ APPLICATIONS: Final = Path("spec", "applications")
 _GATEWAY: Final = Path("spec", "gateway")
 _HANDLERS: Final = ("exec", "grpc", "httpGet", "tcpSocket")
 _SELECTOR_LABELS: Final = (COMPONENT_LABEL, NAME_LABEL, INSTANCE_LABEL)
-_ENGINES: Final = ("takeoff", "external")
 _CHOICES: Final = {"upgradePolicy": ("OnSpecChange", "Automatic"), "securityProfile": ("restricted",)}
 _ZERO: Final = (0, "0", "0%")
 
@@ -100,6 +101,9 @@ def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     for index, secret in enumerate(stack.spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield required(Path("spec", "imagePullSecrets").index(index).child("name"))
+    if stack.spec.get("replicas") is not None and len(stack.applications) != 1:
+        yield forbidden(Path("spec", "replicas"), "only for a stack with exactly one application; use replicaCount")
+    yield from engine_errors(stack)
     yield from _gateway_errors(stack)
     template = stack.spec.get("applicationTemplate") or {}
     yield from _env_errors(template, Path("spec", "applicationTemplate"))
@@ -135,8 +139,8 @@ def _application_errors(
     yield from _env_errors(sidecar, path.child("sidecar"))
     yield from port_list_errors(sidecar.get("ports"), "containerPort", path.child("sidecar", "ports"))
     engine = section.get("engine")
-    if engine is not None and engine not in _ENGINES:
-        yield not_supported(path.child("engine"), engine, _ENGINES)
+    if engine is not None and engine not in ENGINES:
+        yield not_supported(path.child("engine"), engine, tuple(ENGINES))
     reader = section.get("readerConfig") or {}
     yield from _key_errors(reader, path.child("readerConfig"))
     yield from port_errors(reader, "enginePort", path.child("readerConfig"))
@@ -201,8 +205,7 @@ def image_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield an error for each image that neither ``stack`` nor its profile names."""
     yield from _image_errors(stack.gateway, "image", _GATEWAY)
     for application, section in stack.applications.items():
-        images = ("externalEngineImage", "sidecarImage") if section.get("engine") == "external" else ("image",)
-        for name in images:
+        for name in engine_of(section).images:
             yield from _image_errors(section, name, APPLICATIONS.key(application))
 
 

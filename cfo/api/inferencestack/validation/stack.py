@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
+from cfo.api.inferencestack.engines import engine_of
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CHART_NAME, GATEWAY, GATEWAY_INTERNAL_PORT, names_of
 from cfo.api.inferencestack.profiles import Profile, newest_profile
@@ -87,8 +88,7 @@ def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator
             "from it",
         )
     else:
-        suffix = "-sidecar" if stack.applications[application].get("engine") == "external" else ""
-        longest = f"{stack.names.application(application)}{suffix}"
+        longest = f"{stack.names.application(application)}{engine_of(stack.applications[application]).suffix}"
         if len(longest) > _MAX_NAME:
             yield invalid(
                 path, application, f"the names derived from it exceed {_MAX_NAME} characters, such as {longest!r}"

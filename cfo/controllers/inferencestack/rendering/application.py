@@ -10,21 +10,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.inferencestack.created_resources import autoscaler_kind
+from cfo.api.inferencestack.engines import EXTERNAL, TAKEOFF, engine_of
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY_INTERNAL_PORT, RETAINED
 from cfo.api.inferencestack.resolution import ResolvedStack, engine_port, merge_env
 from cfo.api.quantity import canonical_quantity
-from cfo.controllers.inferencestack.rendering.config_file import application_file, config_annotations
+from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations, application_file, config_annotations
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, Scaling, decide_replicas
 from cfo.controllers.inferencestack.rendering.gateway import disruption_budget
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
+    MODELS_PATH,
     Pod,
     container,
     deployment,
     new_object,
     override_env,
 )
+from cfo.controllers.inferencestack.rendering.vllm import model_server, model_service
 from cfo.runtime import CONFIG_MAP, DEPLOYMENT, Object
 
 _METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
@@ -33,7 +36,6 @@ _MODELS: Final = "models"
 _ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
 _HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
 _POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-_TOKEN_VARIABLES: Final = {"takeoff": "TAKEOFF_ACCESS_TOKEN", "external": "HF_TOKEN"}
 
 
 def autoscaler(stack: ResolvedStack, application: str) -> Object:
@@ -86,14 +88,18 @@ def _metric(metric: Mapping[str, Any]) -> Object:
 
 
 def application_objects(stack: ResolvedStack, application: str, facts: Facts) -> Iterator[Object]:
-    """Yield the objects of an application: always a ConfigMap and a Deployment."""
+    """Yield the objects of an application: a Deployment, its ConfigMap or (engine vllm) Service, and more."""
     section = stack.applications[application]
     name, component = stack.names.application(application), f"{APPLICATION_PREFIX}{application}"
     suspended = bool(stack.spec.get("suspend"))
-    content = application_file(stack, application)
     live = facts.deployments.get(name)
-    config = config_annotations(content, live, facts.config_maps.get(name))
-    yield new_object(stack, CONFIG_MAP, name, component, config.metadata, data={CONFIG_KEY: content})
+    config = ConfigAnnotations({}, {})
+    if stack.engine.is_called:
+        yield model_service(stack, name, component)
+    else:
+        content = application_file(stack, application)
+        config = config_annotations(content, live, facts.config_maps.get(name))
+        yield new_object(stack, CONFIG_MAP, name, component, config.metadata, data={CONFIG_KEY: content})
     if section.get("cache"):
         yield _cache_claim(stack, application, section["cache"])
     kind = autoscaler_kind(section)
@@ -117,12 +123,15 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
     shared_memory: Object = {"medium": "Memory"}
     if section.get("shmSize") is not None:
         shared_memory["sizeLimit"] = section["shmSize"]
-    volumes = [{"name": "config", "configMap": {"name": name}}, {"name": "dshm", "emptyDir": shared_memory}, models]
+    volumes = [{"name": "dshm", "emptyDir": shared_memory}, models]
     mounts = [
-        CONFIG_MOUNT,
         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 (a mount in the container)
-        {"name": models["name"], "mountPath": "/code/models"},
+        {"name": models["name"], "mountPath": MODELS_PATH},
     ]
+    if stack.engine.is_called:
+        return Pod([model_server(stack, name, section, mounts, list(_token(section)))], volumes, service_links=False)
+    volumes = [{"name": "config", "configMap": {"name": name}}, *volumes]
+    mounts = [CONFIG_MOUNT, *mounts]
     if section.get("engine") == "external":
         containers = [_engine(stack, name, section, mounts), _sidecar(stack, name, section)]
     else:
@@ -148,11 +157,13 @@ def _permissions(stack: ResolvedStack, section: Mapping[str, Any], volume: str) 
 
 def _env(stack: ResolvedStack, section: Mapping[str, Any]) -> list[Object]:
     required: list[Mapping[str, Any]] = [_ADD_SUFFIX, _HEADLESS, *([_POD_NAME] if stack.profile.has_pod_name else [])]
-    token = (section.get("readerConfig") or {}).get("accessTokenSecretRef")
-    if token:
-        variable = _TOKEN_VARIABLES[section.get("engine") or "takeoff"]
-        required.append({"name": variable, "valueFrom": {"secretKeyRef": token}})
-    return merge_env(section.get("env") or (), required)
+    return merge_env(section.get("env") or (), required, _token(section))
+
+
+def _token(section: Mapping[str, Any]) -> Iterator[Object]:
+    """Yield the variable with the token for Hugging Face, if there is one."""
+    if token := (section.get("readerConfig") or {}).get("accessTokenSecretRef"):
+        yield {"name": engine_of(section).hub_variable, "valueFrom": {"secretKeyRef": token}}
 
 
 def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
@@ -166,7 +177,7 @@ def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts
         mounts=mounts,
         ports=section.get("ports"),
     )
-    return _with_liveness_probe(stack, result, "/healthz", 3000)
+    return _with_liveness_probe(stack, result, TAKEOFF.health, TAKEOFF.port)
 
 
 def _engine(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
@@ -184,7 +195,7 @@ def _engine(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts:
         env=merge_env(env),
         mounts=mounts,
     )
-    return _with_liveness_probe(stack, result, "/health", port)
+    return _with_liveness_probe(stack, result, EXTERNAL.health, port)
 
 
 def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: int) -> Object:

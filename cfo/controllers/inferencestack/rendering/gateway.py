@@ -16,6 +16,7 @@ from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
 from cfo.controllers.inferencestack.rendering.config_file import config_annotations, gateway_file
 from cfo.controllers.inferencestack.rendering.facts import Facts, decide_replicas
 from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, Pod, container, deployment, new_object
+from cfo.controllers.inferencestack.rendering.vllm import gateway_server, targets_file
 from cfo.runtime import CONFIG_MAP, GVK, INGRESS, NETWORK_POLICY, SERVICE, Object
 
 DEFAULT_KEDA_NAMESPACE: Final = "keda"
@@ -113,7 +114,7 @@ def _network_policy(stack: ResolvedStack) -> Object:
 def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     """Yield the objects of the gateway: always a ConfigMap, a Deployment and a Service."""
     names, gateway = stack.names, stack.gateway
-    content = gateway_file(stack)
+    content = targets_file(stack) if stack.engine.is_called else gateway_file(stack)
     live = facts.deployments.get(names.gateway)
     config = config_annotations(content, live, facts.config_maps.get(names.gateway))
     yield new_object(stack, CONFIG_MAP, names.gateway, GATEWAY, config.metadata, data={CONFIG_KEY: content})
@@ -128,8 +129,9 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
 def _container(stack: ResolvedStack) -> Object:
     gateway = stack.gateway
     # the variables of the user have precedence, as the original documents; there, the required ones have
-    env = sorted(merge_env(gateway.get("env") or (), _REQUIRED_ENV), key=lambda variable: variable.get("name") or "")
-    return container(
+    required = [] if stack.engine.is_called else _REQUIRED_ENV
+    env = sorted(merge_env(gateway.get("env") or (), required), key=lambda variable: variable.get("name") or "")
+    result = container(
         stack,
         stack.names.gateway,
         gateway,
@@ -139,6 +141,7 @@ def _container(stack: ResolvedStack) -> Object:
         mounts=[CONFIG_MOUNT],
         ports=gateway.get("ports"),
     )
+    return gateway_server(result) if stack.engine.is_called else result
 
 
 def _service(stack: ResolvedStack) -> Object:
@@ -160,7 +163,7 @@ def _service(stack: ResolvedStack) -> Object:
 
 def _service_monitor(stack: ResolvedStack) -> Object:
     spec = {
-        "endpoints": [{"interval": "15s", "targetPort": 3001, "path": "/metrics"}],
+        "endpoints": [{"interval": "15s", "targetPort": stack.engine.metrics_port, "path": "/metrics"}],
         # the original selects only the component, and so the gateways of all stacks in the namespace
         "selector": {"matchLabels": stack.names.selector(GATEWAY)},
     }

@@ -18,6 +18,7 @@ from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Repli
 from cfo.runtime import DEPLOYMENT, GVK, Object
 
 CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
+MODELS_PATH: Final = "/code/models"
 _RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _RESTRICTED_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
@@ -55,6 +56,8 @@ class Pod:
     containers: Sequence[Object]
     volumes: Sequence[Mapping[str, Any]]
     init_containers: Sequence[Object] = field(default_factory=list)
+    service_links: bool = True
+    """False: vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address."""
 
 
 def _image_reference(image: Mapping[str, Any], default_tag: str) -> str:
@@ -136,6 +139,8 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
         "volumes": [volume(item) for item in (*pod.volumes, *(section.get("volumes") or ()))],
         "terminationGracePeriodSeconds": section.get("terminationGracePeriodSeconds"),
     }
+    if not pod.service_links:
+        spec["enableServiceLinks"] = False
     for field_name in ("nodeSelector", "affinity", "tolerations"):
         spec[field_name] = section.get(field_name)
     return {key: value for key, value in spec.items() if value or value == 0}

@@ -55,12 +55,20 @@ def random_stack(rng: random.Random, error_rate: float) -> Object:
     return {**stack(), "spec": value_of("InferenceStackSpec", rng, 6, error_rate)}
 
 
+def with_vllm(obj: Object) -> Object:
+    """Return ``obj`` with the engine vllm and a model."""
+    spec = obj["spec"] if isinstance(obj["spec"], dict) else {}
+    return {**obj, "spec": {**spec, "applicationTemplate": {"engine": "vllm", "readerConfig": {"modelName": "o/m"}}}}
+
+
+@pytest.mark.parametrize("is_vllm", [False, True])
 @pytest.mark.parametrize("error_rate", [0, 0.005, 0.1])
-def test_arbitrary_stack_is_validated_and_rendered_if_valid(error_rate: float) -> None:
+def test_arbitrary_stack_is_validated_and_rendered_if_valid(error_rate: float, is_vllm: bool) -> None:
     rng = random.Random(11)
     valid = 0
     for _ in range(400):
         obj, other = random_stack(rng, error_rate), random_stack(rng, error_rate)
+        obj = with_vllm(obj) if is_vllm else obj
         profile = rng.choice(list(PROFILES.values()))
         validate_update(other, obj, profile)
         if validate(obj, profile).errors:
@@ -75,5 +83,5 @@ def test_arbitrary_stack_is_validated_and_rendered_if_valid(error_rate: float) -
                 selector = item["spec"]["selector"]["matchLabels"]
                 assert selector.items() <= item["spec"]["template"]["metadata"]["labels"].items()
             if item["kind"] == "ConfigMap":
-                assert "takeoff" in yaml.safe_load(item["data"]["config.yaml"])
+                assert ("targets" if is_vllm else "takeoff") in yaml.safe_load(item["data"]["config.yaml"])
     assert valid > 5, valid

@@ -13,6 +13,8 @@ from test.support.inference_stacks import needs_samples, samples, stack
 
 V2 = newest_profile("v2")
 
+ENGINES = '"takeoff", "external", "vllm"'
+
 
 def errors(obj: Object) -> list[str]:
     return [str(error) for error in validate(obj, V2).errors]
@@ -89,7 +91,10 @@ A = "spec.applications[a]"
     ("application", "message"),
     [
         ({"image": {"repository": ""}}, f"{A}.image.repository: Required value: the stack's profile has no default"),
-        ({"engine": "vllm"}, f'{A}.engine: Unsupported value: "vllm": supported values: "takeoff", "external"'),
+        (
+            {"engine": "sglang"},
+            f'{A}.engine: Unsupported value: "sglang": supported values: {ENGINES}',
+        ),
         ({"replicaCount": -1}, f"{A}.replicaCount: Invalid value: -1: must not be negative"),
         ({"replicaCount": "2"}, f'{A}.replicaCount: Invalid value: "2": must be an integer of 32 bits'),
         ({"env": [{"name": "A"}, {"name": "A"}]}, f'{A}.env[1].name: Duplicate value: "A"'),
