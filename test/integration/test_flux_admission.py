@@ -115,6 +115,19 @@ async def test_invalid_objects_are_rejected_with_path_and_value() -> None:
             assert created.code == 201
             assert warning in created.headers["Warning"]
 
+        # A FluxSetup can leave the jobs of its namespace to Kueue.
+        kueue = build(FLUX_SETUP, "kueue", queue="Kueue", kueue={"localQueue": "lq"})
+        assert (await api.post(path_of(FLUX_SETUP), kueue)).code == 201
+        active = {"type": "Active", "status": "True", "reason": "Ready", "message": ""}
+        active["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        assert (await patch(api, FLUX_SETUP, "kueue", {"status": {"conditions": [active]}}, "status")).code == 200
+
+        async def is_warned() -> bool:
+            answer = await api.post(path_of(FLUX_JOB), build(FLUX_JOB, "probe", priority=5), query={"dryRun": "All"})
+            return "as FluxSetup default/kueue says" in answer.headers.get("Warning", "")
+
+        await wait_until(is_warned, "the warning")
+
         # The schema rejects unknown strategies, also without webhooks.
         answer = await api.post(path_of(FLUX_SETUP), build(FLUX_SETUP, "unknown", queueingStrategy="LIFO"))
         assert answer.code == 422

@@ -383,6 +383,16 @@ async def wait_for_batch_job(env: FluxEnvironment) -> Object:
     return batch
 
 
+async def wait_for_priority(env: FluxEnvironment, expected: str) -> None:
+    """Wait until the Job of the FluxJob has this priority class of Kueue."""
+
+    async def has_priority() -> bool:
+        labels = (await env.get(JOB, "job"))["metadata"]["labels"]
+        return bool(labels.get("kueue.x-k8s.io/priority-class") == expected)
+
+    await eventually(has_priority, f"the priority class {expected}")
+
+
 async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironment) -> None:
     job = flux_job(template={"pod": pod_annotations(phase="Succeeded", finish_after="0.2")})
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
@@ -402,12 +412,16 @@ async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironme
 async def test_job_of_a_setup_with_kueue_follows_kueue(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=0, queue="Kueue", kueue={"localQueue": "lq"}, mini_cluster=RUNNING))
-        await env.create(flux_job())
+        job = await env.create(flux_job())
         batch = await wait_for_batch_job(env)
         await wait_for_reason(env, "WaitingForKueue")
+        await env.patch(job, {"spec": {"priorityClassName": "low"}})
+        await wait_for_priority(env, "low")
         await env.patch(batch, {"spec": {"suspend": False}})  # as Kueue does to admit it
         running = await wait_for_state(env, State.RUNNING)
         assert condition(running, QUOTA_RESERVED)["reason"] == "AdmittedByKueue"
+        await env.patch(job, {"spec": {"priorityClassName": "high"}})
+        await wait_for_priority(env, "high")
         await wait_for_totals(env, 2, 1, 0)
         batch = await env.get(JOB, "job")
         assert batch["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"

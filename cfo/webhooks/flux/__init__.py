@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.runtime import GVK, FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
+from cfo.runtime.cache import Reader
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation
@@ -109,6 +110,16 @@ def setup(
         reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
         return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
 
+    readers: list[Reader] = []
+    manager.when_available(FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader))
+    warn_job = _rule("queue", "flux_job_warnings")
+
+    def job_warnings(obj: Object) -> list[str]:
+        found: list[str] = warn_job(
+            obj, lambda namespace: (setup for reader in readers for setup in reader.list(namespace)), admin_namespaces
+        )
+        return found
+
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
     validators = {
         MINICLUSTER: FluxValidator(
@@ -120,7 +131,7 @@ def setup(
         FLUX_JOB: FluxValidator(
             _rule("queue", "validate_flux_job"),
             _rule("queue", "flux_job_update_errors"),
-            _rule("queue", "flux_job_warnings"),
+            job_warnings,
             reviewer,
         ),
         FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings),

@@ -6,11 +6,11 @@ label while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, own_queue, runners
-from cfo.api.flux.names import FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
+from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
     cluster_name,
@@ -28,7 +28,7 @@ from cfo.api.flux.validation.syntax import (
     environment_errors,
     selector_errors,
 )
-from cfo.runtime import FieldError, Object, controller_of, labels_of
+from cfo.runtime import FieldError, Object, controller_of, key_of, labels_of, namespace_of
 from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
 
@@ -79,11 +79,23 @@ def _runner_errors(spec: Mapping[str, Any], template: Mapping[str, Any], path: P
             yield forbidden(at.child("secrets").key(name), "must not be set together with spec.environment")
 
 
-def flux_job_warnings(obj: Object) -> list[str]:
-    """Return a message if the priority of a valid FluxJob has no effect, because Kueue admits it."""
-    if (obj.get("spec") or {}).get("priority") is None or not own_queue(obj):
+def flux_job_warnings(obj: Object, setups_in: Callable[[str], Iterable[Object]], admins: Iterable[str]) -> list[str]:
+    """Return a message if the priority of a valid FluxJob has no effect, because Kueue admits it.
+
+    ``setups_in`` returns the FluxSetups of a namespace; those of ``admins`` may select the namespace of the job.
+    """
+    if (obj.get("spec") or {}).get("priority") is None:
         return []
-    return ["spec.priority: has no effect with a queue of Kueue; name a WorkloadPriorityClass in priorityClassName"]
+    reason = "with a queue of Kueue"
+    if not own_queue(obj):
+        own = [setup for setup in setups_in(namespace_of(obj)) if is_true(setup, ACTIVE)]
+        others = [setup for admin in admins for setup in setups_in(admin) if is_true(setup, ACTIVE)]
+        governing = own or [setup for setup in others if setup["spec"].get("namespaceSelector") is not None]
+        by_kueue = [str(key_of(setup)) for setup in governing if setup["spec"].get("queue") == Queue.KUEUE]
+        if not by_kueue:
+            return []
+        reason = f"if Kueue admits the job, as FluxSetup {by_kueue[0]} says"
+    return [f"spec.priority: has no effect {reason}; name a WorkloadPriorityClass in priorityClassName"]
 
 
 def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:

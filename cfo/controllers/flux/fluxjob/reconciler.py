@@ -162,7 +162,7 @@ class FluxJobReconciler:
             suspend = step.action is Action.SUSPEND
             annotations = {SUSPEND_ANNOTATION: str(suspend).lower()}
             patch = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
-        elif step.action is Action.RESIZE and step.patch is not None:
+        elif step.action is Action.PATCH and step.patch is not None:
             patch = step.patch
         if patch:
             await patch_checked(self.client, cluster, patch)

@@ -40,14 +40,11 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         annotations[_SIZE_ANNOTATION] = str(spec["size"])
     queue = own_queue(job) or kueue_queue
     if queue:
-        labels = {QUEUE_NAME_LABEL: queue}
-        if priority_class := labels_of(job).get(_KUEUE_PRIORITY_CLASS):
-            labels[_KUEUE_PRIORITY_CLASS] = priority_class
-        named = (job.get("spec") or {}).get("priorityClassName")
+        named = _kueue_priority_class(job)
         spec["jobLabels"] = {
-            **({_KUEUE_PRIORITY_CLASS: named} if named else {}),
             **(spec.get("jobLabels") or {}),
-            **labels,
+            **({_KUEUE_PRIORITY_CLASS: named} if named else {}),
+            QUEUE_NAME_LABEL: queue,
         }
     else:
         spec["suspend"] = True
@@ -96,6 +93,25 @@ def size_patch(job: Object, cluster: Object) -> Object | None:
     if passed_on is None or size is None or str(size) == passed_on:
         return None
     return {"metadata": {"annotations": {_SIZE_ANNOTATION: str(size)}}, "spec": {"size": size}}
+
+
+def priority_patch(job: Object, cluster: Object, *, is_admitted: bool) -> Object | None:
+    """Return the patch that passes on a changed priority class to Kueue; ``None`` if it has not changed.
+
+    As Kueue permits for Jobs: a class can always be replaced, it can be added before the admission, and never removed.
+    """
+    before = ((cluster.get("spec") or {}).get("jobLabels") or {}).get(_KUEUE_PRIORITY_CLASS)
+    named = _kueue_priority_class(job)
+    if not named or named == before or (is_admitted and not before):
+        return None
+    return {"spec": {"jobLabels": {_KUEUE_PRIORITY_CLASS: named}}}
+
+
+def _kueue_priority_class(job: Object) -> str:
+    """Return the WorkloadPriorityClass of a job: that of its label, its template, or ``priorityClassName``."""
+    spec = job.get("spec") or {}
+    in_template = ((spec.get("template") or {}).get("jobLabels") or {}).get(_KUEUE_PRIORITY_CLASS)
+    return str(labels_of(job).get(_KUEUE_PRIORITY_CLASS) or in_template or spec.get("priorityClassName") or "")
 
 
 def _spec_hash(job: Object) -> str:

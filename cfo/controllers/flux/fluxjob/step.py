@@ -98,7 +98,7 @@ class Action(Enum):
     CREATE = "create"
     LAUNCH = "launch"
     SUSPEND = "suspend"
-    RESIZE = "resize"
+    PATCH = "patch"
     DELETE = "delete"
 
 

@@ -28,6 +28,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
     is_spec_outdated,
+    priority_patch,
     size_patch,
 )
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step
@@ -93,11 +94,11 @@ def _accept(step: Step) -> None:
 def _wait(seen: Observation, step: Step) -> None:
     """Carry out the queue's verdict about a job that holds no quota."""
     status, verdict, cluster = step.status, seen.verdict, seen.own_cluster
-    if cluster is not None and is_queued_by_kueue(cluster):
+    if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
+        step.action = Action.DELETE  # it was evicted or queued by Kueue, and then changed
+    elif cluster is not None and is_queued_by_kueue(cluster):
         _follow_kueue(seen, step, cluster)
         return
-    if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
-        step.action = Action.DELETE  # it was evicted, and then changed
     if _is_paused(seen, step) or verdict is None or verdict.reason in (EVICTED_BY_QUEUE, REFUSED):
         return
     status["fluxSetup"] = verdict.setup or None
@@ -155,9 +156,16 @@ def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
         step.status.set(QUOTA_RESERVED, True, _ADMITTED_BY_KUEUE, message)
         step.normal(ADMITTED, message)
         return
+    _pass_on(step, priority_patch(seen.job, cluster, is_admitted=False))
     message = message_of(cluster, State.WAITING) or message_of(cluster, OBJECTS_READY) or "Creating the MiniCluster"
     step.status.enter(State.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, KUEUE, message)
+
+
+def _pass_on(step: Step, patch: Object | None) -> None:
+    """Change the MiniCluster, unless there is something else to do; the next step does the rest."""
+    if patch is not None and step.action is Action.NONE:
+        step.action, step.patch = Action.PATCH, patch
 
 
 def _go_on(seen: Observation, step: Step) -> None:
@@ -262,9 +270,9 @@ def _run(seen: Observation, step: Step, cluster: Object) -> None:
         step.action = Action.LAUNCH
         if status.state is State.READY:
             return  # the state follows when the launch is visible
-    patch = size_patch(seen.job, cluster)
-    if patch is not None and step.action is Action.NONE:
-        step.action, step.patch = Action.RESIZE, patch
+    _pass_on(step, size_patch(seen.job, cluster))
+    if is_queued_by_kueue(cluster):
+        _pass_on(step, priority_patch(seen.job, cluster, is_admitted=True))
     if not status["startTime"]:
         status["startTime"] = status.now
         step.normal("Launched", "The MiniCluster was started")

@@ -7,6 +7,7 @@ import pytest
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
 from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
+    flux_job_warnings,
     minicluster_queue_errors,
     validate_flux_job,
     validate_flux_setup,
@@ -175,3 +176,34 @@ def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods()
 )
 def test_flux_setup_is_validated(spec: dict[str, Any], expected: list[str]) -> None:
     assert [str(error) for error in validate_flux_setup(obj(FLUX_SETUP, spec))] == expected
+
+
+def kueue_setup(namespace: str, *true_conditions: str, **spec: Any) -> Object:
+    """Return a FluxSetup that leaves its jobs to Kueue, unless ``spec`` says otherwise."""
+    setup = obj(FLUX_SETUP, {"queue": "Kueue", **spec}, *true_conditions)
+    setup["metadata"]["namespace"] = namespace
+    return setup
+
+
+@pytest.mark.parametrize(
+    ("setups", "warned"),
+    [
+        ([], ""),
+        ([kueue_setup("default", "Active")], "default/sample"),
+        ([kueue_setup("default")], ""),  # replaced by another one
+        ([kueue_setup("admins", "Active", namespaceSelector={})], "admins/sample"),
+        ([kueue_setup("admins", "Active")], ""),
+        ([kueue_setup("other", "Active", namespaceSelector={})], ""),
+        (
+            [kueue_setup("admins", "Active", namespaceSelector={}), kueue_setup("default", "Active", queue="Internal")],
+            "",
+        ),
+    ],
+)
+def test_priority_without_effect_in_kueue_causes_a_warning(setups: list[Object], warned: str) -> None:
+    def setups_in(namespace: str) -> list[Object]:
+        return [setup for setup in setups if setup["metadata"]["namespace"] == namespace]
+
+    found = flux_job_warnings(obj(FLUX_JOB, {"priority": 5}), setups_in, ["admins"])
+    assert [warned in message for message in found] == ([True] if warned else [])
+    assert flux_job_warnings(obj(FLUX_JOB, {"priorityClassName": "high"}), setups_in, ["admins"]) == []

@@ -12,6 +12,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
     is_spec_outdated,
+    priority_patch,
     size_patch,
 )
 from cfo.runtime.objects.unstructured import Object
@@ -114,6 +115,24 @@ def test_kueue_gets_the_priority_class_of_a_job(label: str, template: str, expec
     obj["metadata"]["labels"] = {key: label} if label else {}
     assert render(obj, queue="lq")["spec"]["jobLabels"] == {"kueue.x-k8s.io/queue-name": "lq", key: expected}
     assert key not in (render(job(priorityClassName="named"))["spec"].get("jobLabels") or {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_admitted", "expected"),
+    [
+        ("low", "high", False, "high"),
+        ("low", "high", True, "high"),
+        ("", "high", False, "high"),
+        ("", "high", True, None),  # Kueue refuses it
+        ("low", "", False, None),  # likewise
+        ("low", "low", True, None),
+    ],
+)
+def test_kueue_gets_a_changed_priority_class(before: str, after: str, is_admitted: bool, expected: str | None) -> None:
+    cluster = render(job(priorityClassName=before), queue="lq")
+    patch = priority_patch(job(priorityClassName=after), cluster, is_admitted=is_admitted)
+    wanted = {"spec": {"jobLabels": {"kueue.x-k8s.io/priority-class": expected}}}
+    assert patch == (wanted if expected else None)
 
 
 def test_only_changes_that_cannot_be_applied_make_a_minicluster_outdated() -> None:

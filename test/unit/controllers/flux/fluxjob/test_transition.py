@@ -205,6 +205,8 @@ def test_job_follows_kueue_until_it_ends() -> None:
     assert result.action is Action.CREATE
     _, after = step(after, cluster=cluster_of(obj, "JobWaitingForResources"))
     assert state(after) == [State.WAITING]
+    changed = {**after, "spec": {**after["spec"], "command": "other"}}
+    assert step(changed, cluster=cluster_of(obj, "JobMiniClusterReady"))[0].action is Action.DELETE
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
     assert (state(after), condition(after, "QuotaReserved")["reason"]) == ([State.READY], "AdmittedByKueue")
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
