@@ -74,7 +74,6 @@ ALLOWED: Final = {
     "cfo/runtime/manager/leaderelection.py": _NUMBER,
     "cfo/runtime/objects/field.py": _NUMBER,
     "cfo/runtime/objects/parsers.py": "the parsers",
-    "cfo/runtime/objects/resource/changes.py": "schemas of the developer's classes",
     "cfo/runtime/process/endpoint.py": "the administrator's configuration",
 }
 """Files that convert what may be text, and why they may."""

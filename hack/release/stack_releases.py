@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 
 from hack.files import ToolError, parse, read
-from hack.release.compatibility import breaking_changes, changed_profiles
+from hack.release.compatibility import changed_profiles
+from hack.release.crd_changes import breaking_changes
 from hack.release.history import CHANNELS, STACK_CATALOG, bundles, parse_releases
 from hack.release.repository import content, git
 from hack.release.request import Request

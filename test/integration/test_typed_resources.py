@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -184,28 +183,11 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     assert await client.delete(Website, KEY)
 
 
-def test_crd_command_prints_crds_and_finds_breaking_changes(tmp_path: Path) -> None:
+def test_crd_command_prints_crds() -> None:
     runner = CliRunner()
     result = runner.invoke(cli, ["crd", f"{MODULE}:Website"])
     assert result.exit_code == 0, result.output
     (crd,) = yaml.safe_load_all(result.output)
     assert crd["metadata"]["name"] == "websites.example.com"
-
-    released = tmp_path / "released.yaml"
-    arguments = ["crd", MODULE, "--check", str(released)]
-    released.write_text(result.output)
-    assert runner.invoke(cli, arguments).exit_code == 0
-    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    spec["properties"]["color"] = {"type": "string"}
-    released.write_text(yaml.safe_dump(crd))
-    result = runner.invoke(cli, arguments)
-    assert result.exit_code == 1
-    assert "websites.example.com: v1.spec.color: the field was removed" in result.output
-    assert "1 breaking changes since" in result.output
-    for broken in ({"spec": "x"}, {"spec": {"versions": [1]}}, {"spec": {"versions": [{"name": "v1", "schema": 1}]}}):
-        released.write_text(yaml.safe_dump({**crd, **broken}))
-        result = runner.invoke(cli, arguments)
-        assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
-        assert "websites.example.com: not a valid CRD" in result.output
     assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
     assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2

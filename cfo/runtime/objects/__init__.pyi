@@ -39,7 +39,6 @@ from .rbac import CRUD as CRUD
 from .rbac import READ as READ
 from .rbac import Rule as Rule
 from .rbac import policy_rules as policy_rules
-from .resource.changes import breaking_changes as breaking_changes
 from .resource.custom_resource import CustomResource as CustomResource
 from .resource.custom_resource import ObjectMeta as ObjectMeta
 from .resource.custom_resource import OwnerReference as OwnerReference

@@ -14,80 +14,13 @@ import yaml
 
 from cfo.api.inferencestack.models import inference_stack_crds
 from hack.files import ToolError
-from hack.release.compatibility import breaking_changes, changed_profiles
+from hack.release.compatibility import changed_profiles
+from hack.release.crd_changes import breaking_changes
 from hack.release.request import Request
 from hack.release.semver import Version
 from hack.release.stack_releases import CRDS, PROFILES, RELEASES, check_compatibility, next_releases
 
 ROOT = Path(__file__).parents[3]
-
-
-def crd(schema: dict[str, Any], *, served: bool = True, scope: str = "Namespaced") -> dict[str, Any]:
-    version = {"name": "v1", "served": served, "schema": {"openAPIV3Schema": schema}}
-    return {"spec": {"group": "g", "scope": scope, "versions": [version]}}
-
-
-def of(field: dict[str, Any], **rest: Any) -> dict[str, Any]:
-    return crd({"type": "object", "properties": {"a": field}, **rest})
-
-
-OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "problem"),
-    [
-        (of({"type": "string"}), crd({"type": "object"}), "v1: a: was removed"),
-        (of({"type": "string"}), of({"type": "integer"}), "v1: a: type was changed from string to integer"),
-        (of({"x-kubernetes-int-or-string": True}), of({"type": "string"}), "from integer or string to string"),
-        (of({"type": "string"}), of({"type": "string"}, required=["a"]), "v1: a: is required"),
-        (of({"type": "string", "nullable": True}), of({"type": "string"}), "a: null is not allowed any more"),
-        (of(OPEN), of({"type": "object"}), "a: unknown fields are not kept any more"),
-        (of({"type": "integer"}), of({"type": "integer", "maximum": 9}), "a: maximum was reduced to 9"),
-        (of({"type": "integer", "minimum": 0}), of({"type": "integer", "minimum": 1}), "minimum was increased to 1"),
-        (of({"type": "string"}), of({"type": "string", "pattern": "x"}), "a: pattern was changed to x"),
-        (of({"type": "string", "enum": ["b", "c"]}), of({"type": "string", "enum": ["c"]}), "a: b is not allowed"),
-        (of({"type": "string"}), of({"type": "string", "enum": ["c"]}), "a: other values is not allowed"),
-        (of(OPEN), of({**OPEN, "x-kubernetes-validations": [{"rule": "r", "message": "m"}]}), "has a new rule: m"),
-        (
-            of({"type": "array", "items": {"type": "string"}}),
-            of({"type": "array", "items": {"type": "integer"}}),
-            "a[]: type was changed",
-        ),
-        (
-            of({"type": "object", "additionalProperties": {"type": "string"}}),
-            of({"type": "object", "additionalProperties": {"type": "integer"}}),
-            "a{}: type was changed",
-        ),
-        (
-            of({"type": "object", "additionalProperties": {"type": "string"}}),
-            of({"type": "object"}),
-            "a{}: was removed",
-        ),
-        (of(OPEN), crd({}, served=False), "version v1 is not served any more"),
-        (of(OPEN), crd({}, scope="Cluster"), "scope was changed"),
-    ],
-)
-def test_breaking_change_is_reported(old: dict[str, Any], new: dict[str, Any], problem: str) -> None:
-    assert any(problem in found for found in breaking_changes(old, new)), breaking_changes(old, new)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (of({"type": "string", "enum": ["b"]}), of({"type": "string", "enum": ["b", "c"]})),
-        (of({"type": "string", "enum": ["b"]}), of({"type": "string"})),
-        (of({"type": "integer", "maximum": 9}), of({"type": "integer", "maximum": 10})),
-        (of({"type": "integer"}), of({"x-kubernetes-int-or-string": True})),
-        (of({"type": "integer"}), of({"type": "number"})),
-        (of({"type": "string"}, required=["a"]), of({"type": "string"})),
-        (of({"type": "string"}), of({"type": "string", "nullable": True, "description": "d"})),
-        (of({"type": "string"}), crd(OPEN)),
-        (crd({"type": "object"}), of({"type": "string"})),
-    ],
-)
-def test_compatible_change_is_accepted(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert breaking_changes(old, new) == []
 
 
 def test_own_crds_are_compatible_with_themselves() -> None:
@@ -155,7 +88,7 @@ def test_minor_release_with_a_breaking_change_is_refused(released: Path) -> None
     check_compatibility(released, request("1.1.0"), tagged)
     remove_field(released, "workload.codeflare.dev_appwrappers.yaml")
     with pytest.raises(
-        ToolError, match=r"version v1\.1\.0: breaks objects of v1\.0\.0: .*appwrappers.*status: was rem"
+        ToolError, match=r"version v1\.1\.0: breaks objects of v1\.0\.0: .*appwrappers.*status: the field was rem"
     ):
         check_compatibility(released, request("1.1.0"), tagged)
     check_compatibility(released, request("2.0.0"), tagged)
@@ -163,7 +96,7 @@ def test_minor_release_with_a_breaking_change_is_refused(released: Path) -> None
 
 def test_shared_crd_never_breaks(released: Path) -> None:
     remove_field(released, "doublewordai.co_inferencestacks.yaml")
-    with pytest.raises(ToolError, match=r"inferencestacks.*status: was removed"):
+    with pytest.raises(ToolError, match=r"inferencestacks.*status: the field was removed"):
         check_compatibility(released, request("2.0.0"), [Version(1, 0, 0)])
     (released / CRDS / "doublewordai.co_inferencestacks.yaml").unlink()
     with pytest.raises(ToolError, match="the CRD was removed"):

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from cfo.runtime.objects.unstructured import Object, name_of
+__all__ = ["breaking_changes"]
 
+Object = dict[str, Any]
 _LOWER: Final = ("minimum", "minItems", "minLength", "minProperties")
 _UPPER: Final = ("maximum", "maxItems", "maxLength", "maxProperties")
 _STRUCTURE: Final = {
@@ -35,8 +36,9 @@ def breaking_changes(old: Object, new: Object) -> list[str]:
 
 def _changes(old: Object, new: Object) -> Iterator[str]:
     before, after = old.get("spec") or {}, new.get("spec") or {}
-    if name_of(old) != name_of(new):
-        yield f"metadata.name: changed from {name_of(old)} to {name_of(new)}"
+    old_name, new_name = ((crd.get("metadata") or {}).get("name") for crd in (old, new))
+    if old_name != new_name:
+        yield f"metadata.name: changed from {old_name} to {new_name}"
     for field in ("group", "scope"):
         if before.get(field) != after.get(field):
             yield f"spec.{field}: changed from {before.get(field)} to {after.get(field)}"

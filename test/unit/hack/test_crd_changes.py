@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.runtime import custom_resource_definition
-from cfo.runtime.objects import breaking_changes
+from hack.release.crd_changes import breaking_changes
 from test.support.website import Website, WebsiteBeta
 
 CRD = custom_resource_definition(Website, WebsiteBeta)
