@@ -22,7 +22,7 @@ from cfo.api.appwrapper.podsets import PodSetError
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
-from cfo.controllers.appwrapper.status import is_true, set_condition
+from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,
     Priority,
@@ -50,7 +50,6 @@ from cfo.runtime import (
     ResourceVersionChanged,
     Result,
     Rule,
-    find_condition,
     is_controlled_by,
     is_deleting,
     key_of,
@@ -58,7 +57,8 @@ from cfo.runtime import (
     namespace_of,
 )
 from cfo.runtime.client import patch_checked
-from cfo.runtime.objects import PRIORITY_CLASS
+from cfo.runtime.objects import PRIORITY_CLASS, Conditions
+from cfo.runtime.process import micro_time
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
@@ -245,13 +245,10 @@ class KueueReconciler:
         return Result()
 
     def _conditions(self, workload: Object, *changes: tuple[str, bool, str, str]) -> list[Object]:
-        conditions = copy.deepcopy((workload.get("status") or {}).get("conditions") or [])
+        conditions = Conditions(workload, now=self._clock.now(), time_format=micro_time)
         for kind, value, reason, message in changes:
-            set_condition(conditions, kind, value, reason, message, self._clock.now())
-            changed = find_condition(conditions, kind)
-            assert isinstance(changed, dict)
-            changed["observedGeneration"] = int(workload["metadata"].get("generation") or 0)
-        return conditions
+            conditions.set(kind, value, reason, message)
+        return conditions.as_list()
 
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""

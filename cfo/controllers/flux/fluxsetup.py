@@ -7,11 +7,10 @@ can be created, so that FluxJobs run before an administrator creates one.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from anyio import TASK_STATUS_IGNORED
@@ -48,12 +47,11 @@ from cfo.runtime import (
     TransportError,
     find_condition,
     key_of,
-    set_condition,
     uid_of,
 )
 from cfo.runtime.client import apply_status
 from cfo.runtime.manager import SelectionKeywords
-from cfo.runtime.objects import PRIORITY_CLASS
+from cfo.runtime.objects import PRIORITY_CLASS, Conditions
 from cfo.runtime.process import micro_time
 
 _log = structlog.get_logger("cfo.controllers.flux")
@@ -74,7 +72,7 @@ def desired_status(
     obj: Object, setup: Setup, replacement: NamespacedName | None, totals: Totals, now: datetime
 ) -> Object:
     """Return the status of the FluxSetup ``obj``; ``replacement`` is the newer setup that governs instead."""
-    conditions: list[Object] = copy.deepcopy((obj.get("status") or {}).get("conditions") or [])
+    conditions = Conditions(obj, now=now, time_format=micro_time)
     if setup.problem is not None:
         active, reason, message = False, *setup.problem
     elif replacement is not None:
@@ -82,16 +80,9 @@ def desired_status(
         message = f"FluxSetup {replacement} is newer, or in the same namespace as the jobs"
     else:
         active, reason, message = True, READY, "The FluxSetup governs FluxJobs"
-    condition: dict[str, Any] = {
-        "type": ACTIVE,
-        "status": str(active),
-        "reason": reason,
-        "message": message,
-        "observedGeneration": setup.generation,
-    }
-    set_condition(conditions, condition, now=micro_time(now))
+    conditions.set(ACTIVE, active, reason, message)
     return {
-        "conditions": conditions,
+        "conditions": conditions.as_list(),
         "observedGeneration": setup.generation,
         "usedResources": totals.pods,
         "admittedWorkloads": totals.admitted,

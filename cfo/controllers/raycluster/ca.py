@@ -18,12 +18,23 @@ from typing import Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime.process import PrivateKey, load_private_key
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    BACKDATED,
+    authority_key_identifier,
+    certificate_builder,
+    certificate_pem,
+    create_key,
+    key_pem,
+    key_usage,
+    renewal_time,
+)
+from cfo.runtime.webhook.certificates.certificate_authority import CertificateAuthority as IssuingAuthority
 
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
@@ -31,7 +42,6 @@ PRIVATE_KEY_KEY = "ca.key"
 MAX_CERTIFICATE_BYTES = 64 << 10
 """The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
-_BACKDATED = timedelta(minutes=5)
 _NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
 _EXTENDED_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
 _SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
@@ -46,38 +56,24 @@ class InvalidCertificateAuthority(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class CertificateAuthority:
+class CertificateAuthority(IssuingAuthority):
     """A private key with its self-signed certificate."""
-
-    key: PrivateKey
-    certificate: x509.Certificate
 
     @property
     def renewal_due(self) -> datetime:
         """The time of renewal, which is when a third of the lifetime remains."""
-        begin, end = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
-        return end - (end - begin) / 3
+        return renewal_time(self.certificate)
 
     def data(self) -> dict[str, bytes]:
-        """Return the content of the Secret, in PEM; the key in the traditional format that Go and OpenSSL write."""
-        return {
-            PRIVATE_KEY_KEY: self.key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-            ),
-            CERTIFICATE_KEY: self.certificate.public_bytes(serialization.Encoding.PEM),
-        }
+        """Return the content of the Secret, in PEM."""
+        return {PRIVATE_KEY_KEY: key_pem(self.key), CERTIFICATE_KEY: certificate_pem(self.certificate)}
 
 
 def create(
     algorithm: Literal["ecdsa", "rsa"], *, now: datetime | None = None, key: PrivateKey | None = None
 ) -> CertificateAuthority:
     """Create a CA, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
-    if key is None:
-        key = (
-            ec.generate_private_key(ec.SECP256R1())
-            if algorithm == "ecdsa"
-            else rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        )
+    key = key or create_key(algorithm)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return CertificateAuthority(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
 
@@ -140,22 +136,15 @@ def issue(
 
     It is not valid longer than the certificate of ``authority``.
     """
-    certificate = authority.certificate
-    try:
-        own = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        issuer_identifier = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
-    except x509.ExtensionNotFound:
-        issuer_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
-    begin = (now - _BACKDATED).replace(microsecond=0)
+    issuer = authority.certificate
     names: list[x509.GeneralName] = [*map(x509.IPAddress, addresses), *map(x509.DNSName, hosts)]
-    end = min(begin + _BACKDATED + lifetime, certificate.not_valid_after_utc)
-    return (
-        _builder(_NODE_SUBJECT, certificate.subject, public_key, begin, end, is_ca=False)
-        .add_extension(issuer_identifier, critical=False)
+    end = min(now + lifetime, issuer.not_valid_after_utc)
+    builder = (
+        certificate_builder(_NODE_SUBJECT, issuer.subject, public_key, now - BACKDATED, end)
+        .add_extension(authority_key_identifier(authority), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(authority.key, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
     )
+    return certificate_pem(_with_usages(builder, is_ca=False).sign(authority.key, hashes.SHA256()))
 
 
 def _load_key(pem: bytes) -> PrivateKey:
@@ -168,40 +157,15 @@ def _load_key(pem: bytes) -> PrivateKey:
 def _self_signed(
     key: PrivateKey, subject: x509.Name, identifier: x509.SubjectKeyIdentifier, now: datetime
 ) -> x509.Certificate:
-    begin = (now - _BACKDATED).replace(microsecond=0)  # tolerate clock skew
-    builder = _builder(subject, subject, key.public_key(), begin, begin + CA_LIFETIME, is_ca=True)
-    return builder.add_extension(identifier, critical=False).sign(key, hashes.SHA256())
+    begin = now - BACKDATED
+    builder = certificate_builder(subject, subject, key.public_key(), begin, begin + CA_LIFETIME)
+    builder = builder.add_extension(identifier, critical=False)
+    return _with_usages(builder, is_ca=True).sign(key, hashes.SHA256())
 
 
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
-    begin: datetime,
-    end: datetime,
-    *,
-    is_ca: bool,
-) -> x509.CertificateBuilder:
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=is_ca,
-        content_commitment=False,
-        key_encipherment=not is_ca,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _with_usages(builder: x509.CertificateBuilder, *, is_ca: bool) -> x509.CertificateBuilder:
     return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-        .add_extension(usage, critical=True)
+        builder.add_extension(key_usage(ca=is_ca, encipherment=not is_ca), critical=True)
         .add_extension(_EXTENDED_USAGES, critical=False)
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
     )

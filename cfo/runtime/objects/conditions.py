@@ -24,14 +24,17 @@ _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 class Conditions:
     """The conditions of the next status of ``obj``: a copy of those it has, changed by :meth:`set`.
 
-    Each change records the generation of ``obj``, and ``now`` if the status of the condition changes. Stored elements
-    that are not conditions (objects with a type) are left out.
+    Each change records the generation of ``obj``, and ``now`` (see :mod:`~cfo.runtime.process.clock` for
+    ``time_format``) if the status of the condition changes. Stored elements that are not conditions (objects with a
+    type) are left out.
     """
 
-    def __init__(self, obj: Mapping[str, Any] | TypedObject, *, now: datetime) -> None:
+    def __init__(
+        self, obj: Mapping[str, Any] | TypedObject, *, now: datetime, time_format: Callable[[datetime], str] = rfc3339
+    ) -> None:
         wire = obj.to_object() if isinstance(obj, TypedObject) else obj
         self._generation = _generation_of(wire)
-        self._now = rfc3339(now)
+        self._now = time_format(now)
         self._conditions: list[dict[str, Any]] = deepcopy(_conditions_of(wire))
 
     def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
@@ -43,9 +46,9 @@ class Conditions:
         if not _is_reason(reason):
             raise ValueError(f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady")
         condition = {
-            "type": condition_type,
+            "type": str(condition_type),
             "status": "Unknown" if status is None else str(bool(status)),
-            "reason": reason,
+            "reason": str(reason),
             "message": message,
         }
         if self._generation is not None:
@@ -58,7 +61,11 @@ class Conditions:
 
     def is_true(self, condition_type: str) -> bool:
         """Return whether a condition is true."""
-        return (find_condition(self._conditions, condition_type) or {}).get("status") == "True"
+        return self.find(condition_type).get("status") == "True"
+
+    def find(self, condition_type: str) -> Mapping[str, Any]:
+        """Return a condition; empty if it does not exist."""
+        return find_condition(self._conditions, condition_type) or {}
 
     def summarize(self, types: Iterable[str], *, ready: str = "Ready") -> bool:
         """Set the condition ``ready`` to the summary of ``types``; return whether anything changed.

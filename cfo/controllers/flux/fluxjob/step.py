@@ -7,7 +7,6 @@ exactly one of them is true. Further conditions follow: ``QuotaReserved`` with t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,7 +16,8 @@ from typing import Any, Final
 from cfo.api.flux.facts import is_true
 from cfo.api.flux.names import STATES, State
 from cfo.controllers.flux.queue.model import Verdict
-from cfo.runtime import EventType, Object, find_condition, is_controlled_by, is_deleting, name_of, set_condition, uid_of
+from cfo.runtime import EventType, Object, is_controlled_by, is_deleting, name_of, uid_of
+from cfo.runtime.objects import Conditions
 from cfo.runtime.process import micro_time
 
 _MESSAGE_LIMIT: Final = 4096
@@ -28,17 +28,15 @@ def state_of(job: Mapping[str, Any]) -> State | None:
     return next((state for state in STATES if is_true(job, state)), None)
 
 
-class Status:
+class Status(Conditions):
     """A copy of the job's status that is changed, for its current generation; ``now`` is the time of the changes."""
 
     def __init__(self, job: Object, now: datetime) -> None:
+        super().__init__(job, now=now, time_format=micro_time)
         self.now = micro_time(now)
-        self._generation = int(job["metadata"].get("generation") or 0)
-        self._fields: Object = copy.deepcopy(job.get("status") or {})
-        self._conditions: list[Object] = self._fields.pop("conditions", None) or []
         self.state = state_of(job)
-        self._fields.setdefault("jobid", f"{name_of(job)}-{uid_of(job)}")
-        self._fields["observedGeneration"] = self._generation
+        self._fields: Object = {"jobid": f"{name_of(job)}-{uid_of(job)}", **(job.get("status") or {})}
+        self._fields["observedGeneration"] = int(job["metadata"].get("generation") or 0)
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a field of the status; ``None`` removes it."""
@@ -61,34 +59,15 @@ class Status:
         if self.is_true(kind):
             self.set(kind, False, reason, message)
 
-    def remove(self, kind: str) -> None:
-        """Remove a condition."""
-        self._conditions = [item for item in self._conditions if item.get("type") != kind]
-
-    def is_true(self, kind: str) -> bool:
-        """Return whether a condition is true."""
-        return self.condition(kind).get("status") == "True"
-
-    def condition(self, kind: str) -> Mapping[str, Any]:
-        """Return a condition; empty if it does not exist."""
-        return find_condition(self._conditions, kind) or {}
-
     def as_object(self) -> Object:
         """Return the status in its wire form."""
         order = {kind: index for index, kind in enumerate(STATES)}
-        conditions = sorted(self._conditions, key=lambda item: order.get(item["type"], len(order)))
+        conditions = sorted(self.as_list(), key=lambda item: order.get(item["type"], len(order)))
         return {**self._fields, "conditions": conditions}
 
-    def set(self, kind: str, value: bool, reason: str, message: str) -> None:
-        """Set a condition."""
-        condition = {
-            "type": str(kind),
-            "status": str(value),
-            "reason": str(reason),
-            "message": str(message)[:_MESSAGE_LIMIT],
-            "observedGeneration": self._generation,
-        }
-        set_condition(self._conditions, condition, now=self.now)
+    def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
+        """Set a condition; its message is cut at 4096 characters."""
+        return super().set(condition_type, status, reason, str(message)[:_MESSAGE_LIMIT])
 
 
 class Action(Enum):

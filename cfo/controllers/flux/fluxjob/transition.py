@@ -79,7 +79,7 @@ def decide_step(seen: Observation) -> Step:
 
 def _reject(seen: Observation, step: Step) -> None:
     status = step.status
-    if status.condition(VALID).get("message") != seen.errors:
+    if status.find(VALID).get("message") != seen.errors:
         step.warning("Invalid", seen.errors)
     status.set(VALID, False, "Invalid", seen.errors)
     status["position"] = None
@@ -87,7 +87,7 @@ def _reject(seen: Observation, step: Step) -> None:
 
 
 def _accept(step: Step) -> None:
-    if step.status.condition(VALID):
+    if step.status.find(VALID):
         step.status.set(VALID, True, "Valid", "The spec is valid")
 
 
@@ -110,7 +110,7 @@ def _wait(seen: Observation, step: Step) -> None:
         if not status.is_true(REFUSED):
             step.normal(ADMITTED, verdict.message)
         return
-    if verdict.reason in _WARNINGS and status.condition(QUOTA_RESERVED).get("reason") != verdict.reason:
+    if verdict.reason in _WARNINGS and status.find(QUOTA_RESERVED).get("reason") != verdict.reason:
         step.warning(verdict.reason, verdict.message)
     status.enter(State.WAITING, verdict.message)
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
@@ -123,7 +123,7 @@ def _is_paused(seen: Observation, step: Step) -> bool:
 
     When the pause ends, the status says so, and the queue considers the job again.
     """
-    refused = step.status.condition(QUOTA_RESERVED)
+    refused = step.status.find(QUOTA_RESERVED)
     if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job["metadata"].get("generation"):
         return False
     since = parse_time(refused.get("lastTransitionTime"))
@@ -189,7 +189,7 @@ def _go_on(seen: Observation, step: Step) -> None:
         _finish(seen, step, cluster)
     elif is_false(cluster, VALID):
         _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
-    elif status.condition(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(cluster, State.WAITING):
+    elif status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(cluster, State.WAITING):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
         status.enter(State.WAITING, message_of(cluster, State.WAITING))
     elif status.state is State.WAITING:
@@ -217,10 +217,10 @@ def _is_evicted(seen: Observation, step: Step) -> bool:
     elif cluster is not None and not _is_suspended(cluster):
         step.action = Action.SUSPEND
     if seen.drained and step.action is Action.NONE:
-        condition = status.condition(EVICTED)
+        condition = status.find(EVICTED)
         _release(step, str(condition.get("reason")), str(condition.get("message")))
         return True
-    status.enter(State.WAITING, f"Waiting until the pods are deleted: {status.condition(EVICTED).get('message')}")
+    status.enter(State.WAITING, f"Waiting until the pods are deleted: {status.find(EVICTED).get('message')}")
     return True
 
 
@@ -234,7 +234,7 @@ def _release(step: Step, reason: str, message: str) -> None:
 
 def _create(seen: Observation, step: Step) -> None:
     status = step.status
-    admitted = status.condition(QUOTA_RESERVED)
+    admitted = status.find(QUOTA_RESERVED)
     is_changed = admitted.get("observedGeneration") != seen.job["metadata"].get("generation")
     is_handed_over = admitted.get("reason") == ADMITTED and bool(own_queue(seen.job))
     if status["miniCluster"] is None and (is_changed or is_handed_over):
@@ -352,7 +352,7 @@ def _report_ignored_changes(seen: Observation, step: Step, cluster: Object) -> N
     )
     if is_ignored:
         message = "The spec was changed after the admission of the job; delete it and create another one"
-        if status.condition(UP_TO_DATE).get("status") != "False":
+        if status.find(UP_TO_DATE).get("status") != "False":
             step.warning("UpdateIgnored", message)
         status.set(UP_TO_DATE, False, "UpdateIgnored", message)
     else:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -26,7 +26,9 @@ from cfo.runtime.process.private_keys import PrivateKey, load_private_key
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 
-_BACKDATED: Final = timedelta(minutes=5)  # the clocks of API servers may be behind
+BACKDATED: Final = timedelta(minutes=5)
+"""How long before its creation a certificate is valid, because other clocks may be behind."""
+
 _MAX_FORMER_CAS: Final = 3
 """The maximum number of former CAs that stay trusted, which limits the size of the bundle."""
 
@@ -50,13 +52,13 @@ class CertificateSet:
     @property
     def bundle(self) -> bytes:
         """The CA certificates to trust, as PEM: the value of ``caBundle``."""
-        return b"".join(_pem(certificate) for certificate in (self.ca.certificate, *self.former_cas))
+        return b"".join(certificate_pem(certificate) for certificate in (self.ca.certificate, *self.former_cas))
 
     def data(self) -> dict[str, str]:
         """Return the data of the Secret, base64-encoded; keys have the traditional format that Go and OpenSSL write."""
         content = {
             "ca.crt": self.bundle,
-            "ca.key": _key_pem(self.ca.key),
+            "ca.key": key_pem(self.ca.key),
             "tls.crt": self.pair.certificate,
             "tls.key": self.pair.key,
         }
@@ -222,7 +224,7 @@ def subject_names(leaf: x509.Certificate) -> set[str]:
 
 
 def _issued_at(certificate: x509.Certificate) -> datetime:
-    return certificate.not_valid_before_utc + _BACKDATED
+    return certificate.not_valid_before_utc + BACKDATED
 
 
 def renewal_time(certificate: x509.Certificate) -> datetime:
@@ -232,25 +234,26 @@ def renewal_time(certificate: x509.Certificate) -> datetime:
 
 
 def _new_ca(policy: RotatedCertificates, now: datetime) -> CertificateAuthority:
-    key = _new_key(policy)
+    key = create_key(policy.key_algorithm)
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, policy.common_name)]
     if policy.organization:
         subject.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, policy.organization))
     name = x509.Name(subject)
-    start = now - _BACKDATED
+    start = now - BACKDATED
     certificate = (
-        _builder(name, name, key, start, start + policy.ca_lifetime)
+        certificate_builder(name, name, key.public_key(), start, start + policy.ca_lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(policy.common_name)]), critical=False)
-        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(key_usage(ca=True), critical=True)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     return CertificateAuthority(key, certificate)
 
 
-def _new_key(policy: RotatedCertificates) -> PrivateKey:
-    if policy.key_algorithm == "rsa":
+def create_key(algorithm: Literal["ecdsa", "rsa"]) -> PrivateKey:
+    """Create a private key: P-256 or RSA-2048."""
+    if algorithm == "rsa":
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -259,7 +262,7 @@ def issue_certificate(
     ca: CertificateAuthority, names: Sequence[str], policy: RotatedCertificates, *, now: datetime
 ) -> KeyPair:
     """Create a serving certificate for ``names`` (host names and IP addresses), with a new key."""
-    key = _new_key(policy)
+    key = create_key(policy.key_algorithm)
     alternatives: list[x509.GeneralName] = []
     for name in names:
         try:
@@ -271,21 +274,21 @@ def issue_certificate(
         [x509.NameAttribute(NameOID.COMMON_NAME, names[0].split(".")[0] if len(names[0]) > 64 else names[0])]
     )
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    start = now - _BACKDATED
+    start = now - BACKDATED
     end = min(start + policy.lifetime, ca.certificate.not_valid_after_utc)
     certificate = (
-        _builder(subject, ca.certificate.subject, key, start, end)
-        .add_extension(_key_usage(ca=False), critical=True)
+        certificate_builder(subject, ca.certificate.subject, key.public_key(), start, end)
+        .add_extension(key_usage(ca=False), critical=True)
         .add_extension(usages, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_authority_key_identifier(ca), critical=False)
+        .add_extension(authority_key_identifier(ca), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .sign(ca.key, hashes.SHA256())
     )
-    return KeyPair(_pem(certificate), _key_pem(key))
+    return KeyPair(certificate_pem(certificate), key_pem(key))
 
 
-def _authority_key_identifier(ca: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
+def authority_key_identifier(ca: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
     """Return the key identifier in the CA's own certificate, because implementations compute it in different ways."""
     try:
         own = ca.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -294,24 +297,30 @@ def _authority_key_identifier(ca: CertificateAuthority) -> x509.AuthorityKeyIden
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, start: datetime, end: datetime
+def certificate_builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
+    start: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
+    """Return the builder of a certificate, to which its extensions are added; times are cut to whole seconds."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start.replace(microsecond=0))
         .not_valid_after(end.replace(microsecond=0))
     )
 
 
-def _key_usage(*, ca: bool) -> x509.KeyUsage:
+def key_usage(*, ca: bool, encipherment: bool = True) -> x509.KeyUsage:
+    """Return for what the key of a certificate may be used: signatures of certificates only if it is that of a CA."""
     return x509.KeyUsage(
         digital_signature=True,
-        key_encipherment=True,
+        key_encipherment=encipherment,
         key_cert_sign=ca,
         content_commitment=False,
         data_encipherment=False,
@@ -322,11 +331,13 @@ def _key_usage(*, ca: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """Return a certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: PrivateKey) -> bytes:
+def key_pem(key: PrivateKey) -> bytes:
+    """Return a private key as PEM, in the traditional format that Go and OpenSSL write."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
