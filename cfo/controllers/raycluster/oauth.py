@@ -14,7 +14,7 @@ target Ray itself. Without anything that authenticates users, nothing is created
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
@@ -67,33 +67,18 @@ from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 _SYNC_RETRY_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyReaders:
-    """Readers of the Services and ServiceAccounts with a cluster label."""
+class ProxyInformers(NamedTuple):
+    """Informers of the Services and ServiceAccounts with a cluster label."""
 
-    services: Reader
-    accounts: Reader
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenShiftInformers:
-    """Informers of OpenShift's objects with a cluster label and, if OAuth is enabled, of head pods."""
-
-    routes: Informer
     services: Informer
     accounts: Informer
+
+
+class OpenShiftInformers(NamedTuple):
+    """Informers of Routes with a cluster label and, if OAuth is enabled, of head pods."""
+
+    routes: Informer
     pods: HeadPods | None
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether all of the informers have listed their objects."""
-        informers = [self.routes, self.services, self.accounts, *([self.pods.informer] if self.pods else [])]
-        return all(informer.has_synced for informer in informers)
-
-    @property
-    def proxy(self) -> ProxyReaders:
-        """The readers of the proxy's objects."""
-        return ProxyReaders(services=self.services.reader, accounts=self.accounts.reader)
 
 
 _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
@@ -126,31 +111,30 @@ class DashboardProxies(ClusterConcern):
         self._is_required = ProfileTable(config).strictest().kuberay.ray_dashboard_oauth_enabled
         self._openshift: OpenShiftInformers | None = None
         """``None`` until Routes are served."""
-        self.proxy: ProxyReaders | None = None
-        """For the operator's own proxies; ``None`` if the configuration disables them."""
-        self.oidc_secrets: Informer | None = None
+        self._proxy: ProxyInformers | None = None
+        """``None`` while no RayCluster can have a proxy: Routes are not served, and the operator has no own proxies."""
+        self._oidc_secrets: Informer | None = None
         """The metadata of the Secrets with the OIDC client."""
         authentication = config.authentication
         if self._is_required and authentication.enabled:
             services = self.own(cache.informer(SERVICE, **LABELED), CHILD_CHANGED)
-            accounts = self.own(cache.informer(SERVICE_ACCOUNT, **LABELED))
-            self.proxy = ProxyReaders(services=services.reader, accounts=accounts.reader)
+            self._proxy = ProxyInformers(services, self.own(cache.informer(SERVICE_ACCOUNT, **LABELED)))
             if authentication.oidc is not None:
                 named = f"metadata.name={authentication.oidc.secret_name}"
-                self.oidc_secrets = cache.informer(
+                self._oidc_secrets = cache.informer(
                     SECRET, field_selector=named, metadata_only=True, max_bytes=MAX_CACHED_BYTES
                 )
-                self.required.append(self.oidc_secrets)
+                self.required.append(self._oidc_secrets)
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with ClusterRoleBindings, Secrets of OIDC clients and, once served, Routes."""
         mapper, clusters_of = self._manager.mapper, EnqueueRequestsFromMapFunc(self._bindings.clusters_of)
         controller.watch(Kind(self._bound, clusters_of, CHILD_CHANGED, mapper=mapper, optional=True))
-        if self.oidc_secrets is not None:
+        if self._oidc_secrets is not None:
             in_namespace = EnqueueRequestsFromMapFunc(
                 lambda secret: [entry.key for entry in self.clusters.entries(secret.key.namespace)]
             )
-            source = Kind(self.oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=mapper, optional=True)
+            source = Kind(self._oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=mapper, optional=True)
             controller.watch(source)
         self._environment.routes.when_served(lambda routes: self._watch_openshift(controller, routes))
 
@@ -158,7 +142,7 @@ class DashboardProxies(ClusterConcern):
         """Create the informers of OpenShift's objects, and feed ``controller`` with their events."""
         cache, mapper = self._manager.cache, self._manager.mapper
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
-        services, accounts = cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
+        self._proxy = ProxyInformers(cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED))
         pods = None
         if self._is_required:
             pods = HeadPods(cache.informer(POD, **HEAD_PODS))
@@ -166,9 +150,17 @@ class DashboardProxies(ClusterConcern):
             deletion_began = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
             controller.watch(Kind(pods.informer, clusters_of, deletion_began, mapper=mapper))
         controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper))
-        controller.watch(Kind(services, owner, CHILD_CHANGED, mapper=mapper))
-        controller.watch(Kind(accounts, owner, mapper=mapper))
-        self._openshift = OpenShiftInformers(routes=routes, services=services, accounts=accounts, pods=pods)
+        controller.watch(Kind(self._proxy.services, owner, CHILD_CHANGED, mapper=mapper))
+        controller.watch(Kind(self._proxy.accounts, owner, mapper=mapper))
+        self._openshift = OpenShiftInformers(routes, pods)
+
+    def _has_listed_openshift(self) -> bool:
+        """Return whether Routes are served, and all objects that OpenShift's proxy needs have been listed."""
+        if self._openshift is None:
+            return False
+        pods = self._openshift.pods
+        informers = [self._openshift.routes, *(self._proxy or ()), *([pods.informer] if pods is not None else [])]
+        return all(informer.has_synced for informer in informers)
 
     async def release(self, request: Request, children: Children | None) -> None:
         """Delete the ClusterRoleBindings of a cluster, then its finalizer; the rest is garbage-collected."""
@@ -184,10 +176,10 @@ class DashboardProxies(ClusterConcern):
         """Bring the objects of one cluster's proxy up to date."""
         is_openshift = await self._environment.platform.is_openshift()
         exposure, settings = await cluster.exposure(), cluster.settings
-        openshift = self._openshift
-        if is_openshift and (openshift is None or not openshift.has_synced):
+        if is_openshift and not self._has_listed_openshift():
             children.retry(_SYNC_RETRY_SECONDS)
             return
+        openshift = self._openshift
         required = settings.kuberay.ray_dashboard_oauth_enabled
         key, recorded = key_of(children.cluster), (uid_of(children.cluster), exposure.message)
         is_new = self._recorded.get(key) != recorded
@@ -196,51 +188,42 @@ class DashboardProxies(ClusterConcern):
         else:
             self._recorded.pop(key, None)
         _record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
-        _record_missing_client(children, exposure, self._config.authentication.oidc, self.oidc_secrets)
-        match exposure.authentication:
-            case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
-                await self._create_or_update_openshift_proxy(children, openshift, exposure.route_backend)
-            case Authentication.AUTH_PROXY if exposure.backend is not None and self.proxy is not None:
-                await self._create_or_update_auth_proxy(children, exposure.route_backend, self.proxy, openshift)
-            case _:
-                await self._delete(children, openshift, exposure.route_backend if required else None)
+        _record_missing_client(children, exposure, self._config.authentication.oidc, self._oidc_secrets)
+        by_openshift = exposure.authentication is Authentication.OAUTH_PROXY and openshift is not None
+        is_proxied = by_openshift or exposure.authentication is Authentication.AUTH_PROXY
+        if is_proxied and exposure.backend is not None and self._proxy is not None:
+            await self._create_or_update(children, self._proxy, exposure.route_backend, by_openshift=by_openshift)
+        else:
+            await self._delete(children, exposure.route_backend if required else None)
 
-    async def _create_or_update_auth_proxy(
-        self, children: Children, backend: Backend | None, proxy: ProxyReaders, openshift: OpenShiftInformers | None
+    async def _create_or_update(
+        self, children: Children, proxy: ProxyInformers, backend: Backend | None, *, by_openshift: bool
     ) -> None:
-        """Write the objects of the operator's own proxies; retry when their certificate is due for renewal."""
-        facts = children.facts
+        """Write the objects of the proxies; retry when the certificate of the operator's own is due for renewal.
+
+        Head pods that started before the objects of OpenShift's proxy existed are replaced.
+        """
+        facts, openshift = children.facts, self._openshift
         if not await self._may_write(facts.cluster):
             return
-        account = desired_proxy_service_account(facts, openshift_client=False)
-        service = desired_proxy_service(facts, openshift_certificate=False)
-        await children.claim_and_apply(account, proxy.accounts, "the proxies cannot check tokens")
-        await children.claim_and_apply(service, proxy.services, "the dashboard is not reachable through the proxies")
-        await self._secrets.write_config(children)
-        await self._secrets.write_certificate(children)
+        account = desired_proxy_service_account(facts, openshift_client=by_openshift)
+        service = desired_proxy_service(facts, openshift_certificate=by_openshift)
+        name, ability = ("the OAuth proxy", "log users in") if by_openshift else ("the proxies", "check tokens")
+        await children.claim_and_apply(account, proxy.accounts.reader, f"{name} cannot {ability}")
+        consequence = f"the dashboard is not reachable through {name}"
+        await children.claim_and_apply(service, proxy.services.reader, consequence)
+        if by_openshift:
+            await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
+            await self._secrets.write_cookie(children)
+        else:
+            await self._secrets.write_config(children)
+            await self._secrets.write_certificate(children)
         await self._bindings.create_or_update(children)
-        if openshift is not None:
-            destination_ca = self._secrets.certificate_ca(facts)
-            if destination_ca:
-                await self._write_routes(children, openshift, backend, destination_ca)
-
-    async def _create_or_update_openshift_proxy(
-        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
-    ) -> None:
-        """Write the objects of OpenShift's OAuth proxy, and replace head pods that started before they existed."""
-        facts = children.facts
-        if not await self._may_write(facts.cluster):
-            return
-        account, service, proxy = desired_proxy_service_account(facts), desired_proxy_service(facts), openshift.proxy
-        await children.claim_and_apply(account, proxy.accounts, "the OAuth proxy cannot log users in")
-        await children.claim_and_apply(
-            service, proxy.services, "the dashboard is not reachable through the OAuth proxy"
-        )
-        await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
-        await self._secrets.write_cookie(children)
-        await self._bindings.create_or_update(children)
-        await self._write_routes(children, openshift, backend)
-        await self._head_pods.replace(children, proxy.accounts, openshift.pods)
+        destination_ca = "" if by_openshift else self._secrets.certificate_ca(facts)
+        if openshift is not None and (by_openshift or destination_ca):
+            await self._write_routes(children, openshift.routes.reader, backend, destination_ca)
+        if openshift is not None and by_openshift:
+            await self._head_pods.replace(children, proxy.accounts.reader, openshift.pods)
 
     async def _may_write(self, cluster: Object) -> bool:
         """Set the finalizer; return whether the proxy's objects may be written: the cluster exists and may run."""
@@ -248,10 +231,10 @@ class DashboardProxies(ClusterConcern):
         return stored is not None and not is_deleting(stored) and not is_suspended(stored)
 
     async def _write_routes(
-        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
+        self, children: Children, routes: Reader, backend: Backend | None, destination_ca: str = ""
     ) -> None:
         """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
-        facts, names, routes = children.facts, children.facts.names, openshift.routes.reader
+        facts, names = children.facts, children.facts.names
         if backend is None:
             for name in (names.dashboard, names.client):
                 await children.delete(ROUTE, routes.get(NamespacedName(names.namespace, name)))
@@ -260,16 +243,16 @@ class DashboardProxies(ClusterConcern):
         await children.claim_and_apply(route, routes, "the dashboard has no Route")
         await children.claim_and_apply(desired_client_route(facts), routes, "the Ray client has no Route")
 
-    async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
+    async def _delete(self, children: Children, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
         names, namespace = children.facts.names, children.facts.names.namespace
-        if openshift is not None and (backend is None or not children.facts.is_suspended):
-            await self._write_routes(children, openshift, backend)
-        proxy = self.proxy or (openshift.proxy if openshift is not None else None)
-        if proxy is not None:
+        if self._openshift is not None and (backend is None or not children.facts.is_suspended):
+            await self._write_routes(children, self._openshift.routes.reader, backend)
+        if self._proxy is not None:
+            services, accounts = (informer.reader for informer in self._proxy)
+            await children.delete(SERVICE, services.get(NamespacedName(namespace, names.proxy_service)))
             account = NamespacedName(namespace, names.proxy_service_account)
-            await children.delete(SERVICE, proxy.services.get(NamespacedName(namespace, names.proxy_service)))
-            await children.delete(SERVICE_ACCOUNT, proxy.accounts.get(account))
+            await children.delete(SERVICE_ACCOUNT, accounts.get(account))
         await self._secrets.delete_cookie(children)
         await self._secrets.delete_certificate(children)
         await self._release(children)
