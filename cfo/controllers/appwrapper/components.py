@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import pod_sets_of
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import (
     RAY_JOB,
     SUBMITTER_PATH,
@@ -32,7 +32,6 @@ from cfo.api.appwrapper.podsets import (
 from cfo.api.appwrapper.quota import submitter_template
 from cfo.api.quantity import is_zero
 from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration
-from cfo.controllers.appwrapper.names import RESOURCES_DEPLOYED
 from cfo.runtime import (
     GVK,
     NamespacedName,

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import Validation
 from cfo.controllers.appwrapper.components import CREATED, DELETED, Component, ComponentObject, identity_message
-from cfo.controllers.appwrapper.names import DELETING_RESOURCES
 from cfo.controllers.appwrapper.pods import LabeledPod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status

@@ -17,11 +17,10 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, PODS_READY, QUOTA_RESERVED, is_managed_here
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 import anyio
 
-from cfo.api.appwrapper.names import Phase
+from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Phase
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
 from cfo.controllers.appwrapper.decision import Observation, force_deadline
-from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.pods import LabeledPod, pod_of, pods_of_wrapper
 from cfo.controllers.appwrapper.settings import Settings
@@ -42,31 +41,32 @@ _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppWrapperInformers:
-    """The informers that an :class:`Observer` reads.
+class Observer:
+    """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
     ``gate`` determines whether an AppWrapper was validated. ``awaits_admission`` returns whether an AppWrapper that is
     not suspended must still wait for its queue.
     """
 
-    pods: Reader
-    components: ComponentInformers
-    nodes: NodeHealth
-    gate: ValidationGate
-    awaits_admission: Callable[[Object], bool] = lambda _: False
-
-
-class Observer:
-    """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted."""
-
     def __init__(
-        self, client: Client, clock: Clock, config: AppWrapperConfiguration, informers: AppWrapperInformers
+        self,
+        client: Client,
+        clock: Clock,
+        config: AppWrapperConfiguration,
+        pods: Reader,
+        components: ComponentInformers,
+        nodes: NodeHealth,
+        gate: ValidationGate,
+        awaits_admission: Callable[[Object], bool],
     ) -> None:
         self._clock = clock
         self._config = config
-        self._informers = informers
+        self._pods = pods
+        self._components = components
+        self._nodes = nodes
+        self._gate = gate
+        self._awaits_admission = awaits_admission
         self._pod_owners = PodOwners(client)
 
     def now(self) -> datetime:
@@ -88,7 +88,7 @@ class Observer:
             async def read(component: Component) -> None:
                 try:
                     async with limiter:
-                        objects[component.index] = await self._informers.components.get(
+                        objects[component.index] = await self._components.get(
                             component, uid_of(wrapper), confirm_absence=confirm_absence
                         )
                 except UnknownKind:
@@ -98,9 +98,9 @@ class Observer:
                 for component in components:
                     if component.may_exist:
                         tasks.start_soon(read, component)
-            pods = pods_of_wrapper(self._informers.pods, key_of(wrapper))
+            pods = pods_of_wrapper(self._pods, key_of(wrapper))
         else:
-            self._informers.components.forget(uid_of(wrapper))
+            self._components.forget(uid_of(wrapper))
         observation = Observation(
             wrapper=wrapper,
             components=components,
@@ -109,19 +109,19 @@ class Observer:
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),
-            no_execute=self._informers.nodes.no_execute(),
-            awaits_admission=self._informers.awaits_admission(wrapper),
-            validation=None if is_deleting(wrapper) else await self._informers.gate.validation_of(wrapper),
+            no_execute=self._nodes.no_execute(),
+            awaits_admission=self._awaits_admission(wrapper),
+            validation=None if is_deleting(wrapper) else await self._gate.validation_of(wrapper),
         )
         return await self._with_owned_pods(observation, pods)
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._owned_pods(observation, pods_of_wrapper(self._informers.pods, key_of(observation.wrapper)))
+        await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
-        self._informers.components.forget(uid_of(wrapper))
+        self._components.forget(uid_of(wrapper))
         self.forget_owned_pods(wrapper)
 
     def forget_owned_pods(self, wrapper: Object) -> None:
@@ -131,7 +131,7 @@ class Observer:
     def has_unwatched_objects(self, observation: Observation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
         return any(
-            obj is not None and obj.owned and not self._informers.components.is_watched(component, obj.uid)
+            obj is not None and obj.owned and not self._components.is_watched(component, obj.uid)
             for component, obj in zip(observation.components, observation.objects, strict=True)
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -19,16 +18,23 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.appwrapper.inference import RAY_RESOURCES
-from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER, Phase
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    APPWRAPPER_LABEL,
+    DELETING_RESOURCES,
+    FIELD_MANAGER,
+    FINALIZER,
+    Phase,
+    is_managed_here,
+)
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
-from cfo.controllers.appwrapper.names import DELETING_RESOURCES, is_managed_here
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.observer import AppWrapperInformers, Observer
+from cfo.controllers.appwrapper.observer import Observer
 from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide, missing_components
 from cfo.runtime import (
@@ -292,13 +298,11 @@ def setup(
     if config.require_admission_webhook:
         configurations = manager.cache.informer(VALIDATING_WEBHOOK_CONFIGURATION)
     gate = ValidationGate(client, configurations, manager.clock)
-    informers = AppWrapperInformers(pods=pods.reader, components=components, nodes=health, gate=gate)
-    if queueing is not None:
-        informers = replace(informers, awaits_admission=queueing.awaits_admission)
+    awaits_admission = queueing.awaits_admission if queueing is not None else lambda _: False
     reconciler = AppWrapperReconciler(
         client,
         manager.events(name),
-        Observer(client, manager.clock, config, informers),
+        Observer(client, manager.clock, config, pods.reader, components, health, gate, awaits_admission),
         ComponentCreator(client, config, components),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
     )

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.appwrapper.names import Phase
-from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED
+from cfo.api.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED, Phase
 from cfo.runtime import GVK, Object, find_condition
 from cfo.runtime.objects import parse_time
 from cfo.runtime.process import micro_time, printable

@@ -14,19 +14,20 @@ from datetime import timedelta
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import MPI_JOBS
-from cfo.api.appwrapper.names import FINALIZER, Phase
-from cfo.api.appwrapper.podsets import PodSetError, replicas_of
-from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
-from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
-from cfo.controllers.appwrapper.names import (
+from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
+    FINALIZER,
     PODS_READY,
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
     VALIDATED,
+    Phase,
 )
+from cfo.api.appwrapper.podsets import PodSetError, replicas_of
+from cfo.config.durations import format_duration
+from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
+from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
 from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status

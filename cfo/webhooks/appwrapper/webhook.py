@@ -51,14 +51,13 @@ class AppWrapperWebhook:
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
-        from cfo.webhooks.appwrapper.json_types import count_errors, json_type_errors
-        from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings
+        from cfo.webhooks.appwrapper import validation
 
-        FieldErrors.check(count_errors(obj) or json_type_errors(obj))
-        access = await self._reviewer.review(component_kinds(obj), request)
-        FieldErrors.check(await request.compute(create_errors, obj, request.namespace, access))
+        FieldErrors.check(validation.count_errors(obj) or validation.json_type_errors(obj))
+        access = await self._reviewer.review(validation.component_kinds(obj), request)
+        FieldErrors.check(await request.compute(validation.create_errors, obj, request.namespace, access))
         FieldErrors.check(await self._embedded_errors(obj, request))
-        request.warn(*create_warnings(obj, counts_added_pods=self._counts_added_pods))
+        request.warn(*validation.create_warnings(obj, counts_added_pods=self._counts_added_pods))
 
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in the objects that will be created, at most one for each component."""
@@ -103,7 +102,7 @@ def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[Plann
     """Yield the objects of ``kinds`` that will be created from ``appwrapper``, which passed validation."""
     from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
     from cfo.api.appwrapper.paths import value_or_none
-    from cfo.webhooks.appwrapper.json_types import COMPONENTS
+    from cfo.webhooks.appwrapper.validation import COMPONENTS
 
     for index, component in enumerate(appwrapper["spec"]["components"]):
         template: Object = component["template"]

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.controllers.appwrapper.admission import Validation, content_digest, is_held
-from cfo.controllers.appwrapper.registration import (
+from cfo.controllers.appwrapper.admission import (
+    Validation,
+    content_digest,
+    is_held,
     obstacle_of,
     registered_since,
     selected_since,

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.names import FINALIZER, Phase
+from cfo.api.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY, Phase
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object
 from cfo.controllers.appwrapper.decision import Decision
-from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, UNHEALTHY
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.runtime.objects.unstructured import Object, find_condition

@@ -11,8 +11,7 @@ from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
 from cfo.runtime import GVK, Object
 from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper import validation
-from cfo.webhooks.appwrapper.json_types import MAX_COMPONENTS
-from cfo.webhooks.appwrapper.validation import create_errors, update_errors
+from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS, create_errors, update_errors
 
 POD = {
     "apiVersion": "v1",
