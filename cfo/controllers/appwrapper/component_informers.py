@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
-import msgspec
 
 from cfo.api.appwrapper.inference import MPI_JOBS
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.status import is_true
+from cfo.controllers.cached import conditions_of
 from cfo.runtime import (
     GVK,
     JOB,
@@ -52,22 +52,6 @@ _SYNC_TIMEOUT: Final = 2.0
 
 _LIVE_READ_INTERVAL: Final = 2.0
 """Seconds for which the answer of an individual read of an existing object is used."""
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-
-
-class _ComponentStatus(msgspec.Struct, gc=False):
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _ComponentObject(msgspec.Struct, gc=False):
-    status: _ComponentStatus | None = None
-
-
-_decoder = msgspec.json.Decoder(_ComponentObject)
 
 
 class ComponentInformers:
@@ -173,8 +157,7 @@ def _relevant_state(entry: Entry, final: tuple[str, str] | None) -> tuple[Any, .
 
 
 def _true_conditions(entry: Entry) -> set[str]:
-    status = _decoder.decode(entry.raw).status
-    return {item.type for item in (status.conditions if status is not None else None) or () if item.status == "True"}
+    return {item.type for item in conditions_of(entry) if item.status == "True"}
 
 
 def _from_entry(entry: Entry, owner_uid: str, final: tuple[str, str] | None) -> ComponentObject:

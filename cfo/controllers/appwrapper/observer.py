@@ -16,7 +16,7 @@ from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
 from cfo.controllers.appwrapper.decision import Observation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pods import LabeledPod, pod_of, pods_of_wrapper
+from cfo.controllers.appwrapper.pods import WRAPPERS, LabeledPod, pod_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
@@ -98,7 +98,7 @@ class Observer:
                 for component in components:
                     if component.may_exist:
                         tasks.start_soon(read, component)
-            pods = pods_of_wrapper(self._pods, key_of(wrapper))
+            pods = WRAPPERS.entries(self._pods, key_of(wrapper))
         else:
             self._components.forget(uid_of(wrapper))
         observation = Observation(
@@ -117,7 +117,7 @@ class Observer:
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
+        await self._owned_pods(observation, WRAPPERS.entries(self._pods, key_of(observation.wrapper)))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""

@@ -14,10 +14,9 @@ import msgspec
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.pod_status import ContainerStatus, PodStatus
+from cfo.controllers.cached import ContainerStatus, NamingLabel, PodStatus
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
-_WRAPPER_INDEX = "appwrapper"
 _NODE_INDEX = "appwrapper-node"
 
 
@@ -124,30 +123,18 @@ class LabeledPod:
     owned: bool = False
 
 
+WRAPPERS: Final = NamingLabel(APPWRAPPER_LABEL)
+"""The AppWrappers that labels of pods name."""
+
+
 def add_indexes(pods: Informer) -> None:
-    """Add the indexes that :func:`pods_of_wrapper` and :func:`pods_on_node` read to the informer of pods."""
-    pods.add_index(_WRAPPER_INDEX, _index_wrapper).add_index(_NODE_INDEX, _index_node)
-
-
-def pods_of_wrapper(pods: Reader, wrapper: NamespacedName) -> list[Entry]:
-    """Return the pods whose label names an AppWrapper."""
-    return pods.entries(index=(_WRAPPER_INDEX, str(wrapper)))
+    """Add the indexes of :data:`WRAPPERS` and of :func:`pods_on_node` to the informer of pods."""
+    WRAPPERS.add_index(pods).add_index(_NODE_INDEX, _index_node)
 
 
 def pods_on_node(pods: Reader, node: str) -> list[Entry]:
     """Return the pods that are scheduled to a node."""
     return pods.entries(index=(_NODE_INDEX, node))
-
-
-def wrapper_of(pod: Entry) -> NamespacedName | None:
-    """Return the AppWrapper that a pod's label names."""
-    name = pod.meta.labels.get(APPWRAPPER_LABEL)
-    return NamespacedName(pod.key.namespace, name) if name else None
-
-
-def _index_wrapper(pod: Entry) -> list[str]:
-    wrapper = wrapper_of(pod)
-    return [str(wrapper)] if wrapper is not None else []
 
 
 def _index_node(pod: Entry) -> list[str]:

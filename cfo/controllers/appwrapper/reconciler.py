@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Final
 
-import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -35,8 +34,9 @@ from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import Observer
-from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
+from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide, missing_components
+from cfo.controllers.cached import field_reader
 from cfo.runtime import (
     CRUD,
     POD,
@@ -240,15 +240,7 @@ class ComponentCreator:
             return Creation(component, error=str(error))
 
 
-class _AppWrapperStatus(msgspec.Struct, gc=False):
-    phase: str = ""
-
-
-class _AppWrapper(msgspec.Struct, gc=False):
-    status: _AppWrapperStatus | None = None
-
-
-_decoder = msgspec.json.Decoder(_AppWrapper)
+_phase_of = field_reader("status", "phase", kind=str, default="")
 
 
 class PhaseMetrics(Collector):
@@ -277,8 +269,7 @@ class PhaseMetrics(Collector):
         )
         counts: Count[tuple[str, str]] = Count()
         for entry in self._wrappers.entries():
-            status = _decoder.decode(entry.raw).status
-            counts[entry.key.namespace, status.phase if status is not None else ""] += 1
+            counts[entry.namespace, _phase_of(entry)] += 1
         for labels, number in sorted(counts.items()):
             gauge.add_metric(labels, number)
         yield gauge
@@ -307,20 +298,19 @@ def setup(
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
     )
 
-    def request_of(pod: Entry) -> Iterable[Request]:
-        wrapper = wrapper_of(pod)
-        return (wrapper,) if wrapper is not None else ()
-
     def requests_on(node: Entry) -> Iterable[Request]:
-        return [request for pod in pods_on_node(pods.reader, node.key.name) for request in request_of(pod)]
+        return [request for pod in pods_on_node(pods.reader, node.name) for request in WRAPPERS.requests(pod)]
+
+    def state_of(pod: Entry) -> tuple[object, ...]:
+        return pod_of(pod), *WRAPPERS.requests(pod)
 
     builder = (
         Builder(manager, name)
         .for_(APPWRAPPER, ResourceVersionChanged())
         .watches(
             POD,
-            EnqueueRequestsFromMapFunc(request_of),
-            on_update(lambda old, new: pod_of(old) != pod_of(new) or wrapper_of(old) != wrapper_of(new)),
+            EnqueueRequestsFromMapFunc(WRAPPERS.requests),
+            on_update(lambda old, new: state_of(old) != state_of(new)),
             label_selector=APPWRAPPER_LABEL,
         )
     )

@@ -16,7 +16,7 @@ import anyio
 import structlog
 
 from cfo.api.inferencestack.names import CHART_NAME, COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL, names_of
-from cfo.controllers.pod_status import ContainerStatus, status_of
+from cfo.controllers.cached import ContainerStatus, status_of_pod
 from cfo.runtime import GVK, POD, Channel, Entry, Event, Informer, Manager, Object, Reader, Request, key_of
 from cfo.runtime.manager import SelectionKeywords
 
@@ -93,7 +93,7 @@ def _failure(pod: Entry | None) -> PodFailure | None:
 
 def failure_of(pod: Entry) -> PodFailure | None:
     """Return why ``pod`` does not run; ``None`` if it runs, or is only starting."""
-    status = status_of(pod.raw)
+    status = status_of_pod(pod)
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
             return PodFailure("Unschedulable", _shortened(condition.message or "no node fits"))

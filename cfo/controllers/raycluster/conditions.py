@@ -23,6 +23,8 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.kind_view import Related
+from cfo.controllers.cached import Condition
+from cfo.controllers.cached import conditions_of as stored_conditions
 from cfo.controllers.raycluster.children import Children, belongs_to
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
@@ -68,34 +70,15 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
 
-class _StoredCondition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _Status(msgspec.Struct, gc=False):
-    conditions: tuple[_StoredCondition, ...] | None = None
-
-
-class _Cluster(msgspec.Struct, gc=False):
-    status: _Status | None = None
-
-
 _SYNC_RETRY_SECONDS: Final = 0.5
 
-_decoder = msgspec.json.Decoder(_Cluster)
 
-
-def _own_conditions(cluster: Entry) -> list[_StoredCondition]:
+def _own_conditions(cluster: Entry) -> list[Condition]:
     """Return our conditions; none if the status has other types, which a CRD without a schema accepts."""
     try:
-        status = _decoder.decode(cluster.raw).status
+        return [item for item in stored_conditions(cluster) if item.type in CONDITION_TYPES]
     except msgspec.ValidationError:
         return []
-    conditions = (status.conditions if status is not None else None) or ()
-    return [item for item in conditions if item.type in CONDITION_TYPES]
 
 
 OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own_conditions(new))

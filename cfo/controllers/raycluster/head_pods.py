@@ -8,6 +8,7 @@ from typing import Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, head_pod_spec
 from cfo.api.raycluster.names import label_value
+from cfo.controllers.cached import NamingLabel
 from cfo.controllers.host_claims import is_owned_by
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.watches import clusters_with_label
@@ -30,7 +31,7 @@ from cfo.runtime import (
 MAX_HEADS: Final = 100
 """More head pods than a RayCluster ever has: usually it has one."""
 
-_INDEX: Final = "cluster"
+_CLUSTERS: Final = NamingLabel(POD_CLUSTER_LABEL)
 
 
 class HeadPods:
@@ -38,14 +39,14 @@ class HeadPods:
 
     def __init__(self, informer: Informer) -> None:
         self.informer = informer
-        self._reader = informer.add_index(_INDEX, _index_pod).reader
+        self._reader = _CLUSTERS.add_index(informer).reader
 
     def of(self, cluster: Object) -> list[Entry]:
         """Return the pods that ``cluster`` controls, at most one more than :data:`MAX_HEADS`.
 
         The label is not sufficient, because any client can set it.
         """
-        labelled = self._reader.entries(index=(_INDEX, f"{namespace_of(cluster)}/{label_value(name_of(cluster))}"))
+        labelled = _CLUSTERS.entries(self._reader, NamespacedName(namespace_of(cluster), label_value(name_of(cluster))))
         return list(islice((pod for pod in labelled if is_owned_by(pod, cluster)), MAX_HEADS + 1))
 
     def are_known(self, cluster: Object) -> bool:
@@ -104,8 +105,3 @@ class HeadPodReplacer:
 
 def _pull_secrets(obj: Object) -> set[str]:
     return {reference.get("name") or "" for reference in obj.get("imagePullSecrets") or ()}
-
-
-def _index_pod(pod: Entry) -> list[str]:
-    name = pod.meta.labels.get(POD_CLUSTER_LABEL)
-    return [f"{pod.key.namespace}/{name}"] if name else []

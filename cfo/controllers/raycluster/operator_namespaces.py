@@ -25,6 +25,7 @@ import msgspec
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, DSC_INITIALIZATION
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.cached import field_reader
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule
 from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
@@ -47,15 +48,11 @@ class _RoleRef(msgspec.Struct):
     name: str = ""
 
 
-class _Binding(msgspec.Struct):
-    roleRef: _RoleRef | None = None  # noqa: N815 (the API's spelling)
-
-
 class _Claims(msgspec.Struct):
     sub: str = ""
 
 
-_binding_decoder = msgspec.json.Decoder(_Binding)
+_role_of = field_reader("roleRef", kind=_RoleRef, default=_RoleRef())
 _claims_decoder = msgspec.json.Decoder(_Claims)
 
 
@@ -85,8 +82,8 @@ def _index_role(role: Entry) -> Iterable[str]:
 
 
 def _index_binding(binding: Entry) -> Iterable[str]:
-    reference = _binding_decoder.decode(binding.raw).roleRef
-    if reference is not None and reference.kind == CLUSTER_ROLE.kind:
+    reference = _role_of(binding)
+    if reference.kind == CLUSTER_ROLE.kind:
         yield reference.name
 
 

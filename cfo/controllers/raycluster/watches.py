@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-
-import msgspec
+from typing import Any
 
 from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
+from cfo.controllers.cached import field_reader
 from cfo.runtime import (
     AnnotationChanged,
     Entry,
@@ -36,25 +36,8 @@ HEAD_PODS: SelectionKeywords = {"label_selector": HEAD_LABELS, "max_bytes": 4 * 
 """The selection of head pods; a pod contains what users write to its template."""
 
 
-class _HeadInfo(msgspec.Struct):
-    serviceName: str = ""  # noqa: N815 (the API's spelling)
-
-
-class _ClusterStatus(msgspec.Struct):
-    head: _HeadInfo | None = None
-
-
-class _Cluster(msgspec.Struct):
-    status: _ClusterStatus | None = None
-
-
-_decoder = msgspec.json.Decoder(_Cluster)
-
-
-def _head_service(cluster: Entry) -> str:
-    status = _decoder.decode(cluster.raw).status
-    return status.head.serviceName if status and status.head else ""
-
+_head_service = field_reader("status", "head", "serviceName", kind=str, default="")
+_parents = field_reader("status", "parents", kind=list[Any], default=[])
 
 CLUSTER_CHANGED: Predicate = or_(GenerationChanged(), LabelChanged(), AnnotationChanged())
 """The spec, labels or annotations of a RayCluster changed, or its deletion began (which raises the generation)."""
@@ -80,22 +63,6 @@ def in_first_list(event: Event) -> bool:
 
 CREATED_OR_DELETED: Predicate = on_update(lambda _old, _new: False)
 """An object was created or deleted."""
-
-
-class _RouteStatus(msgspec.Struct):
-    parents: msgspec.Raw = msgspec.Raw()
-
-
-class _Route(msgspec.Struct):
-    status: _RouteStatus | None = None
-
-
-_route_decoder = msgspec.json.Decoder(_Route)
-
-
-def _parents(route: Entry) -> bytes:
-    status = _route_decoder.decode(route.raw).status
-    return bytes(status.parents) if status is not None else b""
 
 
 ROUTE_CHANGED: Predicate = or_(CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new)))

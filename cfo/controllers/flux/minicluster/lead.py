@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
+from cfo.controllers.cached import NamingLabel, status_of_pod
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
-from cfo.controllers.pod_status import status_of
-from cfo.runtime import Entry, Informer, NamespacedName, Reader
+from cfo.runtime import Entry
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_CLUSTER_INDEX = "minicluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +25,8 @@ class LeadPod:
     exit_code: int | None = None
 
 
-def add_index(objects: Informer) -> None:
-    """Add the index that :func:`entries_of_cluster` reads to an informer of pods or Services."""
-    objects.add_index(_CLUSTER_INDEX, _index_cluster)
-
-
-def entries_of_cluster(objects: Reader, cluster: NamespacedName) -> list[Entry]:
-    """Return the objects whose label names a MiniCluster."""
-    return objects.entries(index=(_CLUSTER_INDEX, str(cluster)))
-
-
-def cluster_of(obj: Entry) -> NamespacedName | None:
-    """Return the MiniCluster that the label of a pod or Service names."""
-    name = obj.meta.labels.get(MINICLUSTER_LABEL)
-    return NamespacedName(obj.key.namespace, name) if name else None
+CLUSTERS: Final = NamingLabel(MINICLUSTER_LABEL)
+"""The MiniClusters that labels of pods and Services name."""
 
 
 def unlabelled_index(pod: Entry) -> str | None:
@@ -94,15 +81,10 @@ def _controller_uid(pod: Entry) -> str:
 
 
 def _state_of(pod: Entry, container: str) -> LeadPod:
-    status = status_of(pod.raw)
+    status = status_of_pod(pod)
     for item in status.container_statuses or ():
         if item.name == container:
             for state in (item.state, item.last_state):
                 if state is not None and state.terminated is not None:
                     return LeadPod(status.phase, state.terminated.exit_code)
     return LeadPod(status.phase)
-
-
-def _index_cluster(obj: Entry) -> list[str]:
-    cluster = cluster_of(obj)
-    return [str(cluster)] if cluster is not None else []

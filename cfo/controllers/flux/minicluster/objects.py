@@ -26,7 +26,7 @@ from cfo.controllers.flux.minicluster.job_changes import (
     suspension_patch,
     template_is_own,
 )
-from cfo.controllers.flux.minicluster.lead import entries_of_cluster, lead_of
+from cfo.controllers.flux.minicluster.lead import CLUSTERS, lead_of
 from cfo.controllers.flux.minicluster.plan import Plan, secret_name, service_pod_name
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import (
@@ -109,7 +109,7 @@ class ServiceWriter:
 
     async def prune(self, plan: Plan) -> None:
         """Delete Services of the MiniCluster that were not applied in this reconcile."""
-        for service in entries_of_cluster(self._services, key_of(plan.cluster)):
+        for service in CLUSTERS.entries(self._services, key_of(plan.cluster)):
             if service.key.name not in self._names:
                 await self._children.delete(SERVICE, service)
 
@@ -219,7 +219,7 @@ class ObjectWriter:
 
     async def _follow_spec(self, job: Object, plan: Plan) -> Object:
         """Make the Job follow size, deadline, retries, labels and suspension."""
-        pods = entries_of_cluster(self._informers.pods, key_of(self._cluster))
+        pods = CLUSTERS.entries(self._informers.pods, key_of(self._cluster))
         lead = lead_of(pods, uid_of(job), plan.name)
         patch = job_patch(job, plan, lead.exit_code if lead is not None else None)
         updated = await self._children.patch(job, patch)

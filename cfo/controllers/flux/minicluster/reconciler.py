@@ -7,7 +7,6 @@ a reconcile that was interrupted anywhere is continued by the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -25,14 +24,7 @@ from cfo.controllers.flux.minicluster.job_changes import (
     limited_size,
     maximum_size,
 )
-from cfo.controllers.flux.minicluster.lead import (
-    add_index,
-    cluster_of,
-    entries_of_cluster,
-    lead_of,
-    needs_reconcile,
-    unlabelled_pods,
-)
+from cfo.controllers.flux.minicluster.lead import CLUSTERS, lead_of, needs_reconcile, unlabelled_pods
 from cfo.controllers.flux.minicluster.objects import MAX_CACHED_BYTES, Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
 from cfo.controllers.flux.minicluster.status import ADDED_STATUS, Observed, desired_status, is_finished, notices
@@ -49,7 +41,6 @@ from cfo.runtime import (
     Clock,
     Conflict,
     EnqueueRequestsFromMapFunc,
-    Entry,
     Event,
     EventRecorder,
     Manager,
@@ -166,7 +157,7 @@ class MiniClusterReconciler:
         The lead broker's pod is the first. At most :data:`_LABELLED_PODS` requests are sent, so that a large
         MiniCluster does not occupy a worker; returns whether to continue with the other pods.
         """
-        pods = unlabelled_pods(entries_of_cluster(self.informers.pods, key_of(cluster)), uid_of(job))
+        pods = unlabelled_pods(CLUSTERS.entries(self.informers.pods, key_of(cluster)), uid_of(job))
         has_effect = False
         for pod, index in pods[:_LABELLED_PODS]:
             try:
@@ -179,7 +170,7 @@ class MiniClusterReconciler:
 
     async def _write_status(self, cluster: Object, job: Object | None, children: Children, invalid: str) -> bool:
         """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
-        pods = entries_of_cluster(self.informers.pods, key_of(cluster)) if job is not None else []
+        pods = CLUSTERS.entries(self.informers.pods, key_of(cluster)) if job is not None else []
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
@@ -242,14 +233,10 @@ def _start(manager: Manager) -> None:
     small: SelectionKeywords = {**labelled, "max_bytes": MAX_CACHED_BYTES}
     metadata: SelectionKeywords = {**small, "metadata_only": True}
     cache = manager.cache
-    pods = cache.informer(POD, **labelled)
-    add_index(pods)
-    services = cache.informer(SERVICE, **small)
-    add_index(services)
     informers = Informers(
         jobs=cache.informer(JOB, **labelled).reader,
-        pods=pods.reader,
-        services=services.reader,
+        pods=CLUSTERS.add_index(cache.informer(POD, **labelled)).reader,
+        services=CLUSTERS.add_index(cache.informer(SERVICE, **small)).reader,
         config_maps=cache.informer(CONFIG_MAP, **small).reader,
         # Only metadata is requested, so the certificates are never in this process after their creation.
         secrets=cache.informer(SECRET, **metadata).reader,
@@ -263,14 +250,9 @@ def _start(manager: Manager) -> None:
         .owns(SERVICE, ResourceVersionChanged(), **small)
         .owns(CONFIG_MAP, ResourceVersionChanged(), **small)
         .owns(SECRET, ResourceVersionChanged(), **metadata)
-        .watches(POD, EnqueueRequestsFromMapFunc(_request_of), _pod_changed, **labelled)
+        .watches(POD, EnqueueRequestsFromMapFunc(CLUSTERS.requests), _pod_changed, **labelled)
         .complete(reconciler)
     )
-
-
-def _request_of(pod: Entry) -> Iterable[Request]:
-    cluster = cluster_of(pod)
-    return (cluster,) if cluster is not None else ()
 
 
 def _pod_changed(event: Event) -> bool:
