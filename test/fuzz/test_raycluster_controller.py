@@ -84,7 +84,7 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
             assert host.endswith((f"-{DOMAIN}", f".{DOMAIN}"))
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
     facts = RayClusterFacts(stored)
-    facts.responsibility(FEATURES)
+    [facts.actor(concern, FEATURES) for concern in Concern]
     required = enforce(facts, facts, tuple(Concern), FEATURES)
     changed = {**stored, "spec": merged(stored.get("spec") or {}, required.patch)}
     assert not enforce(RayClusterFacts(changed), facts, tuple(Concern), FEATURES)

@@ -35,21 +35,6 @@ class Authentication(Enum):
     """No one, although the configuration requires it: the dashboard must not be exposed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Authenticators:
-    """What the configuration and the platform offer.
-
-    ``required``: ``kuberay.rayDashboardOAuthEnabled``. ``openshift_oauth``: the cluster is OpenShift, and its own OAuth
-    server logs users in. ``auth_proxy``: ``kuberay.authentication`` is configured. ``ray_token``: KubeRay is known to
-    act on ``authOptions``.
-    """
-
-    required: bool
-    openshift_oauth: bool
-    auth_proxy: bool
-    ray_token: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The Service and port that a Route, an Ingress or an HTTPRoute of the dashboard targets.
@@ -64,15 +49,22 @@ class Backend:
     tls: bool
 
 
-def authentication_of(facts: RayClusterFacts, available: Authenticators) -> Authentication:
-    """Return who authenticates the users of the dashboard of a RayCluster."""
-    if not available.required:
+def authentication_of(
+    facts: RayClusterFacts, *, required: bool, openshift_oauth: bool, auth_proxy: bool, ray_token: bool
+) -> Authentication:
+    """Return who authenticates the users of the dashboard of a RayCluster.
+
+    ``required``: ``kuberay.rayDashboardOAuthEnabled``. ``openshift_oauth``: the cluster is OpenShift, and its own OAuth
+    server logs users in. ``auth_proxy``: ``kuberay.authentication`` is configured. ``ray_token``: KubeRay is known to
+    act on ``authOptions``.
+    """
+    if not required:
         return Authentication.DISABLED
-    if available.ray_token and facts.requests_ray_token:
+    if ray_token and facts.requests_ray_token:
         return Authentication.RAY_TOKEN
-    if available.auth_proxy:
+    if auth_proxy:
         return Authentication.AUTH_PROXY
-    return Authentication.OAUTH_PROXY if available.openshift_oauth else Authentication.UNAVAILABLE
+    return Authentication.OAUTH_PROXY if openshift_oauth else Authentication.UNAVAILABLE
 
 
 def dashboard_backend(facts: RayClusterFacts, authentication: Authentication) -> Backend | None:

@@ -47,7 +47,7 @@ def enforce(
     """Return what has to change in a RayCluster, which replaces ``old`` (``None``: it is new).
 
     For a stored RayCluster, ``old`` is the same object. ``active_features`` as in
-    :meth:`~cfo.api.raycluster.facts.RayClusterFacts.responsibility`.
+    :meth:`~cfo.api.raycluster.facts.RayClusterFacts.actor`.
     """
     result = Enforcement()
     if not enforced or facts.is_managed_by_multikueue:
@@ -101,5 +101,5 @@ def unmet(
     Only mutual TLS can be missing: it needs parts of the pod template. The operator's policies do not depend on the
     RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
     """
-    is_missing = facts.responsibility(active_features).mtls is Actor.OPERATOR and not facts.has_injected_tls
+    is_missing = facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR and not facts.has_injected_tls
     return (Concern.MTLS,) if Concern.MTLS in enforced and is_missing else ()

@@ -4,7 +4,7 @@ This operator is not the only one that can: KubeRay 1.7 has ``networkPolicy``, `
 ``ingressOptions`` (which ``enableIngress`` turns on), Open Data Hub's fork of KubeRay has the annotation
 :data:`~cfo.api.raycluster.cluster.SECURE_TRUSTED_NETWORK` and ``networkIsolation``, and a RayCluster that MultiKueue
 manages runs in another Kubernetes cluster. For each concern exactly one actor acts. All controllers and webhooks ask
-:meth:`RayClusterFacts.responsibility`.
+:meth:`RayClusterFacts.actor`.
 
 A tenant can set each of these fields, and KubeRay ignores or rejects most of them while the feature is inactive.
 Therefore a field takes effect only if its feature is known to be active: the configuration lists it
@@ -38,22 +38,12 @@ class Actor(Enum):
 
 
 class Concern(Enum):
-    """What one actor provides for a RayCluster; the value is the field's name in :class:`Responsibility`."""
+    """What one actor provides for a RayCluster; the value is its name in the configuration."""
 
     NETWORK_POLICY = "network_policy"
     MTLS = "mtls"
     AUTHENTICATION = "authentication"
     EXPOSURE = "exposure"
-
-
-@dataclass(frozen=True, slots=True)
-class Responsibility:
-    """Who provides each concern of one RayCluster."""
-
-    network_policy: Actor
-    mtls: Actor
-    authentication: Actor
-    exposure: Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,28 +121,18 @@ class RayClusterFacts:
         """Return the number of the port of ``role`` on the head's Service."""
         return service_port_of(self.ports, role)
 
-    def responsibility(self, active_features: Collection[str]) -> Responsibility:
-        """Return who provides each concern.
+    def actor(self, concern: Concern, active_features: Collection[str]) -> Actor:
+        """Return who provides ``concern``.
 
         ``active_features`` are the :data:`FEATURES` that are known to be active: by
         configuration, or because the caller observed what the feature does for this cluster.
         """
         if self.is_managed_by_multikueue:
-            return _MULTIKUEUE
-        if not self._requests:
-            return _OPERATOR
-        active = [request for request in self._requests if request.feature in active_features]
-        return Responsibility(
-            *(
-                next((request.actor for request in active if concern in request.concerns), Actor.OPERATOR)
-                for concern in Concern
-            )
-        )
-
-    def actor(self, concern: Concern, active_features: Collection[str]) -> Actor:
-        """Return who provides ``concern``."""
-        actor: Actor = getattr(self.responsibility(active_features), concern.value)
-        return actor
+            return Actor.MULTIKUEUE
+        for request in self._requests:
+            if concern in request.concerns and request.feature in active_features:
+                return request.actor
+        return Actor.OPERATOR
 
     def unconfirmed_request(self, concern: Concern, active_features: Collection[str]) -> Request | None:
         """Return the setting that requests another actor although its feature is not known to be active.
@@ -162,7 +142,3 @@ class RayClusterFacts:
         if self.actor(concern, active_features) is not Actor.OPERATOR:
             return None
         return next((request for request in self._requests if concern in request.concerns), None)
-
-
-_OPERATOR = Responsibility(*(Actor.OPERATOR for _ in Concern))
-_MULTIKUEUE = Responsibility(*(Actor.MULTIKUEUE for _ in Concern))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
-from cfo.api.raycluster.facts import Actor, RayClusterFacts, Responsibility
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.kind_view import (
@@ -69,19 +69,19 @@ _REMEDIES: Final = {
 def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
     facts = RayClusterFacts(cluster)
-    actors = facts.responsibility(())
+    actor = facts.actor(Concern.EXPOSURE, ())  # of every concern, because no feature is known to be active
     state = text(path(cluster, "status", "state"), 40)
     level = _level(facts, state, related)
     problems = [
         *_status_problems(cluster, state),
         *slow_deletion(cluster, related.now),
         *(pod_problems(related.pods or ()) if level is not Level.WAITING else ()),
-        *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
+        *(_protection_problems(cluster, related, actor) if level is Level.OK and state == "ready" else ()),
         *exposure.problems(related),
-        *_certificate_problems(facts, related, actors),
+        *_certificate_problems(facts, related, actor),
         *_warning_problems(facts, related, level),
     ]
-    shown, pending = _facts(facts, related, actors), _pending(facts, related, actors)
+    shown, pending = _facts(facts, related, actor), _pending(facts, related, actor)
     return new_summary(cluster, related, state, level, problems, shown, ready=_ready(cluster), pending=pending)
 
 
@@ -104,15 +104,15 @@ def _ready(cluster: Object) -> str:
     return f"{available}/{number(status.get('desiredWorkerReplicas'))}"
 
 
-def _facts(facts: RayClusterFacts, related: Related, actors: Responsibility) -> Iterator[tuple[str, str]]:
+def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[tuple[str, str]]:
     cluster = facts.cluster
     if exposure.is_known(related):
-        yield "dashboard", exposure.dashboard_url(facts, related) or _not_exposed(actors.exposure)
-        yield "ray client", exposure.client_address(facts, related) or _not_exposed(actors.exposure)
-    yield "authentication", exposure.authentication(facts, actors.authentication)
-    yield "mTLS", _mtls(facts, actors.mtls)
+        yield "dashboard", exposure.dashboard_url(facts, related) or _not_exposed(actor)
+        yield "ray client", exposure.client_address(facts, related) or _not_exposed(actor)
+    yield "authentication", exposure.authentication(facts, actor)
+    yield "mTLS", _mtls(facts, actor)
     yield "CA expires", _ca_expiry(facts, related)
-    yield "network policies", _policies(related, actors.network_policy)
+    yield "network policies", _policies(related, actor)
     yield "resources", _resources(cluster)
     yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
     owner = controller_of(cluster) or {}
@@ -172,18 +172,18 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
         )
 
 
-def _protection_problems(cluster: Object, related: Related, actors: Responsibility) -> Iterator[Problem]:
+def _protection_problems(cluster: Object, related: Related, actor: Actor) -> Iterator[Problem]:
     """Yield what should protect a running RayCluster, and is missing."""
     policies = related.children.get(NETWORK_POLICY)
-    if policies is not None and not policies and actors.network_policy is Actor.OPERATOR:
+    if policies is not None and not policies and actor is Actor.OPERATOR:
         yield Problem(
             "No NetworkPolicy protects the RayCluster",
             "check that the operator runs, and that no other object has the name of the policy: cfo doctor",
         )
 
 
-def _certificate_problems(facts: RayClusterFacts, related: Related, actors: Responsibility) -> Iterator[Problem]:
-    if SECRET not in related.children or actors.mtls is not Actor.OPERATOR or not facts.has_injected_tls:
+def _certificate_problems(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[Problem]:
+    if SECRET not in related.children or actor is not Actor.OPERATOR or not facts.has_injected_tls:
         return
     if facts.is_suspended or is_deleting(facts.cluster):
         return
@@ -230,17 +230,17 @@ def _row(summary: Summary) -> Mapping[str, Any]:
     return {"expires": time, "certificate": "CA of the RayCluster"}
 
 
-def _pending(facts: RayClusterFacts, related: Related, actors: Responsibility) -> str:
+def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
     """Return which objects of the operator are missing, as far as it is known."""
     names, missing = facts.names, []
     policies = related.children.get(NETWORK_POLICY)
-    if policies is not None and actors.network_policy is Actor.OPERATOR:
+    if policies is not None and actor is Actor.OPERATOR:
         found = set(map(name_of, policies))
         missing = [f"NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy) if name not in found]
-    if exposure.is_known(related) and actors.exposure is Actor.OPERATOR:
+    if exposure.is_known(related) and actor is Actor.OPERATOR:
         missing += [] if exposure.dashboard_url(facts, related) else ["an address of the dashboard"]
         missing += [] if exposure.client_address(facts, related) else ["an address of the client"]
-    if SECRET in related.children and actors.mtls is Actor.OPERATOR and facts.has_injected_tls:
+    if SECRET in related.children and actor is Actor.OPERATOR and facts.has_injected_tls:
         missing += [] if _ca_secret(facts, related) is not None else [f"Secret {names.ca_secret}"]
     return f"is missing {', '.join(missing)}" if missing and not facts.is_suspended else ""
 

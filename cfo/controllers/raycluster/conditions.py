@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
@@ -97,10 +97,10 @@ def conditions_of(
     ``children`` are its objects, of Secrets only the metadata. ``exposure`` is the decision about its dashboard, and
     ``config`` the configuration of its namespace.
     """
-    actors = facts.responsibility(config.kuberay_features)
+    exposing, securing = (facts.actor(concern, config.kuberay_features) for concern in (Concern.EXPOSURE, Concern.MTLS))
     return [
-        _exposed(facts, children, exposure, actors.exposure),
-        _mutual_tls(facts, children.get(SECRET, ()), actors.mtls, is_enabled=config.mtls_enabled),
+        _exposed(facts, children, exposure, exposing),
+        _mutual_tls(facts, children.get(SECRET, ()), securing, is_enabled=config.mtls_enabled),
         _network_policies(facts, children.get(NETWORK_POLICY, ())),
     ]
 

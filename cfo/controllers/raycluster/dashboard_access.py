@@ -12,7 +12,6 @@ from typing import Self
 
 from cfo.api.raycluster.authentication import (
     Authentication,
-    Authenticators,
     Backend,
     authentication_of,
     dashboard_backend,
@@ -62,14 +61,8 @@ class Exposure:
         return self.backend if self.is_exposed else None
 
 
-def authenticators(config: KubeRayConfiguration, *, openshift: bool) -> Authenticators:
-    """Return what can authenticate users, with this configuration and on this platform."""
-    return Authenticators(
-        required=config.ray_dashboard_oauth_enabled,
-        openshift_oauth=openshift,
-        auth_proxy=config.authentication.enabled,
-        ray_token="authOptions" in config.kuberay_features,
-    )
+def _trusts_ray_tokens(config: KubeRayConfiguration) -> bool:
+    return "authOptions" in config.kuberay_features
 
 
 def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
@@ -78,8 +71,7 @@ def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
     If the configuration exposes no dashboard on vanilla Kubernetes, only those with the cluster label are needed: they
     are deleted.
     """
-    available = authenticators(config, openshift=False)
-    may_expose = not available.required or available.auth_proxy or available.ray_token
+    may_expose = not config.ray_dashboard_oauth_enabled or config.authentication.enabled or _trusts_ray_tokens(config)
     return {"label_selector": "" if may_expose else CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
@@ -96,8 +88,8 @@ class DashboardAccess:
     @classmethod
     def create(cls, manager: Manager, config: KubeRayConfiguration, platform: Platform) -> Self:
         """Create the informer of head pods with ``manager``, if the configuration trusts Ray's tokens."""
-        available = authenticators(ProfileTable(config).strictest().kuberay, openshift=False)
-        needs_pods = available.required and available.ray_token
+        strictest = ProfileTable(config).strictest().kuberay
+        needs_pods = strictest.ray_dashboard_oauth_enabled and _trusts_ray_tokens(strictest)
         return cls(platform, HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None)
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
@@ -119,17 +111,22 @@ class DashboardAccess:
         Raises :class:`~cfo.runtime.DiscoveryIncomplete` while the platform, or the head pods that have to be
         checked, are unknown.
         """
-        actors = facts.responsibility(settings.kuberay.kuberay_features)
-        if actors.authentication in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
+        features = settings.kuberay.kuberay_features
+        if facts.actor(Concern.AUTHENTICATION, features) in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
             return Exposure(Authentication.OTHER, None, is_exposed=False)
         decision = await self._decide(facts, settings.kuberay)
         enforced = frozenset(map(Concern, settings.enforced))
-        has_all = not unmet(facts, enforced, settings.kuberay.kuberay_features)
-        return replace(decision, is_exposed=has_all and actors.exposure is Actor.OPERATOR)
+        is_ours = facts.actor(Concern.EXPOSURE, features) is Actor.OPERATOR
+        return replace(decision, is_exposed=is_ours and not unmet(facts, enforced, features))
 
     async def _decide(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> Exposure:
-        available = authenticators(config, openshift=await self._platform.has_oauth_server())
-        authentication = authentication_of(facts, available)
+        authentication = authentication_of(
+            facts,
+            required=config.ray_dashboard_oauth_enabled,
+            openshift_oauth=await self._platform.has_oauth_server(),
+            auth_proxy=config.authentication.enabled,
+            ray_token=_trusts_ray_tokens(config),
+        )
         backend = dashboard_backend(facts, authentication)
         match authentication:
             case Authentication.UNAVAILABLE:

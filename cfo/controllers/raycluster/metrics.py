@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import names_of
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import Entry, NamespacedName, Object, Reader
@@ -112,7 +112,7 @@ class RayClusterMetrics(Collector):
             },
         }
         facts = RayClusterFacts(relevant)
-        is_ours = facts.responsibility(self._config.kuberay_features).mtls is Actor.OPERATOR
+        is_ours = facts.actor(Concern.MTLS, self._config.kuberay_features) is Actor.OPERATOR
         return is_ours and not facts.has_injected_tls
 
 

@@ -165,7 +165,7 @@ def _needs_ca(children: Children, config: KubeRayConfiguration) -> bool:
     if not config.mtls_enabled:
         return False
     features = config.kuberay_features
-    actor = children.facts.responsibility(features).mtls
+    actor = children.facts.actor(Concern.MTLS, features)
     if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and children.facts.has_injected_tls:
         return True  # its pods cannot start without the Secret
     return record_responsibility(children, Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR

@@ -218,7 +218,7 @@ class NetworkPolicies(ClusterConcern):
 
 
 def _provider(facts: RayClusterFacts, observed: frozenset[str]) -> Actor:
-    return facts.responsibility(observed).network_policy
+    return facts.actor(Concern.NETWORK_POLICY, observed)
 
 
 def _is_by_kuberay(policy: Entry, cluster: Object) -> bool:

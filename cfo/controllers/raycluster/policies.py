@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, pod_labels
-from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.api.raycluster.ports import RayPorts
 from cfo.config.kuberay import KubeRayConfiguration
@@ -79,7 +79,7 @@ def requires_certificates(facts: RayClusterFacts, config: KubeRayConfiguration) 
     Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown. If another
     actor provides mTLS, parts that look like ours are the user's.
     """
-    is_ours = facts.responsibility(config.kuberay_features).mtls is Actor.OPERATOR
+    is_ours = facts.actor(Concern.MTLS, config.kuberay_features) is Actor.OPERATOR
     return config.mtls_enabled and is_ours and not facts.uses_kuberay_tls and facts.has_injected_tls
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from cfo.api.raycluster.authentication import (
     Authentication,
-    Authenticators,
     authentication_of,
     dashboard_backend,
 )
@@ -47,7 +46,7 @@ def cluster(*containers: str, auth_mode: str | None = None, **spec: Any) -> dict
     ],
 )
 def test_authentication(available: dict[str, bool], spec: dict[str, Any], expected: Authentication) -> None:
-    assert authentication_of(RayClusterFacts(cluster(**spec)), Authenticators(**{**NONE, **available})) is expected
+    assert authentication_of(RayClusterFacts(cluster(**spec)), **{**NONE, **available}) is expected
 
 
 @pytest.mark.parametrize("value", ["disabled", "", "TOKEN", None])

@@ -9,13 +9,12 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts, Responsibility
+from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
 HEADER = ["The RayCluster has", "active feature", "NetworkPolicies", "mTLS", "authentication", "exposure"]
-OPERATOR = Responsibility(Actor.OPERATOR, Actor.OPERATOR, Actor.OPERATOR, Actor.OPERATOR)
 
 
 def cells(line: str) -> list[str]:
@@ -46,10 +45,10 @@ def active(feature: str) -> tuple[str, ...]:
 def test_documented_actor_provides_each_concern(text: str, feature: str, actors: list[str]) -> None:
     cluster: dict[str, Any] = yaml.safe_load(text)
     facts = RayClusterFacts(cluster)
-    found = facts.responsibility(active(feature))
     assert [facts.actor(concern, active(feature)).value for concern in Concern] == actors
-    without = facts.responsibility([name for name in FEATURES if name not in active(feature)])
-    assert without == (found if facts.is_managed_by_multikueue else OPERATOR)
+    others = [name for name in FEATURES if name not in active(feature)]
+    without = Actor.MULTIKUEUE if facts.is_managed_by_multikueue else Actor.OPERATOR
+    assert {facts.actor(concern, others) for concern in Concern} == {without}
 
 
 def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() -> None:
@@ -90,4 +89,5 @@ def test_request_is_unconfirmed_only_while_no_other_actor_is_responsible() -> No
     "spec", [None, {}, {"networkPolicy": "x"}, {"networkPolicy": {"mode": 1}}, {"headGroupSpec": 1}]
 )
 def test_malformed_settings_change_no_actor(spec: Any) -> None:
-    assert RayClusterFacts({"spec": spec}).responsibility(FEATURES) == OPERATOR
+    facts = RayClusterFacts({"spec": spec})
+    assert {facts.actor(concern, FEATURES) for concern in Concern} == {Actor.OPERATOR}
