@@ -38,15 +38,15 @@ def _setup(context: Context) -> None:
         return
     from cfo.webhooks import raycluster as webhooks
 
-    webhook = webhooks.setup(
-        manager,
+    webhook = webhooks.RayClusterWebhook(
         context.configuration.kuberay,
         version=f"v{__version__}",
         settings_of=lambda namespace: environment.profiles.settings(manager.client, namespace),
         has_oauth_server=environment.platform.has_oauth_server,
         ingress_domain=lambda: environment.domain.read(manager.client),
-        environment=os.environ,
+        images=webhooks.Images.from_environment(os.environ),
     )
+    webhooks.setup(manager, webhook)
     context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
 
 

@@ -109,14 +109,14 @@ async def admission(
         domain = IngressDomain(config, settings, manager.clock)
         login = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
         platform = Platform(manager.mapper, OptionalKind(manager, ROUTE), login)
-        webhooks.setup(
-            manager,
+        webhook = webhooks.RayClusterWebhook(
             config,
             version=version,
+            images=webhooks.Images(),
             has_oauth_server=platform.has_oauth_server,
             ingress_domain=lambda: domain.read(client),
-            environment={},
         )
+        webhooks.setup(manager, webhook)
         async with manager:
             await manager.started()
 

@@ -28,33 +28,18 @@ class Taint(msgspec.Struct, gc=False):
 
 class _NodeSpec(msgspec.Struct, gc=False):
     unschedulable: bool = False
-    taints: tuple[Taint, ...] | None = None
+    taints: tuple[Taint, ...] = ()
 
 
 class _NodeStatus(msgspec.Struct, gc=False):
-    capacity: dict[str, str | int | float] | None = None
+    capacity: dict[str, str | int | float] = {}
 
 
 class Node(msgspec.Struct, gc=False):
-    """The fields of a node that the controllers use."""
+    """The fields of a node that the controllers use. Only kubelets and administrators write nodes, without nulls."""
 
-    spec: _NodeSpec | None = None
-    status: _NodeStatus | None = None
-
-    @property
-    def is_unschedulable(self) -> bool:
-        """Whether the node is cordoned."""
-        return self.spec is not None and self.spec.unschedulable
-
-    @property
-    def taints(self) -> tuple[Taint, ...]:
-        """The taints of the node."""
-        return (self.spec.taints if self.spec is not None else None) or ()
-
-    @property
-    def capacity(self) -> Mapping[str, str | int | float]:
-        """The capacity of the node, as quantities by resource."""
-        return (self.status.capacity if self.status is not None else None) or {}
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
 
 
 _decoder = msgspec.json.Decoder(Node)
@@ -69,7 +54,7 @@ def marked_resources(entry: Entry, config: AutopilotConfiguration, effects: Iter
     """Return the resources that are marked on the node with one of ``effects``."""
     effects = frozenset(effects)
     marks = set(entry.meta.labels.items())
-    marks.update((taint.key, taint.value) for taint in decode_node(entry).taints)
+    marks.update((taint.key, taint.value) for taint in decode_node(entry).spec.taints)
     return frozenset(
         resource
         for resource, taints in config.resource_taints.items()

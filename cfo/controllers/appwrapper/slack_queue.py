@@ -56,8 +56,8 @@ def unschedulable_capacity(entry: Entry, config: AutopilotConfiguration) -> dict
     All of its capacity is unschedulable if it is cordoned or not ready, otherwise the capacity of the marked resources.
     """
     node = decode_node(entry)
-    capacity = node.capacity
-    is_unavailable = node.is_unschedulable or any(taint.key in _NOT_READY for taint in node.taints)
+    capacity = node.status.capacity
+    is_unavailable = node.spec.unschedulable or any(taint.key in _NOT_READY for taint in node.spec.taints)
     names = (
         set(capacity) - {"pods"} if is_unavailable else marked_resources(entry, config, _NO_SCHEDULE) & set(capacity)
     )

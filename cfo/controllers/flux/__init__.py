@@ -6,16 +6,13 @@ function, which FluxJobs get quota of a FluxSetup. :mod:`.metrics` exports the q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import partial
-
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.config.model import FluxConfiguration
 from cfo.controllers.flux import fluxsetup
 from cfo.controllers.flux.fluxjob import reconciler as fluxjob
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.flux.minicluster import reconciler as minicluster
-from cfo.runtime import GVK, Channel, Manager, Rule
+from cfo.runtime import Channel, Manager, Rule
 
 
 def rules() -> list[Rule]:
@@ -33,20 +30,14 @@ def setup(manager: Manager, config: FluxConfiguration, namespace: str) -> None:
     ``namespace`` is the operator's namespace, in which FluxSetups may select other namespaces.
     """
     minicluster.setup(manager)
-    _when_all_available(manager, (FLUX_SETUP, FLUX_JOB, MINICLUSTER), lambda: _start_queue(manager, config, namespace))
 
+    def when_jobs(manager: Manager) -> None:
+        manager.when_available(FLUX_JOB, when_clusters)
 
-def _when_all_available(manager: Manager, gvks: Collection[GVK], start: Callable[[], None]) -> None:
-    """Call ``start`` once all of ``gvks`` are served."""
-    missing = set(gvks)
+    def when_clusters(manager: Manager) -> None:
+        manager.when_available(MINICLUSTER, lambda manager: _start_queue(manager, config, namespace))
 
-    def found(gvk: GVK, _: Manager) -> None:
-        missing.discard(gvk)
-        if not missing:
-            start()
-
-    for gvk in gvks:
-        manager.when_available(gvk, partial(found, gvk))
+    manager.when_available(FLUX_SETUP, when_jobs)
 
 
 def _start_queue(manager: Manager, config: FluxConfiguration, namespace: str) -> None:

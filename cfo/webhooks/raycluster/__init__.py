@@ -4,6 +4,7 @@ When a RayCluster is created, it gets an annotation with the operator's version,
 the dashboard, and mutual TLS between all Ray nodes. After that, users cannot change these parts.
 """
 
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup
 
-__all__ = ["RayClusterWebhook", "setup"]
+__all__ = ["Images", "RayClusterWebhook", "setup"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cfo.api.raycluster.facts import Concern
@@ -33,6 +33,7 @@ _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 class RayClusterWebhook:
     """The defaulter and validator of RayClusters.
 
+    ``version`` is written into the version annotation of new RayClusters.
     ``settings_of`` returns the settings for a namespace; without it, everything that any profile enforces is enforced
     in all namespaces. ``has_oauth_server`` returns whether OpenShift's OAuth server logs users in, and
     ``ingress_domain`` the domain; both may be unknown at startup. If one of these raises an error, all requests are
@@ -126,30 +127,8 @@ def _with_name(obj: Object, request: AdmissionRequest) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def setup(
-    manager: Manager,
-    config: KubeRayConfiguration,
-    *,
-    version: str,
-    settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
-    has_oauth_server: Callable[[], Awaitable[bool]],
-    ingress_domain: Callable[[], Awaitable[str]],
-    environment: Mapping[str, str],
-) -> RayClusterWebhook:
-    """Register the webhook of RayClusters with ``manager``, which serves it on every replica; return it.
-
-    ``version`` is written into the version annotation of new RayClusters. ``environment`` can contain the images (see
-    :meth:`~cfo.webhooks.raycluster.injection_plan.Images.from_environment`). For the other parameters see
-    :class:`RayClusterWebhook`.
-    """
-    webhook = RayClusterWebhook(
-        config,
-        version=version,
-        settings_of=settings_of,
-        images=Images.from_environment(environment),
-        has_oauth_server=has_oauth_server,
-        ingress_domain=ingress_domain,
-    )
+def setup(manager: Manager, webhook: RayClusterWebhook) -> None:
+    """Register the webhook of RayClusters with ``manager``, which serves it on every replica."""
     manager.webhooks.register(
         RAY_CLUSTER,
         defaulter=webhook,
@@ -159,4 +138,3 @@ def setup(
         # A later webhook can hand the RayCluster to another actor, and then nothing may be injected.
         reinvocation_policy="IfNeeded",
     )
-    return webhook
