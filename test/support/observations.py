@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import Decision, Observation
-from cfo.controllers.appwrapper.pods import LabeledPod, Pod
+from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 
@@ -60,7 +61,7 @@ def observe(
         components=components,
         objects=objects if objects is not None else [ComponentObject(uid=f"uid-{item.index}") for item in components],
         pods=[
-            LabeledPod(NamespacedName("ns", f"p{index}"), f"pod-{index}", pod, owned=owned)
+            replace(pod, key=NamespacedName("ns", f"p{index}"), uid=f"pod-{index}", owned=owned)
             for index, pod in enumerate(pods or ())
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),

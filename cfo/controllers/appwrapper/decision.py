@@ -17,7 +17,7 @@ from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import Validation
 from cfo.controllers.appwrapper.components import CREATED, DELETED, Component, ComponentObject, identity_message
-from cfo.controllers.appwrapper.pods import LabeledPod
+from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object
@@ -36,7 +36,7 @@ class Observation:
     wrapper: Object
     components: Sequence[Component]
     objects: Sequence[ComponentObject | None]
-    pods: Sequence[LabeledPod]
+    pods: Sequence[Pod]
     settings: Settings
     now: datetime
     unserved: frozenset[int] = frozenset()
@@ -128,7 +128,7 @@ def delete_components(observation: Observation, decision: Decision) -> bool:
     if not overdue:
         decision.requeue_at(deadline)
         return False
-    to_force = [pod for pod in awaited if not pod.pod.forced]
+    to_force = [pod for pod in awaited if not pod.forced]
     decision.deletions += [Deletion(POD, pod.key, pod.uid, force=True) for pod in to_force]
     if to_force:
         names = ", ".join(pod.key.name for pod in to_force[:_MAX_NAMED_PODS])

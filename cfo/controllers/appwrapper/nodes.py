@@ -26,12 +26,12 @@ class Taint(msgspec.Struct, gc=False):
     value: str = ""
 
 
-class _NodeSpec(msgspec.Struct, gc=False):
+class _NodeSpec(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class _NodeStatus(msgspec.Struct, gc=False):
+class _NodeStatus(msgspec.Struct, frozen=True, gc=False):
     capacity: dict[str, str | int | float] = {}
 
 

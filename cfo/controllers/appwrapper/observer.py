@@ -16,7 +16,7 @@ from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
 from cfo.controllers.appwrapper.decision import Observation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pods import WRAPPERS, LabeledPod, pod_of
+from cfo.controllers.appwrapper.pods import WRAPPERS, pod_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
@@ -105,7 +105,7 @@ class Observer:
             wrapper=wrapper,
             components=components,
             objects=objects,
-            pods=[LabeledPod(entry.key, entry.meta.uid, pod_of(entry)) for entry in pods],
+            pods=list(map(pod_of, pods)),
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),
@@ -141,8 +141,7 @@ class Observer:
         if not pods or deadline is None or observation.now < deadline:
             return observation
         owned = await self._owned_pods(observation, pods)
-        resolved = [LabeledPod(pod.key, pod.uid, pod.pod, owned=pod.uid in owned) for pod in observation.pods]
-        return replace(observation, pods=resolved)
+        return replace(observation, pods=[replace(pod, owned=pod.uid in owned) for pod in observation.pods])
 
     async def _owned_pods(self, observation: Observation, pods: list[Entry]) -> set[str]:
         wrapper = observation.wrapper

@@ -5,7 +5,7 @@ Pods are found by the label that is injected into their template. Only the requi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -55,12 +55,16 @@ class Termination(NamedTuple):
     reason: str = ""
 
 
+_UNNAMED: Final = NamespacedName("", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The decoded state of a pod.
+    """The decoded state of a pod with the AppWrapper's label.
 
     ``reason``: why it failed as a whole, such as ``Evicted``. ``forced``: it is being deleted with a grace period of
-    zero. ``terminated`` and ``init_terminated`` are the containers that ended, and the init containers.
+    zero. ``terminated`` and ``init_terminated`` are the containers that ended, and the init containers. ``owned``: it
+    descends from the AppWrapper by owner uids, if this has been determined.
     """
 
     phase: str = ""
@@ -71,6 +75,9 @@ class Pod:
     terminated: tuple[Termination, ...] = ()
     init_terminated: tuple[Termination, ...] = ()
     resources: frozenset[str] = frozenset()
+    key: NamespacedName = _UNNAMED
+    uid: str = ""
+    owned: bool = False
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
@@ -99,6 +106,8 @@ def pod_of(entry: Entry) -> Pod:
             for name, amount in (amounts or {}).items()
             if not is_zero(amount)
         ),
+        key=entry.key,
+        uid=entry.meta.uid,
     )
 
 
@@ -108,19 +117,6 @@ def _terminations(statuses: Iterable[ContainerStatus] | None) -> tuple[Terminati
         for container in statuses or ()
         if container.state is not None and container.state.terminated is not None
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LabeledPod:
-    """A pod with the AppWrapper's label.
-
-    ``owned``: it descends from the AppWrapper by owner uids, if this has been determined.
-    """
-
-    key: NamespacedName
-    uid: str
-    pod: Pod
-    owned: bool = False
 
 
 WRAPPERS: Final = NamingLabel(APPWRAPPER_LABEL)
@@ -195,10 +191,10 @@ _MAX_NAMED: Final = 3
 _MAX_REASON_LENGTH: Final = 64
 
 
-def failed_pods_message(pods: Sequence[LabeledPod]) -> str:
+def failed_pods_message(pods: Iterable[Pod]) -> str:
     """Return the number of failed pods and how the first of them, by name, failed."""
-    failed = sorted((labeled for labeled in pods if labeled.pod.phase == "Failed"), key=lambda labeled: labeled.key)
-    named = [f"{labeled.key.name}{_cause(labeled.pod)}" for labeled in failed[:_MAX_NAMED]]
+    failed = sorted((pod for pod in pods if pod.phase == "Failed"), key=lambda pod: pod.key)
+    named = [f"{pod.key.name}{_cause(pod)}" for pod in failed[:_MAX_NAMED]]
     more = [f"{len(failed) - _MAX_NAMED} more"] if len(failed) > _MAX_NAMED else []
     return f"{len(failed)} failed pods: {', '.join(named + more)}"
 

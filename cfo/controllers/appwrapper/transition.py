@@ -166,7 +166,7 @@ def _run(observation: Observation, decision: Decision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
-    counts = count_pods((labeled.pod for labeled in observation.pods), observation.settings, observation.no_execute)
+    counts = count_pods(observation.pods, observation.settings, observation.no_execute)
     unfinished = _unfinished_components(observation)
     expected = sum(component.expected_pods for component in unfinished)
     deployed = [obj for obj in observation.objects if obj is not None and obj.owned and not obj.deleting]
@@ -391,7 +391,7 @@ def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) 
     """
     settings = observation.settings
     if terminal:
-        failed = (labeled.pod for labeled in observation.pods if labeled.pod.phase == "Failed")
+        failed = (pod for pod in observation.pods if pod.phase == "Failed")
         codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
         return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
     limit = settings.retry_limit

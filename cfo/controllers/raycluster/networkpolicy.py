@@ -27,7 +27,7 @@ from cfo.api.raycluster.names import FIELD_MANAGER, digest, fit
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers
+from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
 from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
@@ -79,8 +79,8 @@ class NetworkPolicies(ClusterConcern):
         super().__init__(manager, config, environment)
         # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
         needs_roles = not config.operator_namespaces and manager.options.namespaces is None
-        self._roles = RoleInformers.of(manager.cache) if needs_roles else None
-        self._namespaces = OperatorNamespaces(config, environment, self._roles, own_account=own_account)
+        cache = manager.cache if needs_roles else None
+        self._namespaces = OperatorNamespaces(config, environment, cache, own_account=own_account)
         policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES)
         self._policies = self.own(policies, CHILD_CHANGED).reader
 
@@ -88,7 +88,7 @@ class NetworkPolicies(ClusterConcern):
         """Feed ``controller`` with all RayClusters when the KubeRay operator's namespaces change."""
         namespaces, mapper = self._namespaces, self._manager.mapper
         changed = EnqueueRequestsFromMapFunc(lambda entry: self.all_clusters() if namespaces.update(entry) else ())
-        for informer in self._roles or ():
+        for informer in namespaces.informers():
             controller.watch(Kind(informer, changed, mapper=mapper, optional=True))
         self._environment.dsc_initializations.subscribe(controller, changed)
 

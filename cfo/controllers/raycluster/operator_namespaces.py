@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import msgspec
 
@@ -108,30 +108,10 @@ def service_account_of(authorization: str) -> NamespacedName | None:
     return NamespacedName(namespace, name) if not prefix and namespace and name else None
 
 
-class RoleInformers(NamedTuple):
-    """Informers of all ClusterRoles and ClusterRoleBindings, with the indexes that :class:`OperatorNamespaces` reads.
-
-    They never sync if listing is forbidden.
-    """
-
-    roles: Informer
-    bindings: Informer
-
-    @classmethod
-    def of(cls, cache: Cache) -> Self:
-        """Take the informers from ``cache`` and add the indexes."""
-        return cls(
-            cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role),
-            cache.informer(CLUSTER_ROLE_BINDING)
-            .add_index(_BINDING_INDEX, _index_binding)
-            .add_index(_NAMED_INDEX, _index_named),
-        )
-
-
 class OperatorNamespaces:
     """The namespaces of the KubeRay operator, kept current from events of their sources.
 
-    ``roles`` is ``None`` if ClusterRoles and ClusterRoleBindings must not be read. ``own_account``, the ServiceAccount
+    ``cache`` is ``None`` if ClusterRoles and ClusterRoleBindings must not be read. ``own_account``, the ServiceAccount
     of this operator, is ignored, and so are the default names of its account and role.
     """
 
@@ -144,16 +124,23 @@ class OperatorNamespaces:
         self,
         config: KubeRayConfiguration,
         environment: Environment,
-        roles: RoleInformers | None,
+        cache: Cache | None,
         *,
         own_account: NamespacedName | None = None,
     ) -> None:
         self._configured = tuple(config.operator_namespaces)
         self._platform = environment.platform
         self._dsci = environment.dsc_initializations
-        self._roles = roles
+        self._roles = cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role) if cache is not None else None
+        self._bindings = cache.informer(CLUSTER_ROLE_BINDING) if cache is not None else None
+        if self._bindings is not None:
+            self._bindings.add_index(_BINDING_INDEX, _index_binding).add_index(_NAMED_INDEX, _index_named)
         self._own_account = own_account
         self._last: tuple[str, ...] = ()
+
+    def informers(self) -> list[Informer]:
+        """Return the informers of ClusterRoles and ClusterRoleBindings; they never sync if listing is forbidden."""
+        return [informer for informer in (self._roles, self._bindings) if informer is not None]
 
     async def current(self) -> tuple[str, ...]:
         """Return the namespaces, at least one.
@@ -197,9 +184,9 @@ class OperatorNamespaces:
         return tuple(sorted(found))
 
     def _kuberay_bindings(self) -> Iterator[Object]:
-        if self._roles is None:
+        if self._roles is None or self._bindings is None:
             return
-        roles, bindings = self._roles.roles, self._roles.bindings.reader
+        roles, bindings = self._roles, self._bindings.reader
         if roles.is_forbidden and not roles.has_synced:
             yield from bindings.list(index=(_NAMED_INDEX, "yes"))
             return

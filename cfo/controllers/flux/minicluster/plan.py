@@ -44,8 +44,6 @@ BROKER_PORT: Final = 8050
 
 DEFAULT_BACKOFF_LIMIT: Final = 100
 DEFAULT_DEADLINE_SECONDS: Final = 31_500_000
-_APP_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
-_VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
 _LOG_LEVEL = 6
 _CONNECT_TIMEOUT = "5s"
 
@@ -151,11 +149,6 @@ class Plan:
         return self.view.get("name") or "flux-view"
 
     @property
-    def view_image(self) -> str:
-        """The image of the init container."""
-        return self.view.get("image") or _VIEW_IMAGE
-
-    @property
     def mount_path(self) -> str:
         """The directory in all containers that contains Flux and its configuration, without a slash at the end."""
         return (self.view.get("mountPath") or "/mnt/flux").rstrip("/")
@@ -164,11 +157,6 @@ class Plan:
     def config_root(self) -> str:
         """The directory with the configuration and the state of the broker."""
         return f"{self.mount_path}/config"
-
-    @property
-    def broker_config_path(self) -> str:
-        """The directory with ``broker.toml``."""
-        return f"{self.config_root}/etc/flux/config"
 
     @property
     def socket_path(self) -> str:
@@ -227,11 +215,6 @@ class Plan:
     def sidecars(self) -> list[Mapping[str, Any]]:
         """The containers that do not run Flux."""
         return [item for index, item in enumerate(self.containers) if index != self.runner]
-
-    @staticmethod
-    def image_of(container: Mapping[str, Any]) -> str:
-        """Return the image of a container of the spec."""
-        return container.get("image") or _APP_IMAGE
 
 
 def size_of(spec: Mapping[str, Any]) -> int:

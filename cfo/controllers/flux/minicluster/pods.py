@@ -26,6 +26,8 @@ from cfo.runtime import Object
 
 _HOME_VOLUME = "flux-operator-home"
 _SOFTWARE_VOLUME = "spack-software"
+_APP_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
+_VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
 _EXECUTABLE = 0o777
 _DEFAULT_MODE = 0o644
 
@@ -188,7 +190,7 @@ def _init_container(plan: Plan) -> Object:
     view = plan.view
     return {
         "name": plan.view_name,
-        "image": plan.view_image,
+        "image": view.get("image") or _VIEW_IMAGE,
         "imagePullPolicy": "Always" if view.get("pullAlways") else "IfNotPresent",
         "command": ["/bin/bash", f"{SCRIPTS_PATH}flux-init.sh"],
         "volumeMounts": _init_mounts(plan),
@@ -225,7 +227,7 @@ def _base_container(container: Mapping[str, Any], name: str) -> Object:
     }
     return {
         "name": name,
-        "image": Plan.image_of(container),
+        "image": container.get("image") or _APP_IMAGE,
         "imagePullPolicy": "Always"
         if container.get("pullAlways")
         else container.get("imagePullPolicy") or "IfNotPresent",

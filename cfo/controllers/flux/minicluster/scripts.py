@@ -108,7 +108,7 @@ def _broker_options(plan: Plan) -> list[str]:
         "log-stderr-level": plan.log_level,
         "log-stderr-mode": "local",
     }
-    options = [f"--config-path={plan.broker_config_path}"]
+    options = [f"--config-path={root}/etc/flux/config"]
     if plan.spec.get("interactive"):
         options.append("-Sbroker.rc2_none")
     return options + [f"-S{name}={value}" for name, value in attributes.items() if value is not None]

@@ -24,7 +24,7 @@ from cfo.controllers.appwrapper.workload import (
     workload_name,
 )
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from test.support.observations import CONFIG, wrapper
 
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
@@ -186,8 +186,9 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
         forced=True,
         terminated=(Termination("main", 137, "OOMKilled"),),
         resources=frozenset({"nvidia.com/gpu", "example.com/nic"}),
+        key=NamespacedName("", "x"),
     )
-    assert pod_of(entry("Pod")) == Pod()
+    assert pod_of(entry("Pod")) == Pod(key=NamespacedName("", "x"))
 
 
 def test_node_is_marked_by_label_or_taint() -> None:
