@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cfo.runtime import Entry, Informer, NamespacedName, Reader, Request
+from cfo.runtime.cache.index import IndexFunction
 
 _T = TypeVar("_T")
 
@@ -40,6 +41,7 @@ class NamingLabel:
 
     def __init__(self, label: str) -> None:
         self._label = label
+        self._index: IndexFunction = lambda entry: map(str, self.requests(entry))
 
     def requests(self, entry: Entry) -> Iterable[Request]:
         """Return the object that the label of ``entry`` names, if it has the label."""
@@ -48,7 +50,7 @@ class NamingLabel:
 
     def add_index(self, objects: Informer) -> Informer:
         """Add the index that :meth:`entries` reads to the informer of a kind that has the label."""
-        return objects.add_index(self._label, lambda entry: map(str, self.requests(entry)))
+        return objects.add_index(self._label, self._index)
 
     def entries(self, objects: Reader, named: NamespacedName) -> list[Entry]:
         """Return the objects whose label names ``named``; any client can set the label."""
