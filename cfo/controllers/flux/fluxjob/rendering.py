@@ -1,6 +1,6 @@
 """The MiniCluster of a FluxJob: pure functions.
 
-Its spec is that of :func:`~cfo.api.flux.composition.cluster_spec`, from which the queue also counts the demand.
+Its spec is that of :func:`~cfo.api.flux.facts.cluster_spec`, from which the queue also counts the demand.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux.composition import cluster_spec
-from cfo.api.flux.facts import own_queue, runners
+from cfo.api.flux.facts import cluster_spec, own_queue, runners
 from cfo.api.flux.names import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
 

@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from cfo.api.flux.composition import cluster_spec
-from cfo.api.flux.facts import resources_of
+from cfo.api.flux.facts import cluster_spec, resources_of
 from cfo.controllers.flux.queue.model import Demand
 from cfo.runtime.objects import parse_quantity
 
