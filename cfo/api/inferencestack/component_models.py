@@ -13,6 +13,7 @@ from cfo.api.inferencestack.field_types import (
     DeploymentStrategy,
     EnvVar,
     HorizontalPodAutoscalerBehavior,
+    Host,
     IntOrString,
     Lifecycle,
     MetricSpec,
@@ -108,14 +109,14 @@ class IngressPath(OpenModel):
 class IngressHost(OpenModel):
     """A host of the Ingress."""
 
-    host: str | None = optional("The host name.")
+    host: Host | None = optional("The host name.")
     paths: list[IngressPath] | None = optional("The paths that are routed to the gateway.")
 
 
 class IngressTLS(OpenModel):
     """A certificate of the Ingress."""
 
-    hosts: list[str] | None = optional("The hosts of the certificate.")
+    hosts: list[Host] | None = optional("The hosts of the certificate.")
     secret_name: str | None = optional("The Secret with the certificate.")
 
 
@@ -156,7 +157,7 @@ class HTTPRoute(OpenModel):
     parent_refs: list[AnyObject] = Field(
         description="The Gateways to which the route attaches.", json_schema_extra={"minItems": 1}
     )
-    hostnames: list[str] | None = optional("The host names of the route.")
+    hostnames: list[Host] | None = optional("The host names of the route.")
     rules: list[HTTPRouteRule] | None = optional(
         "The rules; the gateway is the backend of rules without backendRefs. One rule for all paths if unset."
     )

@@ -72,6 +72,9 @@ IntOrString = Annotated[Any, Shape("IntOrString"), Field(json_schema_extra={"x-k
 Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra=QUANTITY_SCHEMA)]
 """A resource quantity, such as ``2Gi``."""
 
+Host = Annotated[str, Field(json_schema_extra={"maxLength": 253, "pattern": "^[-*.A-Za-z0-9]*$"})]
+"""A host name, also with a wildcard; the API server checks the rest in the Ingress or HTTPRoute."""
+
 AnyObject = Annotated[dict[str, Any], Shape("object"), OPEN]
 Affinity = Annotated[dict[str, Any], Shape("Affinity"), OPEN]
 ContainerPort = Annotated[dict[str, Any], Shape("ContainerPort"), OPEN]

@@ -11,13 +11,13 @@ Only names that the API server would reject are changed: see :func:`fit` and :fu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
 
 from cfo.runtime import GVK, Rule, annotations_of, name_of, namespace_of
+from cfo.runtime.objects import is_dns_label, is_host_name
 
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
@@ -57,8 +57,6 @@ _T = TypeVar("_T")
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
 _KUBERAY_LIMIT = 50
-_HOST = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def digest(text: str) -> str:
@@ -80,7 +78,7 @@ def label_value(name: str) -> str:
 
 def service_name(name: str) -> str:
     """Return ``name`` as the name of a Service, which is a DNS label: at most 63 characters and no dots."""
-    if _DNS_LABEL.fullmatch(name):
+    if is_dns_label(name):
         return name
     return f"{name.replace('.', '-')[: _LABEL_LIMIT - 9].rstrip('-')}-{digest(name)}"
 
@@ -175,11 +173,6 @@ def client_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> st
 def _host(prefix: str, cluster: Mapping[str, Any], domain: str, suffix: str) -> str:
     first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}" + (f"-{suffix}" if suffix else "")
     return f"{fit(first, _SUBDOMAIN_LIMIT - len(domain) - 1)}.{domain}"
-
-
-def is_host_name(name: str) -> bool:
-    """Return whether ``name`` can be a host name; in particular, no such name has a meaning for a shell."""
-    return len(name) <= 253 and _HOST.fullmatch(name) is not None
 
 
 def head_service_host(cluster: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.durations import format_duration
 from cfo.runtime import annotations_of
-from cfo.runtime.objects import parse_duration, parse_integer
+from cfo.runtime.objects import MAX_ITEMS, parse_duration, parse_integer, split_list
 from cfo.runtime.process import printable
 
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
@@ -23,7 +23,6 @@ DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDu
 
 _ZERO: Final = timedelta(0)
 _MAX_SHOWN_CHARACTERS: Final = 64
-_MAX_CODES: Final = 100
 _MAX_PROBLEMS: Final = 10
 
 
@@ -99,15 +98,15 @@ class _AnnotationReader:
     def codes(self, name: str) -> frozenset[int]:
         text = self._value(name) or ""
         codes: set[int] = set()
-        *parts, rest = text.split(",", _MAX_CODES) if text.count(",") >= _MAX_CODES else [*text.split(","), ""]
+        parts, has_more = split_list(text)
         for part in parts if text else ():
             try:
                 codes.add(parse_integer(part))
             except ValueError:
                 shown = printable(part.strip(), _MAX_SHOWN_CHARACTERS)
                 self._report(name, text, f"must be exit codes such as 3,137; '{shown}' is ignored")
-        if rest:
-            self._report(name, text, f"only the first {_MAX_CODES} exit codes are used")
+        if has_more:
+            self._report(name, text, f"only the first {MAX_ITEMS} exit codes are used")
         return frozenset(codes)
 
     def _duration(self, name: str, fallback: str) -> timedelta | None:

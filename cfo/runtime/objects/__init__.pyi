@@ -27,13 +27,16 @@ from .kinds import SECRET as SECRET
 from .kinds import SERVICE as SERVICE
 from .kinds import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from .kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING_WEBHOOK_CONFIGURATION
+from .parsers import MAX_ITEMS as MAX_ITEMS
 from .parsers import is_dns_label as is_dns_label
+from .parsers import is_host_name as is_host_name
 from .parsers import is_label_value as is_label_value
 from .parsers import is_quantity as is_quantity
 from .parsers import parse_duration as parse_duration
 from .parsers import parse_integer as parse_integer
 from .parsers import parse_quantity as parse_quantity
 from .parsers import parse_time as parse_time
+from .parsers import split_list as split_list
 from .parsers import split_quantity as split_quantity
 from .rbac import CRUD as CRUD
 from .rbac import READ as READ

@@ -1,4 +1,4 @@
-"""Parsers for strings that users write into objects: quantities, durations, times, numbers and names.
+"""Parsers for strings that users write into objects: quantities, durations, times, numbers, names and lists.
 
 Every parser compares the length before it matches, its pattern takes linear time, and its result cannot overflow in
 later calculations. They raise :class:`ValueError`, with at most 64 characters of the value in the message.
@@ -20,6 +20,9 @@ from cfo.runtime.process.text import printable
 MAX_LENGTH: Final = 64
 """The maximum number of characters in a quantity, duration, time or number."""
 
+MAX_ITEMS: Final = 100
+"""The maximum number of items in a list, such as exit codes."""
+
 QUANTITY_PATTERN: Final = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
 """The grammar of resource.Quantity, with at most three digits in an exponent; also the pattern in CRDs."""
 
@@ -35,6 +38,7 @@ _FACTORS: Final[Mapping[str, Decimal]] = {
 # durationpy also accepts days, months and years; Go, and so the Go operator, does not.
 _DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _LONGEST: Final = timedelta(microseconds=2**63 // 1000)  # that of Go
@@ -74,9 +78,20 @@ def is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
+def is_host_name(text: str) -> bool:
+    """Return whether ``text`` can be a host name; in particular, no such name has a meaning for a shell."""
+    return len(text) <= 253 and _HOST.fullmatch(text) is not None
+
+
 def is_label_value(text: str) -> bool:
     """Return whether ``text`` can be the value of a label, which is not empty, or its name without a prefix."""
     return _LABEL_VALUE.fullmatch(text) is not None
+
+
+def split_list(text: str) -> tuple[list[str], bool]:
+    """Return the first :data:`MAX_ITEMS` items between commas, and whether there are more."""
+    items = text.split(",", MAX_ITEMS)
+    return items[:MAX_ITEMS], any(items[MAX_ITEMS:])
 
 
 def parse_integer(text: str) -> int:

@@ -28,8 +28,9 @@ import orjson
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES, REQUEST_VOLUME, SIGNER_NAME
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import head_host_names, head_service_host, is_host_name
+from cfo.api.raycluster.names import head_host_names, head_service_host
 from cfo.runtime import Object
+from cfo.runtime.objects import is_host_name
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"

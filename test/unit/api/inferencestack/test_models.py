@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from cfo.api.builtin_types import builtin_types
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
@@ -20,6 +21,21 @@ def test_crds_of_both_groups_differ_only_in_the_group() -> None:
         "inferencestacks.doublewordai.co",
     ]
     assert one["spec"] == other["spec"]
+
+
+def test_schema_bounds_hosts() -> None:
+    spec = inference_stack_crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    gateway = spec["properties"]["gateway"]["properties"]
+    ingress = gateway["ingress"]["properties"]
+    for schema in (
+        ingress["hosts"]["items"]["properties"]["host"],
+        ingress["tls"]["items"]["properties"]["hosts"]["items"],
+        gateway["httpRoute"]["properties"]["hostnames"]["items"],
+    ):
+        assert schema["maxLength"] == 253
+        pattern = re.compile(schema["pattern"])
+        assert all(map(pattern.search, ("", "*.example.com", "a.b")))
+        assert not any(map(pattern.search, ("a b", "a_b", "$(x)")))
 
 
 def test_table_of_types_refers_only_to_existing_types() -> None:

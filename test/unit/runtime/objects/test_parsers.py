@@ -15,7 +15,7 @@ from cfo.api.builtin_types import type_problems
 from cfo.api.quantity import canonical_quantity
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.runtime.objects import is_quantity, parse_duration, parse_quantity
+from cfo.runtime.objects import is_host_name, is_quantity, parse_duration, parse_quantity, split_list
 from cfo.runtime.objects.parsers import MAX_LENGTH
 
 # Overlapping repetitions need time in proportion to the square of the length: more than 20 s.
@@ -67,3 +67,22 @@ def test_parsers_raise_only_value_errors(parse: Callable[[str], Any], text: str)
         return
     assert len(message) < 400
     assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a.b-c.example", True), ("", False), ("A", False), ("-a", False), ("a.", False), ("a\n", False), ("$(x)", False)],
+)
+def test_host_names(text: str, expected: bool) -> None:
+    assert is_host_name(text) is expected
+    assert not is_host_name("a" * 254)
+    assert not is_host_name("a-" * 5_000_000)
+
+
+def test_lists_are_split_up_to_a_number_of_items() -> None:
+    assert split_list("3, x,") == (["3", " x", ""], False)
+    hundred = list(map(str, range(100)))
+    assert split_list(",".join(hundred)) == (hundred, False)
+    assert split_list(",".join(hundred) + ",") == (hundred, False), "an empty rest is not reported"
+    items, has_more = split_list("," * 1_000_000 + "x")
+    assert (len(items), has_more) == (100, True)
