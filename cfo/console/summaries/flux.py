@@ -171,7 +171,8 @@ def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterato
     succeeded = condition_of(conditions, SUCCEEDED)
     if succeeded is not None and succeeded.status == "False" and is_true(conditions, State.FINISHED):
         code = number(path(obj, "status", "exitCode"))
-        remedy = "read the log of the lead broker" if code else _DESCRIBE
+        log = "read the log of the lead broker (template.ttlSecondsAfterFinished of a FluxJob keeps it)"
+        remedy = log if code else _DESCRIBE
         yield Problem(message_of(succeeded), remedy)
 
 
