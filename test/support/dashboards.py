@@ -14,6 +14,7 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries.overview import Change, ChangeType
+from cfo.console.summaries.reading import milliseconds
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
 from test.support.summaries import VIEWS
@@ -195,6 +196,7 @@ def _cluster(index: int, now: datetime) -> Summary:
             Condition("RayClusterProvisioned", "True", "AllPodRunningAndReadyFirstTime", "All Ray Pods are ready", ""),
         ),
         warnings=warnings,
+        row={"expires": milliseconds(expiry), "certificate": "CA of the RayCluster"},
     )
 
 
@@ -255,6 +257,12 @@ def _queues(now: datetime) -> Iterator[Summary]:
                 *((("max jobs", str(most)),) if most else ()),
                 ("order", "BestEffortFIFO"),
             ),
+            row={
+                "quotas": [
+                    ("Pods", used, total, str(used), str(total)),
+                    *([("Jobs", 5 - index, most, str(5 - index), str(most))] if most else []),
+                ]
+            },
         )
         for position in range(1, 7 - 2 * index):
             yield job(index, team, _MODELS[position], position, _before(now, minutes=40 - 5 * position))
@@ -275,6 +283,7 @@ def job(queue: int, team: str, name: str, position: int, created: str) -> Summar
         ready="",
         created=created,
         facts=(*(waits if position else ()), ("queue", f"{team}/batch"), ("pods", "8")),
+        row={"position": position, "queue": f"{team}/batch"} if position else {},
     )
 
 

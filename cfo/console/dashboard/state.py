@@ -157,7 +157,7 @@ class State:
                 self.is_truncated = True
                 continue
             view = self.views[summary.gvk]
-            row = row_of(summary, view)
+            row = row_of(summary)
             self._summaries[identity] = summary
             is_queue_changed |= self._remember_queue(identity, summary, row)
             # a copy, because orjson returns at least 4 kB of memory, of which a row is a tenth
@@ -211,7 +211,7 @@ def _identity_of(summary: Summary) -> str:
     return summary.uid or f"{summary.gvk.kind}/{summary.key}"
 
 
-def row_of(summary: Summary, view: KindView) -> dict[str, Any]:
+def row_of(summary: Summary) -> dict[str, Any]:
     """Return the row of an object. Each page receives all rows, so a row has no conditions and no Events."""
     return {
         "id": _identity_of(summary),
@@ -224,7 +224,7 @@ def row_of(summary: Summary, view: KindView) -> dict[str, Any]:
         "created": milliseconds(summary.created),
         "facts": summary.facts,
         "problems": [(problem.message, problem.remedy) for problem in summary.problems],
-        **(view.row(summary) if view.row is not None else {}),
+        **summary.row,
     }
 
 

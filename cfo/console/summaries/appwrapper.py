@@ -24,7 +24,13 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.pods import has_failed, is_ready_pod, pod_problems, slow_deletion
+from cfo.console.summaries.problems import (
+    has_failed,
+    is_ready_pod,
+    pod_problems,
+    slow_deletion,
+    warning_problems,
+)
 from cfo.console.summaries.reading import (
     condition_of,
     conditions_of,
@@ -36,7 +42,7 @@ from cfo.console.summaries.reading import (
     path,
     text,
 )
-from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
 
 _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
@@ -72,7 +78,8 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     unknown = [
         each for each in warnings_of(related.events) if not any(each.message in problem.message for problem in found)
     ]
-    problems = [*found, *(_warning_problems(unknown) if level is not Level.OK else ())]
+    events = "kubectl describe shows all Events of the AppWrapper"
+    problems = [*found, *(warning_problems(unknown, _REMEDIES, events) if level is not Level.OK else ())]
     facts = _facts(wrapper, conditions, related)
     # Suspended: it waits for a queue, which can take any time
     pending = "" if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED) else f"is {phase or 'new'}"
@@ -135,12 +142,12 @@ def _condition_problems(
         _, _, attempt = (deployed.message if deployed is not None else "").partition("; next attempt at ")
         if phase == Phase.RESETTING and attempt:
             remedy = f"wait: the next attempt is at {attempt}; {remedy}"
-        yield Problem(text(message), remedy)
+        yield Problem(message, remedy)
     elif phase == Phase.FAILED:
         yield Problem("The AppWrapper has failed", "kubectl describe shows the Events; create it again to retry")
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
-        yield Problem(text(f"Not validated: {message_of(validated)}"), _REMEDIES["NotValidated"])
+        yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
 
 
 def _failure_remedy(wrapper: Object, related: Related) -> str:
@@ -154,16 +161,8 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
         reason = text(found[0].get("reason"), 80) if found else ""
         if found and found[0].get("status") == "False" and "Error" in reason:
             name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}".strip()
-            yield Problem(
-                text(f"{name or 'A component'} cannot be created: {text(found[0].get('message'))}"),
-                "correct the component, or ask the administrator for the permission or quota",
-            )
-
-
-def _warning_problems(warnings: Sequence[WarningEvent]) -> Iterator[Problem]:
-    for warning in warnings:
-        remedy = _REMEDIES.get(warning.reason, "kubectl describe shows all Events of the AppWrapper")
-        yield Problem(text(f"{warning.reason}: {warning.message}"), remedy)
+            message = f"{name or 'A component'} cannot be created: {text(found[0].get('message'))}"
+            yield Problem(message, "correct the component, or ask the administrator for the permission or quota")
 
 
 def _began(condition: Condition, state: str) -> tuple[Phase, Level] | None:

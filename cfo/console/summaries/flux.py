@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from cfo.api.flux.names import (
     EVICTED,
@@ -18,12 +17,11 @@ from cfo.api.flux.names import (
     State,
 )
 from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
-from cfo.console.summaries.pods import pod_problems, slow_deletion
+from cfo.console.summaries.problems import condition_problems, pod_problems, slow_deletion, warning_problems
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
 
-_NUMBER: Final = re.compile(r"\d{1,9}")
 _DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
@@ -40,25 +38,22 @@ def _summarize_setup(setup: Object, related: Related) -> Summary:
     conditions = conditions_of(setup)
     active = condition_of(conditions, "Active")
     problems = [
-        *(
-            [Problem(text(f"{active.reason}: {message_of(active)}"), "correct or delete the FluxSetup")]
-            if active is not None and active.status == "False"
-            else []
-        ),
+        *condition_problems(conditions, {"Active": "False"}, {}, "correct or delete the FluxSetup"),
         *slow_deletion(setup, related.now),
     ]
     state = "" if active is None else "Active" if active.status == "True" else active.reason
     used, total = number(path(setup, "status", "usedResources")), number(path(setup, "spec", "max-size"))
     level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
-    return new_summary(
-        setup, related, state, level, problems, _setup_facts(setup, used, total), ready=f"{used}/{total}"
-    )
+    admitted, most = number(path(setup, "status", "admittedWorkloads")), number(path(setup, "spec", "max-jobs"))
+    quotas = [("Pods", used, total, str(used), str(total))]
+    quotas += [("Jobs", admitted, most, str(admitted), str(most))] if most else []
+    facts, ready = _setup_facts(setup, used, total, admitted), f"{used}/{total}"
+    return new_summary(setup, related, state, level, problems, facts, ready=ready, row={"quotas": quotas})
 
 
-def _setup_facts(setup: Object, used: int, total: int) -> Iterator[tuple[str, str]]:
+def _setup_facts(setup: Object, used: int, total: int, admitted: int) -> Iterator[tuple[str, str]]:
     yield "quota", f"{used} of {total} pods used"
-    waiting = number(path(setup, "status", "pendingWorkloads"))
-    yield "jobs", f"{number(path(setup, 'status', 'admittedWorkloads'))} admitted, {waiting} waiting"
+    yield "jobs", f"{admitted} admitted, {number(path(setup, 'status', 'pendingWorkloads'))} waiting"
     yield "max jobs", text(path(setup, "spec", "max-jobs"), 20)
     yield "admitted by", "Kueue" if path(setup, "spec", "queue") == "Kueue" else "this operator"
     yield "order", text(path(setup, "spec", "queueingStrategy"), 40)
@@ -75,10 +70,12 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *_outcome_problems(job, conditions),
         *_admission_problems(conditions, level),
         *slow_deletion(job, related.now),
-        *_warning_problems(related, level),
+        *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
     ]
     facts, state, pending = _job_facts(job, conditions), _state(conditions), _pending(conditions)
-    return new_summary(job, related, state, level, problems, facts, pending=pending)
+    waiting = {"position": number(path(job, "status", "position")), "queue": text(path(job, "status", "fluxSetup"))}
+    row = waiting if state in (State.REQUESTED, State.WAITING) else {}
+    return new_summary(job, related, state, level, problems, facts, pending=pending, row=row)
 
 
 def _pending(conditions: tuple[Condition, ...]) -> str:
@@ -116,7 +113,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *_outcome_problems(cluster, conditions),
         *slow_deletion(cluster, related.now),
         *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
-        *_warning_problems(related, level),
+        *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
     ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
     facts, state, pending = _cluster_facts(cluster, conditions), _state(conditions), _pending(conditions)
@@ -159,12 +156,11 @@ def _spec_problems(conditions: tuple[Condition, ...]) -> Iterator[Problem]:
         ("UpToDate", "create it again; the change does not apply to a job that was started"),
         (OBJECTS_READY, _DESCRIBE),
     ):
-        condition = condition_of(conditions, kind)
-        if condition is not None and condition.status == "False" and condition.reason != "Creating":
-            yield Problem(text(f"{condition.reason}: {message_of(condition)}"), remedy)
+        known = tuple(condition for condition in conditions if condition.reason != "Creating")
+        yield from condition_problems(known, {kind: "False"}, {}, remedy)
     refused = condition_of(conditions, "MiniClusterRefused")
     if refused is not None and refused.status == "True":
-        yield Problem(text(f"The MiniCluster was refused: {message_of(refused)}"), _WRONG_REASONS["MiniClusterRefused"])
+        yield Problem(f"The MiniCluster was refused: {message_of(refused)}", _WRONG_REASONS["MiniClusterRefused"])
 
 
 def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
@@ -179,37 +175,10 @@ def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterato
 def _admission_problems(conditions: tuple[Condition, ...], level: Level) -> Iterator[Problem]:
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
-        yield Problem(text(f"{reserved.reason}: {message_of(reserved)}"), _WRONG_REASONS[reserved.reason])
+        yield Problem(f"{reserved.reason}: {message_of(reserved)}", _WRONG_REASONS[reserved.reason])
     evicted = condition_of(conditions, EVICTED)
     if evicted is not None and evicted.status == "True" and level is not Level.OK:
-        yield Problem(text(f"Evicted: {message_of(evicted)}"), "none; the job starts again when there is quota for it")
-
-
-def _warning_problems(related: Related, level: Level) -> Iterator[Problem]:
-    for warning in warnings_of(related.events) if level is not Level.OK else ():
-        yield Problem(text(f"{warning.reason}: {warning.message}"), _DESCRIBE)
-
-
-def _setup_row(summary: Summary) -> Mapping[str, Any]:
-    quotas = []
-    used, _, limit = summary.ready.partition("/")
-    if used.isdecimal() and limit.isdecimal():
-        quotas.append(("Pods", int(used), int(limit), used, limit))
-    jobs, most = _first_number(summary.fact("jobs")), _first_number(summary.fact("max jobs"))
-    if most:
-        quotas.append(("Jobs", jobs, most, str(jobs), str(most)))
-    return {"quotas": quotas}
-
-
-def _job_row(summary: Summary) -> Mapping[str, Any]:
-    if summary.state not in (State.REQUESTED, State.WAITING):
-        return {}
-    return {"position": _first_number(summary.fact("position")), "queue": summary.fact("queue")}
-
-
-def _first_number(fact: str) -> int:
-    found = _NUMBER.search(fact)
-    return int(found[0]) if found else 0
+        yield Problem(f"Evicted: {message_of(evicted)}", "none; the job starts again when there is quota for it")
 
 
 VIEWS: Final = (
@@ -226,9 +195,8 @@ VIEWS: Final = (
             tile="Flux jobs",
             jobs=FLUX_JOB.kind,
         ),
-        row=_setup_row,
     ),
-    KindView(gvk=FLUX_JOB, summarize=_summarize_job, row=_job_row),
+    KindView(gvk=FLUX_JOB, summarize=_summarize_job),
     KindView(
         gvk=MINICLUSTER,
         summarize=_summarize_minicluster,

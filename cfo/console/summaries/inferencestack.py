@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary
-from cfo.console.summaries.pods import slow_deletion
-from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, message_of, number, path, text
+from cfo.console.summaries.problems import condition_problems, slow_deletion
+from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, number, path, text
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
 
@@ -75,18 +75,12 @@ def _application(application: Mapping[str, Any]) -> str:
 def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
-            why = ": ".join(
-                part for part in (text(application.get("reason"), 80), text(application.get("message"))) if part
-            )
-            yield Problem(
-                text(f"Application {text(application.get('name'), 63)}: {why}"),
-                "check the pods of the application: kubectl describe pod",
-            )
-    for kind, wrong in (("Degraded", "True"), ("RoutesReady", "False"), ("ScalingReady", "False")):
-        condition = condition_of(conditions, kind)
-        if condition is not None and condition.status == wrong:
-            remedy = _REMEDIES.get(condition.reason, "kubectl describe shows the Events of the InferenceStack")
-            yield Problem(text(f"{condition.reason}: {message_of(condition)}"), remedy)
+            why = ": ".join(filter(None, (text(application.get("reason"), 80), text(application.get("message")))))
+            yield Problem(f"Application {text(application.get('name'), 63)}: {why}", _REMEDIES["RolloutStalled"])
+    wrong = {"Degraded": "True", "RoutesReady": "False", "ScalingReady": "False"}
+    yield from condition_problems(
+        conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"
+    )
     if not operator_version_of(stack):
         yield Problem(
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from cfo.console.summaries.pods import deletion
+from cfo.console.summaries.problems import deletion
 from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, number, path, text, time_of
 from cfo.console.summaries.summary import (
     MAX_FACTS,
@@ -135,11 +135,11 @@ class KindView:
 
     ``short_names`` are other names of the kind for ``cfo status``.
 
-    ``section`` is the section of the page that this kind has, or shares with others of its views. ``row`` returns the
-    fields of a row of the page that only this kind has: ``quotas`` of a queue (title, used, limit,
-    and both as they are shown), ``queue`` (namespace/name) and ``position`` (0: unknown) of an object that waits in
-    one, ``certificate`` and ``expires`` (milliseconds since 1970). ``past_phases`` returns the phases of an object
-    until now, if the page shows them over time.
+    ``section`` is the section of the page that this kind has, or shares with others of its views. A summary can have
+    fields for it in its ``row``: ``quotas`` of a queue (title, used, limit, and both as they are shown), ``queue``
+    (namespace/name) and ``position`` (0: unknown) of an object that waits in one, ``certificate`` and ``expires``
+    (milliseconds since 1970). ``past_phases`` returns the phases of an object until now, if the page shows them over
+    time.
     """
 
     gvk: GVK
@@ -149,7 +149,6 @@ class KindView:
     pod_label_value: Callable[[str], str] = str
     short_names: tuple[str, ...] = ()
     section: Section | None = None
-    row: Callable[[Summary], Mapping[str, Any]] | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
 
 
@@ -191,9 +190,10 @@ def new_summary(
     *,
     ready: str = "",
     pending: str = "",
+    row: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits."""
-    distinct = distinct_problems(problems)
+    distinct = distinct_problems(Problem(text(each.message), each.remedy) for each in problems)
     return Summary(
         gvk=gvk_of(obj),
         key=key_of(obj),
@@ -207,4 +207,5 @@ def new_summary(
         problems=distinct,
         conditions=conditions_of(obj),
         warnings=warnings_of(related.events),
+        row=row or {},
     )

@@ -5,7 +5,6 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -26,7 +25,7 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.pods import pod_problems, slow_deletion
+from cfo.console.summaries.problems import pod_problems, slow_deletion, warning_problems
 from cfo.console.summaries.reading import (
     condition_of,
     conditions_of,
@@ -41,7 +40,6 @@ from cfo.console.summaries.reading import (
 from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import NETWORK_POLICY, SECRET, Object, controller_of, is_deleting, labels_of, name_of
 
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
@@ -79,10 +77,20 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         *(_protection_problems(cluster, related, actor) if level is Level.OK and state == "ready" else ()),
         *exposure.problems(related),
         *_certificate_problems(facts, related, actor),
-        *_warning_problems(facts, related, level),
+        *_unresolved_warnings(facts, related, level),
     ]
-    shown, pending = _facts(facts, related, actor), _pending(facts, related, actor)
-    return new_summary(cluster, related, state, level, problems, shown, ready=_ready(cluster), pending=pending)
+    expiry = _ca_expiry(facts, related)
+    return new_summary(
+        cluster,
+        related,
+        state,
+        level,
+        problems,
+        _facts(facts, related, actor, expiry),
+        ready=_ready(cluster),
+        pending=_pending(facts, related, actor),
+        row={"expires": milliseconds(expiry), "certificate": "CA of the RayCluster"} if expiry is not None else {},
+    )
 
 
 def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
@@ -104,14 +112,17 @@ def _ready(cluster: Object) -> str:
     return f"{available}/{number(status.get('desiredWorkerReplicas'))}"
 
 
-def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[tuple[str, str]]:
+def _facts(
+    facts: RayClusterFacts, related: Related, actor: Actor, expiry: datetime | None
+) -> Iterator[tuple[str, str]]:
     cluster = facts.cluster
     if exposure.is_known(related):
         yield "dashboard", exposure.dashboard_url(facts, related) or _not_exposed(actor)
         yield "ray client", exposure.client_address(facts, related) or _not_exposed(actor)
     yield "authentication", exposure.authentication(facts, actor)
     yield "mTLS", _mtls(facts, actor)
-    yield "CA expires", _ca_expiry(facts, related)
+    if expiry is not None:
+        yield "CA expires", f"{expiry:%Y-%m-%d} (renewed from {expiry - CA_LIFETIME / 3:%Y-%m-%d})"
     yield "network policies", _policies(related, actor)
     yield "resources", _resources(cluster)
     yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
@@ -152,10 +163,10 @@ def _ca_secret(facts: RayClusterFacts, related: Related) -> Object | None:
     return next((secret for secret in related.children.get(SECRET, ()) if name_of(secret) == name), None)
 
 
-def _ca_expiry(facts: RayClusterFacts, related: Related) -> str:
+def _ca_expiry(facts: RayClusterFacts, related: Related) -> datetime | None:
     secret = _ca_secret(facts, related)
     renewal = recorded_renewal(secret) if secret is not None else None
-    return f"{renewal + CA_LIFETIME / 3:%Y-%m-%d} (renewed from {renewal:%Y-%m-%d})" if renewal is not None else ""
+    return renewal + CA_LIFETIME / 3 if renewal is not None else None
 
 
 def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
@@ -167,7 +178,7 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
     failure = condition_of(conditions_of(cluster), "ReplicaFailure")
     if failure is not None and failure.status == "True":
         yield Problem(
-            text(f"KubeRay cannot create pods: {message_of(failure)}"),
+            f"KubeRay cannot create pods: {message_of(failure)}",
             "correct the pod template, or raise the ResourceQuota of the namespace",
         )
 
@@ -201,33 +212,27 @@ def _certificate_problems(facts: RayClusterFacts, related: Related, actor: Actor
         )
 
 
-def _warning_problems(facts: RayClusterFacts, related: Related, level: Level) -> Iterator[Problem]:
-    """Yield the Warning Events that are not resolved.
+def _unresolved_warnings(facts: RayClusterFacts, related: Related, level: Level) -> Iterator[Problem]:
+    """Return the problems of Warning Events that are not resolved.
 
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
     occurred after it became ready.
     """
     is_exposed = bool(exposure.dashboard_url(facts, related))
     since = _ready_since(facts.cluster)
+    unresolved = []
     latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
     for warning in warnings_of(related.events):
         about_exposure = warning.reason in _EXPOSURE_REASONS
         last = time_of(warning.last) or latest.get(warning.reason)
         is_new = level is not Level.OK or since is None or (last is not None and last > since)
         if (not is_exposed) if about_exposure else is_new:
-            remedy = _REMEDIES.get(warning.reason, "kubectl describe shows all Events of the RayCluster")
-            yield Problem(text(f"{warning.reason}: {warning.message}"), remedy)
+            unresolved.append(warning)
+    return warning_problems(unresolved, _REMEDIES, "kubectl describe shows all Events of the RayCluster")
 
 
 def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
     return time_of(path(cluster, "status", "stateTransitionTimes", "ready"))
-
-
-def _row(summary: Summary) -> Mapping[str, Any]:
-    expiry = _DATE.search(summary.fact("CA expires"))
-    if expiry is None or not (time := milliseconds(expiry[0])):
-        return {}
-    return {"expires": time, "certificate": "CA of the RayCluster"}
 
 
 def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
@@ -267,6 +272,5 @@ VIEWS: Final = (
             ready="Workers",
             facts=(("Dashboard", "dashboard"), ("mTLS", "mTLS")),
         ),
-        row=_row,
     ),
 )

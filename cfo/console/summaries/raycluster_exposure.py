@@ -65,7 +65,7 @@ def problems(related: Related) -> Iterator[Problem]:
         with suppress(*MALFORMED):
             for problem in islice(route_problems(route), 3):
                 yield Problem(
-                    text(f"The {problem.parent} does not accept the {route.get('kind')}: {problem.message}"),
+                    f"The {problem.parent} does not accept the {route.get('kind')}: {problem.message}",
                     "check allowedRoutes and the listeners of the Gateway",
                 )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from cfo.runtime import GVK, NamespacedName
 
@@ -98,6 +98,8 @@ class Summary:
     conditions: tuple[Condition, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     """The Warning Events about it, the newest first; those that are resolved are no :attr:`problems`."""
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of its row of the page that only its kind has (see :class:`.kind_view.KindView`)."""
 
     @property
     def title(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from cfo.api.flux.names import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
 from cfo.console.dashboard.feed import Stream, StreamDropped
 from cfo.console.dashboard.state import MAX_TRACKED, History, State, row_of
+from cfo.console.summaries.kind_view import summarize
 from cfo.console.summaries.overview import Change, ChangeType
 from cfo.console.summaries.reading import milliseconds
 from cfo.console.summaries.summary import Condition, Level, Summary
@@ -23,31 +23,23 @@ from test.support.summaries import VIEWS
 NOW = milliseconds("2026-01-01T01:00:00Z")
 
 
-def new_row(one: Summary) -> dict[str, Any]:
-    return row_of(one, VIEWS[one.gvk])
-
-
 def added(*summaries: Summary) -> list[Change]:
     return [Change(ChangeType.ADDED, each) for each in summaries]
 
 
-def test_row_of_a_raycluster_has_the_expiry_of_its_ca() -> None:
-    row = new_row(summary(facts=(("CA expires", "2036-01-01 (renewed from 2032-09-01)"),)))
-    assert row["expires"] == milliseconds("2036-01-01")
-    assert "expires" not in new_row(summary(facts=(("CA expires", "2036-99-99"),)))
+def test_row_has_the_fields_of_its_kind() -> None:
+    assert row_of(summary(row={"expires": 7}))["expires"] == 7
 
 
 def test_row_of_a_fluxsetup_has_its_quotas() -> None:
-    facts = (("jobs", "3 admitted, 9 waiting"), ("max jobs", "4"))
-    assert new_row(summary(FLUX_SETUP, ready="5/8", facts=facts))["quotas"] == [
-        ("Pods", 5, 8, "5", "8"),
-        ("Jobs", 3, 4, "3", "4"),
-    ]
-    assert new_row(summary(FLUX_SETUP, ready="", facts=()))["quotas"] == []
+    status = {"usedResources": 5, "admittedWorkloads": 3}
+    setup = {"metadata": {"name": "x"}, "spec": {"max-size": 8, "max-jobs": 4}, "status": status}
+    assert summarize(VIEWS[FLUX_SETUP], setup).row["quotas"] == [("Pods", 5, 8, "5", "8"), ("Jobs", 3, 4, "3", "4")]
+    assert summarize(VIEWS[FLUX_SETUP], {"metadata": {"name": "x"}}).row["quotas"] == [("Pods", 0, 0, "0", "0")]
 
 
 def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
-    setup = summary(FLUX_SETUP, "batch", namespace="team")
+    setup = summary(FLUX_SETUP, "batch", namespace="team", row={"quotas": []})
     state = State(VIEWS)
     created = "2026-01-01T00:00:00Z"
     changes = added(
@@ -115,8 +107,12 @@ def test_legend_of_the_timeline_has_the_colour_of_each_level() -> None:
 def test_job_without_a_position_waits_behind_the_others() -> None:
     state = State(VIEWS)
     created = "2026-01-01T00:00:00Z"
-    too_large = replace(job(0, "team", "too-large", 1, created), facts=(("queue", "team/batch"),))
-    changes = added(summary(FLUX_SETUP, "batch", namespace="team"), too_large, job(0, "team", "next", 1, created))
+    too_large = replace(job(0, "team", "too-large", 1, created), row={"position": 0, "queue": "team/batch"})
+    changes = added(
+        summary(FLUX_SETUP, "batch", namespace="team", row={"quotas": []}),
+        too_large,
+        job(0, "team", "next", 1, created),
+    )
     ((_, (order,)),) = state.apply(changes, NOW)["orders"].items()
     assert order == (NOW, ("next", "too-large"))
 

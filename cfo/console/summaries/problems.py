@@ -1,4 +1,4 @@
-"""What prevents pods from running, and objects from being deleted: pure functions of their status."""
+"""What is wrong with objects of any kind, and with pods: pure functions of their status and Events."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, number, path, text, time_of
-from cfo.console.summaries.summary import Problem
+from cfo.console.summaries.reading import (
+    condition_of,
+    conditions_of,
+    is_true,
+    items,
+    message_of,
+    number,
+    path,
+    text,
+    time_of,
+)
+from cfo.console.summaries.summary import Condition, Problem, WarningEvent
 from cfo.runtime import Object, is_deleting
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
@@ -28,7 +38,7 @@ def slow_deletion(obj: Object, now: datetime) -> Iterator[Problem]:
     _, _, names = deletion(obj).partition(", waiting for ")
     if requested is not None and names and now - requested > _USUAL_DELETION:
         yield Problem(
-            text(f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {names}"),
+            f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {names}",
             "check that the controllers run which own these finalizers",
         )
 
@@ -68,7 +78,7 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     for (cause, remedy), names in found.items():
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         subject = "Pod" if len(names) == 1 else "Pods"
-        yield Problem(text(f"{subject} {', '.join(names[:_MAX_NAMED])}{more}: {cause}"), remedy)
+        yield Problem(f"{subject} {', '.join(names[:_MAX_NAMED])}{more}: {cause}", remedy)
 
 
 def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -95,3 +105,21 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"container {container} used more memory than its limit", "raise the memory limit of the container"
         elif code:
             yield f"container {container} ended with exit code {code}", "read the log of the container: kubectl logs"
+
+
+def condition_problems(
+    conditions: tuple[Condition, ...], wrong: Mapping[str, str], remedies: Mapping[str, str], remedy: str
+) -> Iterator[Problem]:
+    """Yield a problem for each condition that has the status in ``wrong``, with the remedy for its reason."""
+    for kind, status in wrong.items():
+        condition = condition_of(conditions, kind)
+        if condition is not None and condition.status == status:
+            yield Problem(f"{condition.reason}: {message_of(condition)}", remedies.get(condition.reason, remedy))
+
+
+def warning_problems(
+    warnings: Iterable[WarningEvent], remedies: Mapping[str, str], remedy: str = "kubectl describe shows the Events"
+) -> Iterator[Problem]:
+    """Yield a problem for each of ``warnings``, with the remedy for its reason."""
+    for warning in warnings:
+        yield Problem(f"{warning.reason}: {warning.message}", remedies.get(warning.reason, remedy))
