@@ -9,8 +9,8 @@ a queue of messages, which all streams share; nothing is buffered without a limi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 import anyio
@@ -61,67 +61,23 @@ class Stream:
         """Forget the messages until now, because a snapshot contains them. Raises :class:`StreamDropped`."""
         if self._dropped:
             raise StreamDropped
-        self._clear()
-
-    def drop(self) -> None:
-        """Forget all messages, and make the reader end."""
-        self._dropped = True
-        self._clear()
-        self._changed.set()
-
-    def _clear(self) -> None:
         self._messages.clear()
         self._size = 0
+
+    def drop(self) -> None:
+        """Make the reader end, whatever it has not read."""
+        self._dropped = True
+        self._messages.clear()
+        self._changed.set()
 
     async def receive(self) -> bytes:
         """Wait for messages, and return all of them. Raises :class:`StreamDropped`."""
         while not self._messages and not self._dropped:
             self._changed = anyio.Event()
             await self._changed.wait()
-        if self._dropped:
-            raise StreamDropped
         messages = b"".join(self._messages)
-        self._clear()
+        self.restart()
         return messages
-
-
-class Streams:
-    """The open streams of one server."""
-
-    def __init__(self) -> None:
-        self._open: dict[Stream, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[Stream]:
-        return iter(tuple(self._open))
-
-    def send(self, message: bytes) -> None:
-        """Add ``message`` to the queue of each stream."""
-        for stream in self._open:
-            stream.send(message)
-
-    def drop(self) -> None:
-        """End all streams."""
-        for stream in self._open:
-            stream.drop()
-
-    @contextmanager
-    def open(self, is_closed: Callable[[], bool]) -> Iterator[Stream]:
-        """Open a stream for the block; streams of closed connections make room. Raises :class:`TooManyStreams`."""
-        if len(self._open) >= MAX_STREAMS:
-            for stream in [stream for stream in self._open if stream.is_closed()]:
-                stream.drop()
-                del self._open[stream]
-        if len(self._open) >= MAX_STREAMS:
-            raise TooManyStreams
-        stream = Stream(is_closed)
-        self._open[stream] = None
-        try:
-            yield stream
-        finally:
-            self._open.pop(stream, None)
 
 
 LINGER: Final = 30.0
@@ -151,7 +107,7 @@ class Feed:
     def __init__(
         self, source: Source, clock: Clock, scope: Mapping[str, str], controllers: Controllers | None = None
     ) -> None:
-        self.streams = Streams()
+        self.streams: dict[Stream, None] = {}
         self._source = source
         self._clock = clock
         self._scope = dict(scope)
@@ -183,16 +139,24 @@ class Feed:
     async def open(self, is_closed: Callable[[], bool]) -> AsyncIterator[tuple[Stream, bytes]]:
         """Open a stream for a page; yield it with the snapshot that precedes its messages.
 
-        Raises :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects cannot be watched.
+        Streams of closed connections make room. Raises :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects
+        cannot be watched.
         """
-        with self.streams.open(is_closed) as stream:
-            self._opened.set()
-            try:
-                await self._ready.wait()
-                stream.restart()
-                yield stream, self._snapshot()
-            finally:
-                self._closed.set()
+        for closed in [each for each in self.streams if each.is_closed()] if len(self.streams) >= MAX_STREAMS else ():
+            closed.drop()
+            del self.streams[closed]
+        if len(self.streams) >= MAX_STREAMS:
+            raise TooManyStreams
+        stream = Stream(is_closed)
+        self.streams[stream] = None
+        self._opened.set()
+        try:
+            await self._ready.wait()
+            stream.restart()
+            yield stream, self._snapshot()
+        finally:
+            self.streams.pop(stream, None)
+            self._closed.set()
 
     async def run(self) -> None:
         """Watch while pages are open, until cancelled. A failure is logged, and never raised."""
@@ -205,7 +169,8 @@ class Feed:
                 _log.exception("Dashboard failed, will retry")
                 delay = _RETRY
             finally:
-                self.streams.drop()
+                for stream in self.streams:
+                    stream.drop()
                 self._ready.set()
                 self._reset()
             await self._clock.sleep(delay)
@@ -234,17 +199,16 @@ class Feed:
     async def _wait_until_unused(self) -> None:
         """Wait until no page has been open for :data:`LINGER` seconds."""
         while True:
-            self._closed = anyio.Event()
-            if not len(self.streams):
+            while self.streams:
+                self._closed = anyio.Event()
+                await self._closed.wait()
+            self._opened = anyio.Event()
+            timer = self._clock.call_later(LINGER, self._opened.set)
+            await self._opened.wait()
+            timer.cancel()
+            if not self.streams:
                 self._opened = anyio.Event()
-                timer = self._clock.call_later(LINGER, self._opened.set)
-                await self._opened.wait()
-                timer.cancel()
-                if not len(self.streams):
-                    self._opened = anyio.Event()
-                    return
-                continue
-            await self._closed.wait()
+                return
 
     async def _follow(self, overview: Overview) -> None:
         await overview.refresh()
@@ -315,8 +279,10 @@ class Feed:
     # Messages.
 
     def _send(self, changes: Mapping[str, Any]) -> None:
-        if changes and len(self.streams):
-            self.streams.send(event_message("changes", {"time": self._now(), **changes}))
+        if changes and self.streams:
+            message = event_message("changes", {"time": self._now(), **changes})
+            for stream in self.streams:
+                stream.send(message)
 
     def _snapshot(self) -> bytes:
         data: dict[str, Any] = {"time": self._now(), "scope": self._scope, "kinds": self._kinds}
