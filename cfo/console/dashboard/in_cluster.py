@@ -21,7 +21,7 @@ from cfo.console.dashboard.feed import Feed, Source
 from cfo.console.dashboard.site import LoopbackServer, Site
 from cfo.console.summaries.kind_view import KindView, related_kinds
 from cfo.console.summaries.overview import Overview
-from cfo.runtime import POD, READ, Cache, Informer, Manager, Phase, RESTMapper, Rule, Transport
+from cfo.runtime import POD, READ, Cache, Manager, Phase, RESTMapper, Rule, Transport
 from cfo.runtime.controller import Metrics
 from cfo.runtime.objects import CORE_EVENT
 from cfo.version import __version__
@@ -104,44 +104,30 @@ def client_source(transport: Transport, views: Collection[KindView], namespace: 
 
 
 def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
-    """Return the source of a process with controllers: their informers are shared, and no other pods are read."""
+    """Return the source of a process with controllers: their informers are shared, and no other pods are read.
+
+    A cache of its own has the other informers, so that they can be stopped without consequences for controllers.
+    """
 
     @asynccontextmanager
     async def watch() -> AsyncIterator[Overview]:
-        extension = _CacheExtension(manager)
-        known = {informer.gvk for informer in manager.cache.informers}
-        pods = {str(each.selection.label_selector) for each in manager.cache.informers if each.gvk == POD}
-        shown = [view if view.pod_label in pods else replace(view, pod_label="") for view in views]
-        related = [gvk for gvk in related_kinds(views) if gvk == CORE_EVENT or gvk in known]
-        overview = Overview(extension, shown, related=related)
-        async with _running(extension.cache, overview):
-            yield overview
-
-    return watch
-
-
-class _CacheExtension:
-    """The informers of a manager, and a cache for others, which can be stopped without consequences for controllers."""
-
-    def __init__(self, manager: Manager) -> None:
-        self._shared = manager.cache
-        options = manager.options
-        self.cache = Cache(
+        options, shared = manager.options, manager.cache.informers
+        cache = Cache(
             manager.transport,
             manager.mapper,
             namespaces=options.namespaces,
             selectors=options.selectors,
             clock=manager.clock,
         )
-        self.informer = self.cache.informer
+        known = {informer.gvk for informer in shared}
+        pods = {str(each.selection.label_selector) for each in shared if each.gvk == POD}
+        shown = [view if view.pod_label in pods else replace(view, pod_label="") for view in views]
+        related = [gvk for gvk in related_kinds(views) if gvk == CORE_EVENT or gvk in known]
+        overview = Overview(cache, shown, related=related, shared=shared)
+        async with _running(cache, overview):
+            yield overview
 
-    @property
-    def informers(self) -> Collection[Informer]:
-        return [*self._shared.informers, *self.cache.informers]
-
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        return self._shared.namespaces
+    return watch
 
 
 @asynccontextmanager

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -23,7 +23,7 @@ import msgspec
 from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, summarize
 from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.summary import Summary
-from cfo.runtime import GVK, POD, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
+from cfo.runtime import GVK, POD, Cache, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
 from cfo.runtime.objects import CORE_EVENT
 
 QUIET_SECONDS: Final = 0.1
@@ -74,22 +74,6 @@ class _EventHead(msgspec.Struct, rename="camel"):
 _event_head = msgspec.json.Decoder(_EventHead)
 
 
-class InformerSource(Protocol):
-    """What an :class:`Overview` needs of a :class:`~cfo.runtime.Cache`."""
-
-    @property
-    def informers(self) -> Collection[Informer]:
-        """The informers that can be shared."""
-
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        """The namespaces of all informers; ``("",)`` for all."""
-
-    @property
-    def informer(self) -> Callable[..., Informer]:
-        """Returns an informer as :meth:`cfo.runtime.Cache.informer` does."""
-
-
 def interruption(informers: Iterable[Informer]) -> str:
     """Return why changes of objects that were read are not received at the moment; empty if they are."""
     return next((informer.problem for informer in informers if informer.has_synced and informer.problem), "")
@@ -98,20 +82,23 @@ def interruption(informers: Iterable[Informer]) -> str:
 class Overview:
     """The summaries of all objects whose kinds have ``views``.
 
-    ``cache`` provides the informers; of a running operator, those that its controllers have are shared, so create the
-    overview after them. ``related`` are the other kinds to watch (see :func:`.kind_view.related_kinds`); what is
-    left out is not part of the summaries. Pods are large: leave them out where memory matters more than the reason why
-    a pod does not start.
+    ``cache`` provides the informers; those that it has, and those in ``shared``, are shared, so create the overview of
+    a running operator after its controllers. ``related`` are the other kinds to watch (see
+    :func:`.kind_view.related_kinds`); what is left out is not part of the summaries. Pods are large: leave them out
+    where memory matters more than the reason why a pod does not start.
     """
 
     def __init__(
         self,
-        cache: InformerSource,
+        cache: Cache,
         views: Iterable[KindView],
         *,
         related: Collection[GVK],
+        shared: Collection[Informer] = (),
         clock: Clock | None = None,
     ) -> None:
+        self._cache = cache
+        self._shared = shared
         self.views = {view.gvk: view for view in views}
         self._clock = clock or SystemClock()
         self._summaries: dict[_Identity, Summary] = {}
@@ -126,25 +113,24 @@ class Overview:
         self._pods: dict[GVK, Informer] = {}
         for gvk, view in self.views.items():
             # before the handler, which is called at once for the objects of an informer that has synced
-            self.informer_of[gvk] = _shared(cache, gvk)
-            self._watch(self.informer_of[gvk], self._on_object(gvk))
+            self.informer_of[gvk] = self._informer(gvk)
+            self._watch(self.informer_of[gvk], gvk, lambda entry: (entry.name,))
             self.children_of[gvk] = {}
             for child in view.children:
                 if child.gvk in related:
                     selection = {"label_selector": child.label_selector, "metadata_only": child.metadata_only}
-                    informer = self._watch(
-                        _shared(cache, child.gvk, max_bytes=_MAX_BYTES, **selection), self._on_child(gvk)
-                    )
+                    informer = self._informer(child.gvk, max_bytes=_MAX_BYTES, **selection)
+                    self._watch(informer, gvk, partial(_owner_names, gvk.kind))
                     self.children_of[gvk][child.gvk] = informer.add_index(*_index_by_owner(gvk.kind))
             if view.pod_label and POD in related:
-                pods = self._watch(
-                    _shared(cache, POD, label_selector=view.pod_label), self._on_pod(gvk, view.pod_label)
-                )
+                pods = self._informer(POD, label_selector=view.pod_label)
+                self._watch(pods, gvk, partial(_label_values, view.pod_label))
                 self._pods[gvk] = pods.add_index(*_index_by_label(view.pod_label))
         self._events: Informer | None = None
         if CORE_EVENT in related:
-            events = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES)
-            self._events = self._watch(events, self._on_warning).add_index(_REGARDING_INDEX, _regarded_object)
+            self._events = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES)
+            self._events.add_index(_REGARDING_INDEX, _regarded_object)
+            self._add_handler(self._events, self._on_warning)
 
     @property
     def informers(self) -> Collection[Informer]:
@@ -215,24 +201,38 @@ class Overview:
 
     # Events: each marks the objects whose summary can change.
 
-    def _watch(self, informer: Informer, handler: Callable[[Event], None]) -> Informer:
+    def _informer(self, gvk: GVK, **selection: Any) -> Informer:
+        """Return an informer that has at least the objects of ``selection``: an existing one, or a new one."""
+        metadata_only = bool(selection.get("metadata_only"))
+        label_selector = str(selection.get("label_selector", ""))
+        for informer in (*self._shared, *self._cache.informers):
+            existing = informer.selection
+            if (
+                informer.gvk == gvk
+                and existing.metadata_only == metadata_only
+                and not existing.field_selector
+                and (not existing.label_selector or str(existing.label_selector) == label_selector)
+                and existing.namespaces == self._cache.namespaces
+                and existing.max_bytes >= selection.get("max_bytes", _MAX_BYTES)
+            ):
+                return informer
+        return self._cache.informer(gvk, **selection)
+
+    def _watch(self, informer: Informer, gvk: GVK, names_of: Callable[[Entry], Iterable[str]]) -> None:
+        """Let each event mark the objects of ``gvk`` with ``names_of`` the entry, in its namespace."""
+
+        def handler(event: Event) -> None:
+            for entry in (event.old, event.new):
+                for name in names_of(entry) if entry is not None else ():
+                    self._mark(gvk, NamespacedName(event.key.namespace, name))
+
+        self._add_handler(informer, handler)
+
+    def _add_handler(self, informer: Informer, handler: Callable[[Event], None]) -> None:
         self._known_states[informer] = informer.has_synced
         self._handlers.append((informer, handler))
         informer.add_handler(handler)
         informer.add_state_handler(self._on_state)
-        return informer
-
-    def _on_object(self, gvk: GVK) -> Callable[[Event], None]:
-        return lambda event: self._mark(gvk, event.key)
-
-    def _on_child(self, gvk: GVK) -> Callable[[Event], None]:
-        def handler(event: Event) -> None:
-            for entry in (event.old, event.new):
-                for owner in entry.meta.owner_references if entry is not None else ():
-                    if owner.kind == gvk.kind:
-                        self._mark(gvk, NamespacedName(event.key.namespace, owner.name))
-
-        return handler
 
     def _on_warning(self, event: Event) -> None:
         for entry in (event.old, event.new):
@@ -240,15 +240,6 @@ class Overview:
             for gvk in self.views if regarding is not None else ():
                 if regarding is not None and regarding.kind == gvk.kind:
                     self._mark(gvk, NamespacedName(regarding.namespace or "", regarding.name or ""))
-
-    def _on_pod(self, gvk: GVK, label: str) -> Callable[[Event], None]:
-        def handler(event: Event) -> None:
-            for entry in (event.old, event.new):
-                name = entry.meta.labels.get(label) if entry is not None else None
-                if name:
-                    self._mark(gvk, NamespacedName(event.key.namespace, name))
-
-        return handler
 
     def _on_state(self) -> None:
         """Summaries say nothing about kinds that cannot be read, so they change when that changes."""
@@ -372,24 +363,6 @@ class Subscription:
         return changes
 
 
-def _shared(cache: InformerSource, gvk: GVK, **selection: Any) -> Informer:
-    """Return an informer of ``cache`` that has at least the objects of ``selection``: an existing one, or a new one."""
-    metadata_only = bool(selection.get("metadata_only"))
-    label_selector = str(selection.get("label_selector", ""))
-    for informer in cache.informers:
-        existing = informer.selection
-        if (
-            informer.gvk == gvk
-            and existing.metadata_only == metadata_only
-            and not existing.field_selector
-            and (not existing.label_selector or str(existing.label_selector) == label_selector)
-            and existing.namespaces == cache.namespaces
-            and existing.max_bytes >= selection.get("max_bytes", _MAX_BYTES)
-        ):
-            return informer
-    return cache.informer(gvk, **selection)
-
-
 def _decoded(entries: list[Entry]) -> list[Object]:
     """Return the objects of ``entries``, without those whose JSON cannot be decoded (nested too deeply)."""
     found = []
@@ -403,6 +376,10 @@ def _decoded(entries: list[Entry]) -> list[Object]:
 
 _Index = tuple[str, Callable[[Entry], Iterator[str]]]
 """The name of an index and its function, which is the same for all overviews that share an informer."""
+
+
+def _owner_names(kind: str, entry: Entry) -> Iterator[str]:
+    return (owner.name for owner in entry.meta.owner_references if owner.kind == kind)
 
 
 @cache
@@ -429,11 +406,11 @@ def _regarded_object(entry: Entry) -> Iterator[str]:
         yield f"{regarding.namespace or ''}/{regarding.uid}"
 
 
+def _label_values(label: str, entry: Entry) -> Iterator[str]:
+    if value := entry.meta.labels.get(label):
+        yield value
+
+
 @cache
 def _index_by_label(label: str) -> _Index:
-    def names(entry: Entry) -> Iterator[str]:
-        value = entry.meta.labels.get(label)
-        if value:
-            yield f"{entry.namespace}/{value}"
-
-    return f"overview-{label}", names
+    return f"overview-{label}", lambda entry: (f"{entry.namespace}/{value}" for value in _label_values(label, entry))
