@@ -118,7 +118,7 @@ async def test_handlers_in_the_manager_of_a_program_in_the_guide_for_users_of_ko
 
 async def test_sync_reconciler_of_the_runtime_guide_runs_in_a_thread() -> None:
     posted: list[Any] = []
-    example = load_example("runtime.md", "class Reporter:")
+    example = load_example("runtime-topics.md", "class Reporter:")
     example.__dict__.update(SyncClient=SyncClient, Result=Result, WEBSITE=WEBSITE)
     example.__dict__["requests"] = SimpleNamespace(post=lambda url, **options: posted.append((url, options["json"])))
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
