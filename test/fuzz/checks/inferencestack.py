@@ -25,7 +25,7 @@ from test.fuzz.mutations import mutated
 from test.fuzz.reviews import Reviewer
 from test.fuzz.seeds import Corpus, corpus_of
 from test.fuzz.stored_objects import as_stored
-from test.support.inference_stacks import stack
+from test.support.inference_stacks import stack, vllm_stack
 
 NOW = "2026-01-01T00:00:00Z"
 MAX_TEXT = 262_144
@@ -67,7 +67,20 @@ FULL = stack(
     networkPolicy={"enabled": True},
     securityProfile="restricted",
 )
-CORPUS = Corpus([*corpus_of("InferenceStack").objects, stack({"a": {"readerConfig": {"modelName": "m"}}}), FULL])
+VLLM = vllm_stack(
+    {
+        "a": {
+            "readerConfig": {"consumerGroup": "g", "tensorParallel": 1, "maxSequenceLength": "8"},
+            "loraAdapters": [{"name": "sql", "path": "org/sql"}],
+            "extraArgs": ["--dtype=float32", "--enforce-eager"],
+            "cache": {"size": "1Gi"},
+        }
+    },
+    replicas=2,
+    securityProfile="restricted",
+)
+SMALL = stack({"a": {"readerConfig": {"modelName": "m"}}})
+CORPUS = Corpus([*corpus_of("InferenceStack").objects, SMALL, FULL, VLLM])
 STACKS = mutated(CORPUS, 3)
 
 

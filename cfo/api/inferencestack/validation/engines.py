@@ -48,6 +48,12 @@ _READER_HINTS: Final = {
     "accessToken": "use accessTokenSecretRef",
     "loras": "use loraAdapters",
     "enginePort": f"its port is {VLLM.port}",
+    "cudaVisibleDevices": "use env: CUDA_VISIBLE_DEVICES",
+    "logLevel": "use env: VLLM_LOGGING_LEVEL",
+    "maxBatchSize": "use extraArgs: --max-num-seqs",
+    "prefillChunkSize": "use extraArgs: --max-num-batched-tokens",
+    "quantType": "use extraArgs: --quantization",
+    "disableCudaGraph": "use extraArgs: --enforce-eager",
 }
 _OWN_ARGUMENTS: Final = {
     "model": "readerConfig.modelName",

@@ -27,7 +27,7 @@ from cfo.controllers.inferencestack.rendering.pods import (
     new_object,
     override_env,
 )
-from cfo.controllers.inferencestack.rendering.vllm import model_server, model_service
+from cfo.controllers.inferencestack.rendering.vllm import model_pod, model_server, model_service
 from cfo.runtime import CONFIG_MAP, DEPLOYMENT, Object
 
 _METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
@@ -129,7 +129,7 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
         {"name": models["name"], "mountPath": MODELS_PATH},
     ]
     if stack.engine.is_called:
-        return Pod([model_server(stack, name, section, mounts, list(_token(section)))], volumes, service_links=False)
+        return model_pod(model_server(stack, name, section, mounts, list(_token(section))), volumes)
     volumes = [{"name": "config", "configMap": {"name": name}}, *volumes]
     mounts = [CONFIG_MOUNT, *mounts]
     if section.get("engine") == "external":

@@ -56,8 +56,10 @@ class Pod:
     containers: Sequence[Object]
     volumes: Sequence[Mapping[str, Any]]
     init_containers: Sequence[Object] = field(default_factory=list)
-    service_links: bool = True
-    """False: vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the pod's spec."""
+    start_seconds: int | None = None
+    """How long a start can take without being reported as stalled, if that is not the default of Deployments."""
 
 
 def _image_reference(image: Mapping[str, Any], default_tag: str) -> str:
@@ -123,6 +125,8 @@ def deployment(
         spec["replicas"] = replicas.count
     if section.get("strategy"):
         spec["strategy"] = section["strategy"]
+    if pod.start_seconds is not None:
+        spec["progressDeadlineSeconds"] = pod.start_seconds
     name = names.gateway if component == GATEWAY else names.application(component.removeprefix(APPLICATION_PREFIX))
     obj = new_object(stack, DEPLOYMENT, name, component, spec=spec)
     obj["metadata"]["labels"] |= {**config.metadata, **replicas.labels}  # annotations would change its generation
@@ -138,9 +142,8 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
         "containers": list(pod.containers),
         "volumes": [volume(item) for item in (*pod.volumes, *(section.get("volumes") or ()))],
         "terminationGracePeriodSeconds": section.get("terminationGracePeriodSeconds"),
+        **pod.settings,
     }
-    if not pod.service_links:
-        spec["enableServiceLinks"] = False
     for field_name in ("nodeSelector", "affinity", "tolerations"):
         spec[field_name] = section.get(field_name)
     return {key: value for key, value in spec.items() if value or value == 0}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.engines import GATEWAY_PORT, VLLM, adapters_of
 from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
-from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, MODELS_PATH, container, new_object
+from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, MODELS_PATH, Pod, container, new_object
 from cfo.runtime import SERVICE, Object
 
 _ENV: Final = [
@@ -22,16 +22,17 @@ _ENV: Final = [
 """Models, and the caches in the home directory, are in the models volume. PyTorch asks for the name of the user, and
 fails for a user without one if this variable is not set."""
 _NUMBERS: Final = {"tensorParallel": "--tensor-parallel-size", "maxSequenceLength": "--max-model-len"}
-_HEALTH: Final = {"httpGet": {"path": VLLM.health, "port": VLLM.port}, "periodSeconds": 10}
-_STARTUP_ATTEMPTS: Final = 360
-"""Downloading and loading a model can take an hour before vLLM is restarted."""
+_PERIOD_SECONDS: Final = 10
+_HEALTH: Final = {"httpGet": {"path": VLLM.health, "port": VLLM.port}, "periodSeconds": _PERIOD_SECONDS}
+_START_SECONDS: Final = 3600
+"""How long downloading and loading a model can take before vLLM is restarted."""
 
 _GATEWAY_ARGS: Final = [
     f"--targets={CONFIG_MOUNT['mountPath']}",
     f"--port={GATEWAY_PORT}",
     f"--metrics-port={VLLM.metrics_port}",
 ]
-_GATEWAY_HEALTH: Final = {"httpGet": {"path": "/v1/models", "port": GATEWAY_PORT}, "periodSeconds": 10}
+_GATEWAY_HEALTH: Final = {"httpGet": {"path": "/v1/models", "port": GATEWAY_PORT}, "periodSeconds": _PERIOD_SECONDS}
 
 
 def model_server(
@@ -53,11 +54,17 @@ def model_server(
         ports=section.get("ports"),
     )
     probes = {
-        "startupProbe": {**_HEALTH, "failureThreshold": _STARTUP_ATTEMPTS},
+        "startupProbe": {**_HEALTH, "failureThreshold": _START_SECONDS // _PERIOD_SECONDS},
         "readinessProbe": _HEALTH,
         "livenessProbe": _HEALTH,
     }
     return {**probes, **result, "command": ["vllm", "serve"], "args": list(_arguments(section))}
+
+
+def model_pod(server: Object, volumes: Sequence[Mapping[str, Any]]) -> Pod:
+    """Return the pod of an application, with its container ``server``."""
+    # vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address
+    return Pod([server], volumes, settings={"enableServiceLinks": False}, start_seconds=_START_SECONDS + 300)
 
 
 def _arguments(section: Mapping[str, Any]) -> Iterator[str]:

@@ -74,6 +74,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             f"set arguments of vLLM in extraArgs; it has only {KNOWN}"
         ),
     ),
+    (
+        reader(maxBatchSize=8),
+        "readerConfig.maxBatchSize: Forbidden: the engine vllm does not have it: use extraArgs: --max-num-seqs",
+    ),
     (reader(loras="x"), "readerConfig.loras: Forbidden: the engine vllm does not have it: use loraAdapters"),
     (
         reader(accessToken="hf_x"),

@@ -106,6 +106,8 @@ def test_models_and_caches_are_in_the_models_volume() -> None:
 
 
 def test_probes_wait_for_the_model_and_can_be_replaced() -> None:
+    deployment = objects_of(vllm_stack())["Deployment", "s-inference-stack-a"]
+    assert deployment["spec"]["progressDeadlineSeconds"] > 3600, "a download is not stalled"
     container = container_of(vllm_stack())
     assert container["startupProbe"]["failureThreshold"] == 360
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
