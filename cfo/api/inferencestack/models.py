@@ -85,6 +85,7 @@ class InferenceStackStatus(OpenModel):
         | None
     ) = optional("The state of each application.")
     ready_applications: str | None = optional("Number of ready applications, such as 2/3.")
+    observed_replicas: Int32 | None = optional("The spec.replicas that the status is based on.")
     replicas: Int32 | None = optional("Number of pods of the only application, if spec.replicas is set.")
     selector: str | None = optional("Label selector of these pods.")
     url: str | None = optional("URL of the gateway.")

@@ -50,9 +50,8 @@ def _has_changed(stack: Object) -> bool:
     An autoscaler changes that number, which must not restart the pods.
     """
     status: Mapping[str, Any] = stack.get("status") or {}
-    observed, replicas = status.get("observedGeneration"), (stack.get("spec") or {}).get("replicas")
-    known = [application.get("replicas") for application in status.get("applications") or ()]
-    is_scaled = replicas is not None and replicas not in known
+    observed = status.get("observedGeneration")
+    is_scaled = (stack.get("spec") or {}).get("replicas") != status.get("observedReplicas")
     return isinstance(observed, int) and stack["metadata"].get("generation", 0) - observed not in (0, int(is_scaled))
 
 

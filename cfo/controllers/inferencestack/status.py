@@ -25,7 +25,16 @@ _MAX_NAMED: Final = 5
 """The maximum number of applications that a message names."""
 
 _AUTOSCALERS: Final = {"ScaledObject": "KEDA", "HorizontalPodAutoscaler": "HPA"}
-_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "replicas", "selector", "applications")
+_DETAILS: Final = (
+    "profile",
+    "url",
+    "openai",
+    "readyApplications",
+    "observedReplicas",
+    "replicas",
+    "selector",
+    "applications",
+)
 _TYPES: Final = (
     "Ready",
     "Progressing",
@@ -255,13 +264,8 @@ def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
     resolved = resolve(stack, profile)
     ready = sum(state.is_ready for state in outcome.applications.values())
     url = _url(resolved)
-    scale: Object = {}
-    if resolved.spec.get("replicas") is not None and len(outcome.applications) == 1:
-        ((name, state),) = outcome.applications.items()
-        selector = resolved.names.selector(f"{APPLICATION_PREFIX}{name}")
-        scale = {"replicas": state.total, "selector": ",".join(f"{key}={value}" for key, value in selector.items())}
     return {
-        **scale,
+        **_scale(resolved, outcome),
         "profile": profile.name,
         "url": url,
         "openai": f"{url}/v1",
@@ -271,6 +275,17 @@ def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
             _application(resolved, outcome, name, state) for name, state in sorted(outcome.applications.items())
         ],
     }
+
+
+def _scale(stack: ResolvedStack, outcome: Outcome) -> Object:
+    """Return what the subresource ``scale`` shows; empty if the stack does not set its number of replicas."""
+    replicas = stack.spec.get("replicas")
+    if replicas is None or len(outcome.applications) != 1:
+        return {}
+    ((name, state),) = outcome.applications.items()
+    selector = stack.names.selector(f"{APPLICATION_PREFIX}{name}")
+    text = ",".join(f"{key}={value}" for key, value in selector.items())
+    return {"observedReplicas": replicas, "replicas": state.total, "selector": text}
 
 
 def _application(stack: ResolvedStack, outcome: Outcome, name: str, state: ComponentState) -> Object:

@@ -181,12 +181,12 @@ def test_replicas_of_the_stack_are_those_of_its_application(obj: Object) -> None
 
 @pytest.mark.parametrize(
     ("replicas", "generation", "target"),
-    [(2, 7, None), (3, 8, None), (2, 8, "v2.13"), (3, 9, "v2.13"), (None, 8, "v2.13")],
+    [(2, 7, None), (3, 8, None), (2, 8, "v2.13"), (3, 9, "v2.13")],
 )
-def test_scaling_does_not_apply_newer_defaults(replicas: int | None, generation: int, target: str | None) -> None:
+def test_scaling_does_not_apply_newer_defaults(replicas: int, generation: int, target: str | None) -> None:
     """Generation 7 was reconciled with two replicas."""
-    obj = vllm_stack(**({"replicas": replicas} if replicas else {}))
+    obj = vllm_stack(replicas=replicas)
     obj["metadata"]["generation"] = generation
-    obj["status"] = {"profile": "v2.12", "observedGeneration": 7, "applications": [{"name": "a", "replicas": 2}]}
+    obj["status"] = {"profile": "v2.12", "observedGeneration": 7, "observedReplicas": 2}
     choice = choose_profile(obj, "v2", {})
     assert (choice.target.name if choice.target else None) == target
