@@ -1,5 +1,5 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
-.PHONY: test-envtest test-envtest-musl test-programs test-tools test-install test-releases soak chaos test-browser \
+.PHONY: test-envtest test-envtest-musl test-programs test-tools test-install test-releases soak soak-programs chaos test-browser \
 	test-sdk test-sdk-dev test-clients test-kopf-examples conformance
 
 test-envtest test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
@@ -32,6 +32,10 @@ SOAK_SEED    ?= 0
 soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
 	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
 		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
+
+soak-programs: $(VENV)/.installed ## Run the hostile tenants for SOAK_SECONDS on the programs of "envtest assets"
+	KUBEBUILDER_ASSETS="$$($(abspath $(BIN))/envtest assets)" CFO_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s \
+		test/integration/hostile/test_soak.py
 
 chaos: $(VENV)/.installed ## Run this operator and kopf operators with a fault at each of their writes, for several minutes
 	$(BIN)/python -m pytest -s -m nightly test/integration/test_chaos.py

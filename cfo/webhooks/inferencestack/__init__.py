@@ -13,7 +13,7 @@ permissions. An update is checked for resources that the operator did not create
 
 A stack of another major version can exist before the operator of that version, and is rendered as soon as that is
 installed. So :class:`OtherMajors` checks the permissions of its user as well, with a webhook whose failure affects no
-request.
+request: majors do not block each other, and no controller can ask later, because nothing stores who created an object.
 """
 
 from __future__ import annotations

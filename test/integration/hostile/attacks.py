@@ -262,12 +262,13 @@ def editor_object(gvk: GVK, name: str, spec: Object, **metadata: Any) -> Object:
 
 
 async def store_quantities(client: Client, until: float) -> int:
-    """Store quantities and durations of many digits, which a pattern without a limit matches for minutes."""
+    """Store quantities, durations and exit codes of many characters, which take minutes without a limit."""
     digits = "1" * 60_000
     resources = {"requests": {"cpu": f"{digits}e1.5", "memory": f"{digits}x"}}
     container = {"image": "i", "command": "c", "resources": resources}
     cluster = editor_object(MINICLUSTER, "digits", {"size": 1, "containers": [container]})
-    settings = {"workload.codeflare.dev.appwrapper/warmupGracePeriodDuration": f"{digits}x"}
+    prefix = "workload.codeflare.dev.appwrapper"
+    settings = {f"{prefix}/warmupGracePeriodDuration": f"{digits}x", f"{prefix}/terminalExitCodes": "x," * 90_000}
     spec = {"containers": [{"name": "c", "image": "i"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "digits"}, "spec": spec}
     slow = wrapper("digits", {"template": pod}, namespace="editor")

@@ -98,12 +98,15 @@ class Tenants:
         await self.env.create(attacks.ingress("mine", "ingresses", "harmless.apps.test"))
 
     async def store_planted_objects(self) -> None:
-        """Create Leases and large ConfigMaps with the operator's labels, and large jobs, as the tenant ``editor``."""
-        leases, config_maps = (2500, 120) if SECONDS else (100, 10)
+        """Create Leases and large ConfigMaps with the operator's labels, large jobs, and Ingresses with equal hosts."""
+        leases, config_maps, ingresses = (2500, 120, 500) if SECONDS else (100, 10, 20)
         client = self.clients["editor"]
         await attacks.store(client, *(attacks.operator_lease(number) for number in range(leases)))
         await attacks.store(client, *(attacks.labelled_config_map(number) for number in range(config_maps)))
         await attacks.store(client, *(attacks.large_jobs() if SECONDS else ()))
+        hosts = [f"ray-dashboard-victim-{number}-{HONEST}.apps.test" for number in range(1, 21)]
+        planted = (attacks.ingress(f"planted-{number}", "ingresses", *hosts) for number in range(ingresses))
+        await attacks.store(self.clients["ingresses"], *planted)
 
     async def attack(self, seconds: float) -> dict[str, int]:
         """Run all attacks for this time; return how often each of them was repeated."""
