@@ -1,9 +1,9 @@
 """Discovery: the kinds that the API server serves, and their resources.
 
 A :class:`RESTMapper` reads the aggregated discovery documents (KEP-3352; two requests for everything, with a 304
-response if nothing changed), or the documents of each group and version if a server has no aggregated discovery. It
-makes requests only when necessary: at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD was created or
-deleted), and when a lookup finds nothing, because the kind may have just been added.
+response if nothing changed), which every API server has since Kubernetes 1.27. It makes requests only when necessary:
+at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD was created or deleted), and when a lookup finds
+nothing, because the kind may have just been added.
 
 **"Unknown" and "not served" are different.** An aggregated API whose server is down is still listed, with freshness
 ``Stale``; a failed discovery request gives no information. Both raise :class:`DiscoveryIncomplete`, after which the
@@ -13,25 +13,23 @@ caller should retry later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import anyio
 import orjson
 import structlog
 
-from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import BucketRateLimiter
-from cfo.runtime.client.transport import JSON, APIRequest, Transport
+from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.process.clock import Clock, SystemClock
 
-_AGGREGATED = ",".join(
+_ACCEPT = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
 )
-_ACCEPT = f"{_AGGREGATED},{JSON}"
 _READS_PER_SECOND = 10.0
 _READ_BURST = 5
 
@@ -82,22 +80,16 @@ class Resource:
 
 
 class _Version:
-    """The resources of one version of a group, by plural; ``resources`` is ``None`` until they have been read."""
+    """The resources of one version of a group; ``stale``: its API server does not respond."""
 
     __slots__ = ("kinds", "resources", "stale")
 
-    def __init__(self) -> None:
-        self.resources: dict[str, Resource] | None = None
+    def __init__(self, resources: Iterable[Resource], *, stale: bool) -> None:
+        self.resources = list(resources)
         self.kinds: dict[str, Resource] = {}
-        self.stale = False
-
-    def set_resources(self, resources: Iterable[Resource], *, stale: bool = False) -> Self:
-        self.resources = {resource.plural: resource for resource in resources}
-        self.kinds = {}
-        for resource in self.resources.values():
+        for resource in self.resources:
             self.kinds.setdefault(resource.gvk.kind, resource)
         self.stale = stale
-        return self
 
 
 class _Document:
@@ -162,12 +154,12 @@ class RESTMapper:
         document = self._document(gvk.group)
         begun = document.reads_begun if since is None else since.others if gvk.group else since.core
         await self._ensure_read(document)
-        found = await self._find(document, gvk)
+        found = self.cached(gvk)
         if found is None and await self._wait_for_read(document):
-            found = await self._find(document, gvk)
+            found = self.cached(gvk)
         if found is None:
             await self._read_since(document, begun)
-            found = await self._find(document, gvk)
+            found = self.cached(gvk)
         if found is not None:
             return found
         known = document.version(gvk.group, gvk.version)
@@ -185,10 +177,7 @@ class RESTMapper:
         for document in (self._core, self._others):
             await self._ensure_read(document)
             await self._wait_for_read(document)  # another task's read, which may be the first one
-            for group, versions in list(document.groups.items()):
-                for name, version in versions.items():
-                    await self._read_version(group, name, version)
-                    found.append(list((version.resources or {}).values()))
+            found += [version.resources for versions in document.groups.values() for version in versions.values()]
         return found
 
     async def serves_group(self, group: str) -> bool:
@@ -202,29 +191,20 @@ class RESTMapper:
         begun = document.reads_begun
         try:
             await self._ensure_read(document)
-            if await self._is_served(group) or (await self._wait_for_read(document) and await self._is_served(group)):
+            if self._is_served(group) or (await self._wait_for_read(document) and self._is_served(group)):
                 return True
             await self._read_since(document, begun)
-            return await self._is_served(group)
+            return self._is_served(group)
         except (APIError, TransportError) as error:
             raise DiscoveryIncomplete(f"cannot determine whether group {group} is served: {error}") from error
 
-    async def _is_served(self, group: str) -> bool:
+    def _is_served(self, group: str) -> bool:
         versions = self._document(group).groups.get(group, {})
-        for name, version in versions.items():
-            await self._read_version(group, name, version)
         if not versions:
             return False  # kube-aggregator lists every registered group, reachable or not
         if all(version.stale for version in versions.values()):
             raise DiscoveryIncomplete(f"{group} is registered, but its API server does not respond")
         return True
-
-    async def _find(self, document: _Document, gvk: GVK) -> Resource | None:
-        known = document.version(gvk.group, gvk.version)
-        if known is None:
-            return None
-        await self._read_version(gvk.group, gvk.version, known)
-        return known.kinds.get(gvk.kind)
 
     def _document(self, group: str) -> _Document:
         return self._others if group else self._core
@@ -272,60 +252,26 @@ class RESTMapper:
         )
         if response.code == 304:
             return  # unchanged, by its ETag
-        with _parsing(document.path):
-            content = orjson.loads(response.body)
-            kind = content["kind"]
-            if kind == "APIGroupDiscoveryList":
-                document.groups = dict(_aggregated_group(item) for item in content.get("items") or ())
-                document.etag = response.headers.get("ETag", "")
-            elif kind == "APIVersions":
-                document.groups = {"": {version: _Version() for version in content.get("versions") or ()}}
-            elif kind == "APIGroupList":
-                document.groups = {
-                    group["name"]: {version["version"]: _Version() for version in group.get("versions") or ()}
-                    for group in content.get("groups") or ()
-                }
-            else:
-                raise ValueError(kind)
-
-    async def _read_version(self, group: str, version: str, known: _Version) -> None:
-        """Read the resources of a version, unless the root document contained them."""
-        if known.resources is not None:
-            return  # an aggregated document has the resources of all versions
-        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            response = await self._transport.request(APIRequest("GET", path, compress=True, verb="discover"))
-            with _parsing(path):
-                resources = tuple(_listed_resources(group, version, orjson.loads(response.body)))
-        except NotFound:
-            known.set_resources(())
-        except (APIError, TransportError, DiscoveryIncomplete) as error:
-            _log.warning("Discovery failed for API version", path=path, error=str(error))
-            known.stale = True
-        else:
-            known.set_resources(resources)
+            content = orjson.loads(response.body)
+            if content["kind"] != "APIGroupDiscoveryList":
+                raise ValueError(content["kind"])  # noqa: TRY301 - as for a document without a kind
+            document.groups = dict(_group(item) for item in content.get("items") or ())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # the page of a proxy, for example
+            problem = "the response is not an aggregated discovery document"
+            raise DiscoveryIncomplete(f"discover {document.path}: {problem}") from error
+        document.etag = response.headers.get("ETag", "")
 
 
-@contextmanager
-def _parsing(path: str) -> Iterator[None]:
-    """Report a response that is no discovery document, such as the page of a proxy, as a failed discovery."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DiscoveryIncomplete(f"discover {path}: the response is not a discovery document") from error
-
-
-def _aggregated_group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
+def _group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
     group = (item.get("metadata") or {}).get("name") or ""
     return group, {
-        version["version"]: _Version().set_resources(
-            _aggregated_resources(group, version), stale=version.get("freshness") == "Stale"
-        )
+        version["version"]: _Version(_resources(group, version), stale=version.get("freshness") == "Stale")
         for version in item.get("versions") or ()
     }
 
 
-def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
+def _resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
     for item in version.get("resources") or ():
         kind = item.get("responseKind") or {}
         if not kind.get("kind"):
@@ -340,25 +286,3 @@ def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Re
             categories=tuple(item.get("categories") or ()),
             subresources=frozenset(sub["subresource"] for sub in item.get("subresources") or ()),
         )
-
-
-def _listed_resources(group: str, version: str, content: Mapping[str, Any]) -> Iterator[Resource]:
-    """Yield the resources of an APIResourceList, which lists subresources (``pods/log``) like resources (``pods``)."""
-    items = content.get("resources") or ()
-    subresources: dict[str, set[str]] = {}
-    for item in items:
-        parent, _, subresource = item["name"].partition("/")
-        if subresource:
-            subresources.setdefault(parent, set()).add(subresource)
-    for item in items:
-        if "/" not in item["name"]:
-            yield Resource(
-                gvk=GVK(group, version, item["kind"]),
-                plural=item["name"],
-                singular=item.get("singularName") or "",
-                namespaced=bool(item.get("namespaced")),
-                verbs=frozenset(item.get("verbs") or ()),
-                short_names=tuple(item.get("shortNames") or ()),
-                categories=tuple(item.get("categories") or ()),
-                subresources=frozenset(subresources.get(item["name"], ())),
-            )
