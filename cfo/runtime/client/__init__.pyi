@@ -39,7 +39,6 @@ from .owned import patch_checked as patch_checked
 from .owned import raise_together as raise_together
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
-from .ratelimit import RateLimiter as RateLimiter
 from .recorded_requests import EncodingError as EncodingError
 from .transport import APIRequest as APIRequest
 from .transport import Exchange as Exchange

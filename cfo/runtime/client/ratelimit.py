@@ -4,25 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from random import random as default_random
-from typing import Protocol
 
 from cfo.runtime.process.clock import Clock, SystemClock
-
-
-class RateLimiter(Protocol):
-    """Decides how long a failed item has to wait."""
-
-    def when(self, item: Hashable) -> float:
-        """Count a failure of ``item`` and return the seconds until its next retry."""
-        ...
-
-    def forget(self, item: Hashable) -> None:
-        """Reset the failures of ``item``, because it succeeded or is not retried."""
-        ...
-
-    def num_requeues(self, item: Hashable) -> int:
-        """Return the number of failures of ``item``."""
-        ...
 
 
 class ExponentialRateLimiter:

@@ -22,7 +22,7 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
-from cfo.runtime.client.ratelimit import RateLimiter
+from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
@@ -66,7 +66,7 @@ class ControllerOptions:
 
     max_concurrent_reconciles: int = 8
     reconcile_timeout: float | None = None
-    rate_limiter: RateLimiter | None = None
+    rate_limiter: ExponentialRateLimiter | None = None
     needs_leader: bool = True
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from cfo.runtime.client.ratelimit import DefaultRateLimiter, RateLimiter
+from cfo.runtime.client.ratelimit import DefaultRateLimiter, ExponentialRateLimiter
 from cfo.runtime.controller.cause import Cause, Causes, CauseType
 from cfo.runtime.controller.metrics import QueueMetrics
 from cfo.runtime.process.clock import Clock, SystemClock, Timer
@@ -103,7 +103,7 @@ class WorkQueue(Generic[Item]):
     def __init__(
         self,
         *,
-        rate_limiter: RateLimiter | None = None,
+        rate_limiter: ExponentialRateLimiter | None = None,
         clock: Clock | None = None,
         metrics: QueueMetrics | None = None,
         share_of: Callable[[Item], Hashable] | None = None,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.client.ratelimit import RateLimiter
+from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
 from cfo.runtime.controller.predicate import Predicate
@@ -125,7 +125,7 @@ class Builder:
         *,
         max_concurrent_reconciles: int | None = None,
         reconcile_timeout: float | None = None,
-        rate_limiter: RateLimiter | None = None,
+        rate_limiter: ExponentialRateLimiter | None = None,
         needs_leader: bool | None = None,
     ) -> Self:
         """Set options of :class:`~cfo.runtime.controller.ControllerOptions`; ``None`` keeps the current value.
