@@ -359,19 +359,22 @@ class Manager:
         if self.options.webhook is None:
             return None
         # Imported lazily: only needed with webhooks, and loads cryptography.
-        from cfo.runtime.webhook.setup import WebhookDependencies, WebhookService
+        from cfo.runtime.webhook.setup import WebhookService
 
-        dependencies = WebhookDependencies(
-            transport=self.transport,
-            mapper=self.mapper,
+        service = WebhookService(
+            self.options.webhook,
+            self.transport,
+            self.mapper,
             field_manager=self.options.field_manager,
             clock=self.clock,
             metrics=self.metrics,
-            health=self.health,
-            add=self._lifecycle.add,
-            add_controller=self.add_controller,
         )
-        return WebhookService(dependencies, self.options.webhook)
+        for runnable, phase in service.runnables:
+            self._lifecycle.add(runnable, phase)
+        if service.controller is not None:
+            self.add_controller(service.controller)
+        self.health.add_ready_check("webhooks", service.check)
+        return service
 
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:

@@ -47,12 +47,9 @@ class Webhook:
     scope: Literal["*", "Namespaced", "Cluster"] = "*"
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     side_effects: Literal["None", "NoneOnDryRun"] = "None"
-    match_policy: Literal["Equivalent", "Exact"] = "Equivalent"
     timeout_seconds: int = 10
     reinvocation_policy: Literal["Never", "IfNeeded"] = "Never"
-    namespace_selector: Mapping[str, Any] = field(default_factory=dict)
     object_selector: Mapping[str, Any] = field(default_factory=dict)
-    match_conditions: Sequence[Mapping[str, str]] = ()
 
     def __post_init__(self) -> None:
         if not _PATH.fullmatch(self.path):
@@ -82,20 +79,15 @@ class Webhook:
             "admissionReviewVersions": ["v1"],
             "clientConfig": dict(client_config),
             "failurePolicy": self.failure_policy,
-            "matchPolicy": self.match_policy,
+            "matchPolicy": "Equivalent",  # else a request in another version would not be reviewed
             "rules": [rule],
             "sideEffects": self.side_effects,
             "timeoutSeconds": self.timeout_seconds,
         }
         if self.mutating and self.reinvocation_policy != "Never":
             entry["reinvocationPolicy"] = self.reinvocation_policy
-        for key, value in (
-            ("namespaceSelector", self.namespace_selector),
-            ("objectSelector", self.object_selector),
-            ("matchConditions", self.match_conditions),
-        ):
-            if value:
-                entry[key] = list(value) if key == "matchConditions" else dict(value)  # type: ignore[arg-type]
+        if self.object_selector:
+            entry["objectSelector"] = dict(self.object_selector)
         return entry
 
 
@@ -181,19 +173,10 @@ class Webhooks:
                 )
             )
 
-    def configuration(
-        self,
-        kind: GVK,
-        name: str,
-        address: ServiceReference | WebhookURL,
-        *,
-        annotations: Mapping[str, str] | None = None,
-        ca_bundle: str = "",
-    ) -> Object | None:
+    def configuration(self, kind: GVK, name: str, address: ServiceReference | WebhookURL) -> Object | None:
         """Return the webhook configuration ``name`` of ``kind``, with all webhooks of that kind sorted by name.
 
         Returns ``None`` if there are no such webhooks. ``address`` is the address at which API servers call them.
-        ``annotations`` can request CA injection (``cert-manager.io/inject-ca-from``); ``ca_bundle`` is base64.
         """
         found = sorted(
             (hook for hook in self if hook.mutating == (kind == MUTATING_WEBHOOK_CONFIGURATION)),
@@ -201,22 +184,18 @@ class Webhooks:
         )
         if not found:
             return None
-        metadata: dict[str, Any] = {"name": name}
-        if annotations:
-            metadata["annotations"] = dict(annotations)
         return {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": metadata,
-            "webhooks": [hook.entry(_client_config(address, hook.path, ca_bundle)) for hook in found],
+            "metadata": {"name": name},
+            "webhooks": [hook.entry(_client_config(address, hook.path)) for hook in found],
         }
 
 
-def _client_config(address: ServiceReference | WebhookURL, path: str, ca_bundle: str) -> dict[str, Any]:
-    config: dict[str, Any] = {"caBundle": ca_bundle} if ca_bundle else {}
+def _client_config(address: ServiceReference | WebhookURL, path: str) -> dict[str, Any]:
     if isinstance(address, WebhookURL):
-        return {"url": f"{address}{path}", **config}
+        return {"url": f"{address}{path}"}
     service: dict[str, Any] = {"namespace": address.namespace, "name": address.name, "path": path}
     if address.port != 443:
         service["port"] = address.port
-    return {"service": service, **config}
+    return {"service": service}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
@@ -26,7 +24,6 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.process.clock import Clock
-from cfo.runtime.process.health import Health
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
@@ -68,44 +65,35 @@ def _drain(options: WebhookOptions) -> float:
     return min(options.drain, _LOCAL_DRAIN) if options.url is not None and not options.reuse_port else options.drain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookDependencies:
-    """The parts of a manager that :class:`WebhookService` uses.
-
-    ``add`` adds a runnable to a phase of the manager, ``add_controller`` adds a controller.
-    """
-
-    transport: Transport
-    mapper: RESTMapper
-    field_manager: str
-    clock: Clock
-    metrics: Metrics
-    health: Health
-    add: Callable[[Runnable, Phase], None]
-    add_controller: Callable[[Controller], None]
-
-
 class WebhookService:
     """Serves the webhooks of a manager, which creates it from ``ManagerOptions.webhook``.
 
     It reads and writes through its own cache and client, because certificates are independent of the manager's
-    namespaces and of leader election.
+    namespaces and of leader election. The manager runs ``runnables`` and ``controller``, and adds :meth:`check`.
     """
 
-    def __init__(self, dependencies: WebhookDependencies, options: WebhookOptions) -> None:
+    def __init__(
+        self,
+        options: WebhookOptions,
+        transport: Transport,
+        mapper: RESTMapper,
+        *,
+        field_manager: str,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
         self.webhooks = Webhooks()
+        self.runnables: list[tuple[Runnable, Phase]] = []
         self._requests = Channel()
         self._request = Request("", WebhookServer.name)
-        self._dependencies = dependencies
-        self._options = options
-        transport, mapper, clock = dependencies.transport, dependencies.mapper, dependencies.clock
-        registry = dependencies.metrics.registry
+        self._clock = clock
+        registry = metrics.registry
         cache = Cache(transport, mapper, clock=clock)
-        client = Client(transport, mapper, field_manager=dependencies.field_manager, cache=cache)
+        client = Client(transport, mapper, field_manager=field_manager, cache=cache)
         self._serving = ServingCertificate(CertificateMetrics(registry), require_clients=options.client_ca is not None)
         self._client_ca = ClientCAWatcher(options.client_ca, self._serving) if options.client_ca is not None else None
         if self._client_ca is not None:
-            dependencies.add(self._client_ca, Phase.SERVERS)
+            self.runnables.append((self._client_ca, Phase.SERVERS))
         self._injector = CAInjector(client, cache, self.webhooks, options, is_listening=lambda: self.server.listening)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
@@ -113,7 +101,7 @@ class WebhookService:
         if isinstance(options.certificates, CertificateFiles):
             self._source = CertificateFilesWatcher(options.certificates, self._serving)
             reconciler = _ConfigurationReconciler(self._injector, self._source)
-            dependencies.add(self._source, Phase.SERVERS)
+            self.runnables.append((self._source, Phase.SERVERS))
         else:
             self._source = CertificateRotator(
                 client, cache, self._injector, self._serving, options.certificates, options, clock
@@ -132,14 +120,12 @@ class WebhookService:
             before_drain=self._restore_configurations,
             clock=clock,
         )
-        dependencies.add(self.server, Phase.SERVERS)
-        dependencies.add(cache, Phase.CACHES)
-        if sources:
-            self._add_controller(reconciler, sources)
-        dependencies.health.add_ready_check("webhooks", self.check)
+        self.runnables += [(self.server, Phase.SERVERS), (cache, Phase.CACHES)]
+        self.controller = self._new_controller(reconciler, sources, mapper, metrics) if sources else None
 
-    def _add_controller(self, reconciler: Reconciler, informers: list[Informer]) -> None:
-        mapper, clock = self._dependencies.mapper, self._dependencies.clock
+    def _new_controller(
+        self, reconciler: Reconciler, informers: list[Informer], mapper: RESTMapper, metrics: Metrics
+    ) -> Controller:
         request = self._request
         controller = Controller(
             "cert-rotator",
@@ -149,15 +135,15 @@ class WebhookService:
                 rate_limiter=ExponentialRateLimiter(0.005, _MAX_BACKOFF),
                 needs_leader=False,
             ),
-            metrics=self._dependencies.metrics,
-            clock=clock,
+            metrics=metrics,
+            clock=self._clock,
         )
         for informer in informers:
             handler = EnqueueRequestsFromMapFunc(lambda _: (request,))
-            controller.watch(Kind(informer, handler, mapper=mapper, clock=clock))
+            controller.watch(Kind(informer, handler, mapper=mapper, clock=self._clock))
         self._reconcile()  # no event is delivered if no object exists yet
         controller.watch(self._requests)
-        self._dependencies.add_controller(controller)
+        return controller
 
     def _trusted(self) -> bytes:
         """Return the CAs (PEM) of the certificates of all replicas."""
@@ -175,7 +161,7 @@ class WebhookService:
         problems: list[str] = []
         if pair is None or self._serving.leaf is None:
             problems.append(f"no serving certificate yet: {self._reason()}")
-        elif self._dependencies.clock.now() >= self._serving.leaf.not_valid_after_utc:
+        elif self._clock.now() >= self._serving.leaf.not_valid_after_utc:
             problems.append(f"the serving certificate has expired: {self._reason()}")
         elif self._client_ca is not None and not self._serving.available.is_set():
             problems.append(f"no client CA yet: {self._client_ca.failure}")

@@ -83,39 +83,25 @@ def test_configuration_contains_every_setting() -> None:
         scope="Namespaced",
         failure_policy="Ignore",
         side_effects="NoneOnDryRun",
-        match_policy="Exact",
         timeout_seconds=3,
-        namespace_selector={"matchLabels": {"a": "b"}},
         object_selector={"matchLabels": {"c": "d"}},
-        match_conditions=[{"name": "n", "expression": "true"}],
         validator_operations=[Operation.DELETE],
     )
     configuration = webhooks.configuration(
         VALIDATING_WEBHOOK_CONFIGURATION,
         "v",
         ServiceReference("n", "s", 8443),
-        annotations={"x": "y"},
-        ca_bundle="Zg==",
     )
     assert configuration is not None
     (hook,) = configuration["webhooks"]
-    assert configuration["metadata"]["annotations"] == {"x": "y"}
     assert hook["clientConfig"] == {
         "service": {"namespace": "n", "name": "s", "path": "/validate-ray-io-v1-raycluster", "port": 8443},
-        "caBundle": "Zg==",
     }
     assert hook["rules"][0]["operations"] == ["DELETE"]
     assert hook["rules"][0]["resources"] == ["clusters"]
     assert hook["rules"][0]["scope"] == "Namespaced"
-    assert (hook["failurePolicy"], hook["sideEffects"], hook["matchPolicy"], hook["timeoutSeconds"]) == (
-        "Ignore",
-        "NoneOnDryRun",
-        "Exact",
-        3,
-    )
-    assert hook["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+    assert (hook["failurePolicy"], hook["sideEffects"], hook["timeoutSeconds"]) == ("Ignore", "NoneOnDryRun", 3)
     assert hook["objectSelector"] == {"matchLabels": {"c": "d"}}
-    assert hook["matchConditions"] == [{"name": "n", "expression": "true"}]
 
 
 def test_configuration_can_use_a_url() -> None:
