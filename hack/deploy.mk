@@ -98,7 +98,7 @@ setup-e2e: $(VENV)/.installed ## Install the rest of the stack: ingress controll
 
 deploy-e2e: $(VENV)/.installed image ## Build the image, load it into kind, and install the e2e overlay with it
 	$(KIND) load docker-image --name $(KIND_CLUSTER) $(IMG)
-	$(BIN)/cfo manifests --overlay e2e --image $(IMG) | $(KUBECTL) apply --server-side -f -
+	$(KUBECTL) kustomize config/e2e | sed 's|image: .*/codeflare-operator:.*|image: $(IMG)|' | $(KUBECTL) apply --server-side -f -
 	$(KUBECTL) rollout status --namespace openshift-operators deployment/codeflare-operator-manager --timeout 180s
 
 test-e2e: $(VENV)/.installed ## Run the end-to-end tests on the cluster of your kubeconfig

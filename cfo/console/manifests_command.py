@@ -10,7 +10,7 @@ import yaml
 
 from cfo.console.errors import InvalidInput
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
-from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
+from cfo.manifests.overlays import COMPONENTS, render
 from cfo.runtime.objects import is_dns_label
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
@@ -18,18 +18,8 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
 
 
 @click.command("manifests")
-@click.option(
-    "--namespace",
-    help=f"Namespace of the operator; by default {DEFAULT_NAMESPACE}, or opendatahub for the overlay odh.",
-)
-@click.option("--image", help=f"Image of the operator; by default {default_image()}.")
-@click.option(
-    "--overlay",
-    type=click.Choice(list(OVERLAYS)),
-    default="default",
-    show_default=True,
-    help="Variant of the installation: default, for the end-to-end tests, or for Open Data Hub.",
-)
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option("--image", default=default_image(), show_default=True, help="Image of the operator.")
 @click.option(
     "--with",
     "components",
@@ -45,16 +35,14 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     metavar="CIDR",
     help="With the component network-policy: addresses of API servers; no others can call the webhooks. Repeatable.",
 )
-def command(
-    namespace: str | None, image: str | None, overlay: str, components: tuple[str, ...], api_servers: tuple[str, ...]
-) -> None:
+def command(namespace: str, image: str, components: tuple[str, ...], api_servers: tuple[str, ...]) -> None:
     """Print the manifests that install the operator.
 
     To install it, pipe them into: kubectl apply --server-side -f -
     """
-    if namespace is not None and not is_dns_label(namespace):
+    if not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
-    if image is not None and not _IMAGE.fullmatch(image):
+    if not _IMAGE.fullmatch(image):
         raise InvalidInput(f"--image: {image!r}: must be an image reference")
     if api_servers and "network-policy" not in components:
         raise InvalidInput("--api-server-cidr: requires --with network-policy")
@@ -63,7 +51,5 @@ def command(
             ipaddress.ip_network(cidr)
         except ValueError:
             raise InvalidInput(f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28") from None
-    objects = render(
-        overlay, namespace=namespace or "", image=image or "", components=components, api_servers=api_servers
-    )
+    objects = render(namespace, image, components, api_servers)
     click.echo(yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False, width=120), nl=False)

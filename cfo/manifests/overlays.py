@@ -1,4 +1,4 @@
-"""The objects of an installation, its variants (overlays), and optional components."""
+"""The objects of an installation, and its optional components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfo.features import FEATURES, OPTIONAL, Feature
 from cfo.manifests import monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
-from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
+from cfo.operator import webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
 
 CERTIFICATE = f"{PREFIX}-serving-cert"
@@ -102,18 +102,6 @@ COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
 }
 
 
-E2E_CONFIGURATION = """\
-kuberay:
-  rayDashboardOAuthEnabled: false
-  ingressDomain: "kind"
-appwrapper:
-  enabled: true
-"""
-
-E2E_CERTIFICATE_IMAGE = "quay.io/modh/ray:2.35.0-py311-cu121"
-"""The image of the init containers that create certificates in the end-to-end tests, which use it anyway."""
-
-
 def bases(namespace: str, image: str) -> dict[str, list[Object]]:
     """Return the objects of the default installation, by their directory in ``config/``."""
     configurations = webhook_configurations(namespace)
@@ -146,50 +134,6 @@ def bundled_crds() -> list[Object]:
     return [crd for crd in crds() if crd["spec"]["group"] not in shared]
 
 
-OVERLAY_COMPONENTS: dict[str, tuple[str, ...]] = {
-    "default": (),
-    "e2e": ("appwrapper",),
-    "odh": ("appwrapper", "openshift"),  # the ODH operator cannot select components
-}
-"""The components that each overlay contains."""
-
-
-def _default(objects: list[Object], namespace: str) -> list[Object]:
-    return objects
-
-
-def e2e_config_map(namespace: str) -> Object:
-    """Return the ConfigMap with the configuration for the end-to-end tests."""
-    config_map = named("v1", "ConfigMap", CONFIG_MAP_NAME, namespace, data={"config.yaml": E2E_CONFIGURATION})
-    del config_map["metadata"]["labels"]
-    return config_map
-
-
-def e2e_patch() -> list[dict[str, object]]:
-    """Return the JSON patch of the Deployment for the end-to-end tests: no resource requests, and a preloaded image."""
-    container = "/spec/template/spec/containers/0"
-    variable = {"name": "CERT_GENERATOR_IMAGE", "value": E2E_CERTIFICATE_IMAGE}
-    return [
-        {"op": "remove", "path": f"{container}/resources"},
-        {"op": "add", "path": f"{container}/env/-", "value": variable},
-    ]
-
-
-def _e2e(objects: list[Object], namespace: str) -> list[Object]:
-    for obj in objects:
-        if obj["kind"] == "Deployment":
-            patch(obj, e2e_patch())
-    return [*objects, e2e_config_map(namespace)]
-
-
-OVERLAYS: dict[str, Callable[[list[Object], str], list[Object]]] = {
-    "default": _default,
-    "e2e": _e2e,
-    "odh": _default,  # the same objects; in config/, image and namespace come from another source
-}
-"""The overlays of ``cfo manifests --overlay`` and in ``config/``."""
-
-
 _ORDER = (
     *("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole", "RoleBinding"),
     *("ClusterRoleBinding", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Issuer", "Certificate"),
@@ -199,23 +143,18 @@ _ORDER = (
 
 
 def render(
-    overlay: str = "default",
-    *,
-    namespace: str = "",
-    image: str = "",
+    namespace: str = DEFAULT_NAMESPACE,
+    image: str = default_image(),
     components: Iterable[str] = (),
     api_servers: Iterable[str] = (),
 ) -> list[Object]:
     """Return all objects of an installation, in an order in which they can be applied.
 
-    If ``namespace`` or ``image`` is empty, the default of the overlay is used. ``components`` are names in
-    :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs from which webhooks can be
-    called; every address if there are none.
+    ``components`` are names in :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs
+    from which webhooks can be called; every address if there are none.
     """
-    namespace = namespace or ("opendatahub" if overlay == "odh" else DEFAULT_NAMESPACE)
-    directories = bases(namespace, image or default_image())
-    objects = OVERLAYS[overlay]([deepcopy(obj) for objects in directories.values() for obj in objects], namespace)
-    for name in sorted({*components, *OVERLAY_COMPONENTS[overlay]}):
+    objects = [deepcopy(obj) for objects in bases(namespace, image).values() for obj in objects]
+    for name in sorted(set(components)):
         objects = COMPONENTS[name](objects, namespace)
     if "network-policy" in components and (blocks := tuple(api_servers)):
         objects = [obj for obj in objects if obj["kind"] != "NetworkPolicy"]

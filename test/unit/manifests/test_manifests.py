@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from cfo.cli import cli
 from cfo.manifests.names import LABELS, default_image
-from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
+from cfo.manifests.overlays import COMPONENTS, render
 from cfo.version import __version__
+from hack.generate.kustomize import ODH_COMPONENTS
 from test.support.manifests import by_key, load_all
 
 ROOT = Path(__file__).parents[3]
@@ -35,9 +36,21 @@ def print_manifests(*arguments: str) -> list[dict[str, Any]]:
     return load_all(result.output)
 
 
-@pytest.mark.parametrize("overlay", sorted(OVERLAYS))
-def test_command_prints_the_same_as_kustomize(overlay: str) -> None:
-    assert by_key(print_manifests("--overlay", overlay)) == by_key(kustomize(ROOT / "config" / overlay))
+@pytest.mark.parametrize(
+    ("overlay", "arguments"),
+    [
+        ("default", ()),
+        ("odh", ("--namespace", "opendatahub", *(word for name in ODH_COMPONENTS for word in ("--with", name)))),
+    ],
+)
+def test_command_prints_the_same_as_kustomize(overlay: str, arguments: tuple[str, ...]) -> None:
+    assert by_key(print_manifests(*arguments)) == by_key(kustomize(ROOT / "config" / overlay))
+
+
+def test_overlay_of_the_end_to_end_tests_differs_in_configuration_and_resources() -> None:
+    built, printed = by_key(kustomize(ROOT / "config" / "e2e")), by_key(print_manifests("--with", "appwrapper"))
+    assert {kind for kind, _, _ in built.keys() - printed.keys()} == {"ConfigMap"}
+    assert [key[0] for key, obj in printed.items() if obj != built.get(key)] == ["Deployment"]
 
 
 @pytest.mark.parametrize("component", sorted(COMPONENTS))
@@ -62,7 +75,7 @@ def test_odh_overlay_reads_image_and_namespace_from_params_env(tmp_path: Path) -
     assert f"codeflare-operator-controller-image={default_image()}\n" in params.read_text()
     params.write_text("codeflare-operator-controller-image=registry.test/cfo@sha256:0\nnamespace=redhat-ods\n")
     built = kustomize(tmp_path / "config" / "odh")
-    assert by_key(built) == by_key(render("odh", namespace="redhat-ods", image="registry.test/cfo@sha256:0"))
+    assert by_key(built) == by_key(render("redhat-ods", "registry.test/cfo@sha256:0", ODH_COMPONENTS))
     assert "CustomResourceDefinition" in {obj["kind"] for obj in built}
 
 
@@ -126,7 +139,6 @@ def test_references_between_objects_are_valid() -> None:
     [
         (("--namespace", "No_Such"), "--namespace"),
         (("--image", "a b"), "--image"),
-        (("--overlay", "production"), "--overlay"),
         (("--with", "everything"), "--with"),
     ],
 )
