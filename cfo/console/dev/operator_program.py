@@ -16,11 +16,12 @@ from typing import Any, Final
 import anyio
 
 import cfo
+from cfo.config.document import parse, single_document
+from cfo.config.endpoints import WebhookConfiguration
 from cfo.console.dev.supervisor import Supervisor, report
 from cfo.console.errors import InvalidInput
 from cfo.console.execution import configure_logs, execute, namespace_variable, not_installed
-from cfo.runtime import Manager, NamespacedName
-from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime import Client, Manager, NamespacedName, Object, SystemClock, wait_for
 
 _SOURCE: Final = Path(cfo.__file__).parent
 
@@ -92,7 +93,9 @@ async def run_embedded(
     )
 
     objects = read_objects(manifests)
-    async with control_plane(key, take_configuration(objects, key), kubeconfig) as target:
+    document = take_configuration(objects, key)
+    webhooks = parse(single_document(document)[1]).configuration.webhook
+    async with control_plane(key, document, kubeconfig) as target:
         report(f"control plane: {target.server}; use it with: export KUBECONFIG={kubeconfig.resolve()}")
         supervisor = new_supervisor(
             [
@@ -112,29 +115,19 @@ async def run_embedded(
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(supervise)
-            await _wait_for_webhooks(manager)
+            await _wait_for_webhooks(manager.api_reader, webhooks)
             await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
 
 
-async def _wait_for_webhooks(manager: Manager) -> None:
+async def _wait_for_webhooks(client: Client, configuration: WebhookConfiguration) -> None:
     """Wait until the operator has registered its webhooks, so that they process all applied objects.
 
     Some objects are accepted only if they were created at least one second later.
     """
-    registered = anyio.Event()
-    informers = [
-        manager.cache.informer(kind) for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
-    ]
 
-    def check(_: object) -> None:
-        if all(
-            any((hook.get("clientConfig") or {}).get("caBundle") for hook in obj.get("webhooks") or ())
-            for informer in informers
-            for obj in informer.reader.list() or [{}]
-        ):
-            registered.set()
+    def is_registered(obj: Object | None) -> bool:
+        return any((hook.get("clientConfig") or {}).get("caBundle") for hook in (obj or {}).get("webhooks") or ())
 
-    for informer in informers:
-        informer.add_handler(check)
-    await registered.wait()
-    await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
+    for kind, name in configuration.configurations:
+        await wait_for(client, kind, NamespacedName("", name), is_registered, timeout=None)
+    await anyio.sleep(1 - SystemClock().now().microsecond / 1_000_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,12 +34,7 @@ _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _combined(*decorators: _Decorator) -> _Decorator:
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda decorated, each: each(decorated), reversed(decorators), function)
 
 
 KUBECONFIG = kubeconfig_option("it needs cluster-admin permissions.")
