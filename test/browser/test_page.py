@@ -14,8 +14,9 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.console.summaries.kind_view import Related
 from cfo.console.summaries.summary import Condition, Level, Problem, WarningEvent
-from cfo.runtime import SECRET, rfc3339
+from cfo.runtime import NETWORK_POLICY, SECRET, rfc3339
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, job, samples, summary
 
@@ -33,6 +34,13 @@ CONTROLLERS = [
     }
     for index, name in enumerate(("appwrapper", "fluxjob", "minicluster", "raycluster-ingress", "raycluster-mtls"))
 ]
+
+OVERLAPS = """[...document.querySelectorAll(".events li, .lane, .problems li")].filter((line) => {
+    const boxes = [...line.children].map((each) => each.getBoundingClientRect());
+    const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    return boxes.some((a, index) => boxes.slice(index + 1).some((b) => meet(a, b)));
+}).map((line) => line.textContent)"""
+"""The lines of lists in which one text covers another."""
 
 
 @asynccontextmanager
@@ -101,6 +109,9 @@ async def test_page_is_accessible_and_fits(
     ):
         if count:
             await advance_queue(overview, page)
+            legend = await page.text_content("#appwrappers .legend")
+            assert legend.startswith("SuspendedResumingRunning, Succeeded"), "each phase has its colour"
+            assert await page.evaluate(OVERLAPS) == []
         assert await page.text_content("#rayclusters .count") == str(count)
         if count == 500:
             assert await page.locator("#problems li").count() == 6
@@ -219,6 +230,39 @@ async def test_page_is_usable_with_the_keyboard(browser: Any, screenshots: Path)
         assert names == sorted(names)
         await page.fill("#filter", "embeddings")
         await page.wait_for_selector("#rayclusters .count:text-is('2 of 20')")
+
+
+async def test_sections_fold_and_stay_so(browser: Any) -> None:
+    overview = sample_overview(20)
+    async with (
+        running_dashboard(overview, controllers=lambda: CONTROLLERS) as dashboard,
+        opened(browser, dashboard) as page,
+    ):
+        await page.wait_for_selector("#controllers .count:text-matches('5, 4 errors in 2,470 reconciles, 2 queued')")
+        assert await page.is_hidden("#controllers table"), "controllers that work are one line"
+        assert await page.is_visible("#certificates table"), "two certificates expire soon"
+        await page.click("#controllers button.fold")
+        await page.click("#appwrappers button.fold")
+        await page.reload()
+        await page.wait_for_selector("#controllers table")
+        assert await page.is_hidden("#appwrappers .lane >> nth=0")
+        assert await page.get_attribute("#appwrappers button.fold", "aria-expanded") == "false"
+        await assert_accessible(page)
+
+
+async def test_details_show_pods_and_children(browser: Any, screenshots: Path) -> None:
+    overview = sample_overview(1)
+    key = next(iter(overview.summaries.values())).key
+    pod = {"metadata": {"name": f"{key.name}-head"}, "status": {"phase": "Running"}}
+    overview.related[key] = Related(pods=[pod], children={NETWORK_POLICY: [{"metadata": {"name": "head-policy"}}]})
+    async with running_dashboard(overview) as dashboard, opened(browser, dashboard) as page:
+        await page.click("#rayclusters button.open")
+        await page.wait_for_selector("#detail-body code")
+        shown = await page.text_content("#detail-body")
+        for expected in (f"{key.name}-headRunning", "NetworkPolicyhead-policy", "kubectl logs --namespace"):
+            assert expected in shown
+        await assert_accessible(page)
+        await page.screenshot(path=screenshots / "page-pods.png")
 
 
 async def test_theme_can_be_chosen(browser: Any) -> None:

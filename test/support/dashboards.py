@@ -13,6 +13,7 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.console.summaries.kind_view import Related, related_objects
 from cfo.console.summaries.overview import Change, ChangeType
 from cfo.console.summaries.reading import milliseconds
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
@@ -55,6 +56,7 @@ class FakeOverview:
         self.summaries = {each.uid: each for each in summaries}
         self.informers = tuple(informers)
         self.views = VIEWS
+        self.related: dict[NamespacedName, Related] = {}
         self.starts = 0
         self.is_running = False
         self._batches: list[Change] = []
@@ -70,6 +72,9 @@ class FakeOverview:
     def remove(self, uid: str) -> None:
         self._batches.append(Change(ChangeType.REMOVED, self.summaries.pop(uid)))
         self._changed.set()
+
+    def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
+        return related_objects(self.views[gvk], key, self.related.get(key, Related()))
 
     async def refresh(self) -> None:
         pass

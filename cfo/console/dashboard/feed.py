@@ -178,7 +178,7 @@ class Feed:
     async def _watch(self) -> None:
         async with self._source() as overview, anyio.create_task_group() as tasks:
             self._watching = True
-            self._state = State(overview.views)
+            self._state = State(overview.views, overview.related_objects)
             self._informers = tuple(overview.informers)
             for informer in self._informers:
                 informer.add_state_handler(self._on_state)

@@ -107,11 +107,16 @@ class _Waiting(NamedTuple):
     queue: str
 
 
+RelatedObjects = Callable[[GVK, NamespacedName], Mapping[str, Sequence[tuple[str, str]]]]
+"""Returns what is shown of the pods and children of an object."""
+
+
 class State:
     """The rows of all objects, their history and their Events; times are in milliseconds since 1970."""
 
-    def __init__(self, views: Mapping[GVK, KindView]) -> None:
+    def __init__(self, views: Mapping[GVK, KindView], related_objects: RelatedObjects = lambda gvk, key: {}) -> None:
         self.views = views
+        self._related_objects = related_objects
         self._rows: dict[str, bytes] = {}
         self._summaries: dict[str, Summary] = {}
         self._waiting: dict[str, _Waiting] = {}
@@ -122,7 +127,9 @@ class State:
     def details(self, identity: str) -> Mapping[str, Any] | None:
         """Return what the page shows of an object that a user opens; ``None`` if it does not exist."""
         summary = self._summaries.get(identity)
-        return summary.details() if summary is not None else None
+        if summary is None:
+            return None
+        return {**self._related_objects(summary.gvk, summary.key), **summary.details()}
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything for a page that is opened now."""

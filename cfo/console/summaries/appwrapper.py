@@ -204,7 +204,7 @@ VIEWS: Final = (
             type="timeline",
             position=4,
             title="AppWrappers",
-            empty="No AppWrappers.",
+            empty="No AppWrappers. Create one with kubectl apply, around the resources that belong together.",
             tile="AppWrappers",
         ),
         past_phases=_past_phases,

@@ -94,7 +94,7 @@ _SECTION: Final = Section(
     type="table",
     position=5,
     title="InferenceStacks",
-    empty="No InferenceStacks.",
+    empty="No InferenceStacks. Create one with kubectl apply; cfo plan shows what it will contain.",
     tile="InferenceStacks",
     facts=(("URL", "url"),),
 )

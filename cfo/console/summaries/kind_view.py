@@ -6,13 +6,14 @@ other module here names a kind.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from cfo.console.summaries.problems import deletion
+from cfo.console.summaries.problems import deletion, pod_state
 from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, number, path, text, time_of
 from cfo.console.summaries.summary import (
     MAX_FACTS,
@@ -156,6 +157,30 @@ def related_kinds(views: Iterable[KindView]) -> tuple[GVK, ...]:
     """Return the other kinds on which summaries depend: children, pods and Events."""
     children = (child.gvk for view in views for child in view.children)
     return (*dict.fromkeys(children), POD, CORE_EVENT)
+
+
+MAX_SHOWN: Final = 25
+"""How many pods, and how many children of each kind, are named at most."""
+
+
+def related_objects(view: KindView, key: NamespacedName, related: Related) -> dict[str, list[tuple[str, str]]]:
+    """Return the pods and children of an object as names and texts, and commands that print more about them."""
+    pods = [(text(path(pod, "metadata", "name")), pod_state(pod)) for pod in (related.pods or ())[:MAX_SHOWN]]
+    if related.pods and len(related.pods) > MAX_SHOWN:
+        pods.append((f"and {len(related.pods) - MAX_SHOWN} more", ""))
+    children = [(gvk.kind, _names(objects)) for gvk, objects in related.children.items() if objects]
+    commands = []
+    if view.pod_label and related.pods != []:
+        selector = shlex.quote(f"{view.pod_label}={view.pod_label_value(key.name)}")
+        of_pods = f"--namespace {shlex.quote(key.namespace)} --selector {selector}"
+        commands.append(("Pods", f"kubectl get pods {of_pods}"))
+        commands.append(("Logs", f"kubectl logs {of_pods} --all-containers --prefix --tail 100"))
+    return {"Pods": pods, "Children": children, "Commands": commands}
+
+
+def _names(objects: Sequence[Object]) -> str:
+    more = f" and {len(objects) - MAX_SHOWN} more" if len(objects) > MAX_SHOWN else ""
+    return ", ".join(text(path(obj, "metadata", "name"), 253) for obj in objects[:MAX_SHOWN]) + more
 
 
 def summarize(view: KindView, obj: Object, related: Related | None = None) -> Summary:

@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, summarize
+from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, related_objects, summarize
 from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import GVK, POD, Cache, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
@@ -276,12 +276,22 @@ class Overview:
         for subscription in self._subscriptions:
             subscription.record(identity, before, after)
 
+    def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
+        """Return the pods and children of an object, empty if it does not exist."""
+        entry = self.informer_of[gvk].reader.entry(key)
+        return related_objects(self.views[gvk], key, self._related(gvk, entry)) if entry is not None else {}
+
     def _summarize(self, gvk: GVK, key: NamespacedName) -> Summary | None:
         entry = self.informer_of[gvk].reader.entry(key)
         if entry is None:
             return None
-        uid, (owner_index, _) = entry.meta.uid, _index_by_owner(gvk.kind)
-        related = Related(
+        objects = _decoded([entry])
+        obj = objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}
+        return summarize(self.views[gvk], obj, self._related(gvk, entry))
+
+    def _related(self, gvk: GVK, entry: Entry) -> Related:
+        key, uid, (owner_index, _) = entry.key, entry.meta.uid, _index_by_owner(gvk.kind)
+        return Related(
             children={
                 kind: _decoded(child.reader.entries(key.namespace, index=(owner_index, uid)))
                 for kind, child in self.children_of[gvk].items()
@@ -293,9 +303,6 @@ class Overview:
             else (),
             now=self._clock.now(),
         )
-        objects = _decoded([entry])
-        obj = objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}
-        return summarize(self.views[gvk], obj, related)
 
     def _pods_of(self, view: KindView, key: NamespacedName) -> list[Object] | None:
         informer = self._pods.get(view.gvk)

@@ -53,6 +53,15 @@ def is_ready_pod(pod: Mapping[str, Any]) -> bool:
     return path(pod, "status", "phase") == "Succeeded" or is_true(conditions_of(pod), "Ready")
 
 
+def pod_state(pod: Mapping[str, Any]) -> str:
+    """Return the phase of ``pod``, how many of its containers are ready, and how often they were restarted."""
+    statuses = list(items(path(pod, "status", "containerStatuses")))
+    ready = sum(status.get("ready") is True for status in statuses)
+    restarts = sum(number(status.get("restartCount")) for status in statuses)
+    parts = [text(path(pod, "status", "phase"), 20) or "new", f"{ready}/{len(statuses)} ready" if statuses else ""]
+    return ", ".join(filter(None, [*parts, f"{restarts} restarts" if restarts else ""]))
+
+
 _WAITING: Final = {
     "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
     "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",

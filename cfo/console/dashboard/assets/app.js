@@ -156,7 +156,7 @@ const updateDetail = async () => {
 };
 
 const list = (title, pairs) => (pairs.length
-  ? [element("h3", {}, title), element("dl", {}, ...pairs.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]))]
+  ? [element("h3", {}, title), element("dl", {}, ...pairs.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, title === "Commands" ? element("code", {}, text) : text)]))]
   : []);
 
 byId("detail-close").addEventListener("click", () => byId("detail").close());

@@ -7,24 +7,48 @@ import { bySeverity, compare } from "./model.js";
 import { Table } from "./table.js";
 
 const DAY = 86_400_000;
+const LEVELS = ["waiting", "progressing", "ok", "warning", "failed"];
 const SHOWN_LANES = 40;
 const SHOWN_EVENTS = 50;
 const WINDOWS = [["15 minutes", 900_000], ["1 hour", 3_600_000], ["6 hours", 6 * 3_600_000], ["24 hours", DAY]];
 
+// Which sections the user has folded or unfolded, by id; it is kept on this device.
+const FOLDS = "cfo-folds";
+const folds = (() => { try { return JSON.parse(localStorage.getItem(FOLDS)) || {}; } catch { return {}; } })();
+const remember = (id, folded) => {
+  folds[id] = folded;
+  try { localStorage.setItem(FOLDS, JSON.stringify(folds)); } catch { /* then it is forgotten with the page */ }
+};
+
 const fact = (row, name) => (row.facts.find(([known]) => known === name) || ["", ""])[1];
 
-/** The part that all sections share: heading, number of objects, and text if there are none. */
+/**
+ * The part that all sections share: a heading that folds the section, the number of objects, and text if there are none.
+ * A section that is `calm` is folded to one line until the user unfolds it.
+ */
 class Section {
   constructor(root, id, title, context) {
     this.context = context;
     this.id = id;
     this.title = title;
     this.count = element("span", { class: "count" });
-    this.head = element("div", { class: "section-head" }, element("h2", { id: `${id}-title` }, title), this.count);
+    this.calm = false;
+    this.fold = element("button", { type: "button", class: "fold", "aria-controls": `${id}-content`, onclick: () => { remember(id, !this.folded); this.showFold(); } }, title);
+    this.head = element("div", { class: "section-head" }, element("h2", { id: `${id}-title` }, this.fold), this.count);
     this.none = element("p", { class: "empty" });
     this.body = element("div");
-    this.node = element("section", { id, class: "card", "aria-labelledby": `${id}-title` }, this.head, this.none, this.body);
+    this.content = element("div", { id: `${id}-content` }, this.none, this.body);
+    this.node = element("section", { id, class: "card", "aria-labelledby": `${id}-title` }, this.head, this.content);
     root.append(this.node);
+    this.showFold();
+  }
+
+  get folded() { return folds[this.id] ?? this.calm; }
+
+  showFold() {
+    this.fold.setAttribute("aria-expanded", String(!this.folded));
+    this.node.classList.toggle("folded", this.folded);
+    this.content.hidden = this.folded;
   }
 
   get model() { return this.context.model; }
@@ -36,6 +60,7 @@ class Section {
     setText(this.none, total ? "Nothing matches the filter." : problem ? `Cannot be read: ${problem}.` : empty);
     this.none.hidden = count > 0;
     this.body.hidden = count === 0;
+    this.showFold();
   }
 
   opener(row) {
@@ -158,7 +183,6 @@ export class Timeline extends Section {
     this.#window.value = String(WINDOWS[1][1]);
     this.#window.addEventListener("change", () => { this.#known.clear(); this.update(); });
     this.head.append(element("label", { class: "tools" }, "Last", this.#window));
-    this.#legend.append(legend([["waiting", "waiting"], ["starting", "progressing"], ["running or succeeded", "ok"], ["with a problem, or retried", "warning"], ["failed", "failed"]]));
     this.body.append(this.#legend, this.#lanes, this.#axis, this.#more);
   }
 
@@ -170,11 +194,21 @@ export class Timeline extends Section {
     const known = new Map();
     for (const row of rows.slice(0, SHOWN_LANES)) known.set(row.id, this.#lane(row, from, to));
     this.#known = known;
+    this.#updateLegend([...known.keys()].flatMap((id) => this.model.phases.get(id) || []));
     arrange(this.#lanes, [...known.values()].map((lane) => lane.node));
     this.#axis.replaceChildren(ticks(from, to, this.context.width < 640 ? 3 : 5));
     const hidden = rows.length - known.size;
     setText(this.#more, hidden > 0 ? `${hidden} older ${this.title} are not shown; filter to find them.` : "");
     this.show(rows.length, all.length, this.#options.empty, this.#options.kind);
+  }
+
+  /** Names each phase that is shown beside its colour. */
+  #updateLegend(changes) {
+    const entries = LEVELS.map((level) => [[...new Set(changes.filter((change) => change[2] === level).map(([, state]) => state))].sort().join(", "), level]);
+    const shown = entries.filter(([text]) => text);
+    if (JSON.stringify(shown) === this.#legend.dataset.shown) return;
+    this.#legend.dataset.shown = JSON.stringify(shown);
+    this.#legend.replaceChildren(legend(shown));
   }
 
   #lane(row, from, to) {
@@ -214,7 +248,10 @@ export class Certificates extends Section {
     const all = [...this.model.rows.values()].filter((row) => row.expires);
     const rows = all.filter(this.context.matches);
     this.#table.update(rows);
+    const first = Math.min(...all.map((row) => row.expires)) - this.model.now;
+    this.calm = all.length === 0 || first >= 30 * DAY;
     this.show(rows.length, all.length, "No certificate is known.");
+    if (all.length && this.calm && this.folded) setText(this.count, `${all.length}, the first expires in ${duration(first / 1000)}`);
   }
 }
 
@@ -274,6 +311,10 @@ export class Controllers extends Section {
     this.node.hidden = !this.model.controllers;
     const rows = (this.model.controllers || []).map((row) => ({ ...row, id: row.name, namespace: "", level: "ok" }));
     this.#table.update(rows);
+    const sum = (of) => rows.reduce((total, row) => total + of(row), 0);
+    const errors = sum((row) => row.errors);
+    this.calm = errors * 20 <= sum((row) => row.total); // conflicts of a few writes are usual
     this.show(rows.length, rows.length, "No controller is running in this replica.");
+    if (this.folded) setText(this.count, `${rows.length}, ${errors} errors in ${sum((row) => row.total).toLocaleString()} reconciles, ${sum((row) => row.depth)} queued`);
   }
 }

@@ -158,6 +158,18 @@ async def test_details_contain_conditions_and_warnings(dashboard: Dashboard, ove
         async with dashboard.request("/object", params={"id": "RayCluster-default-one"}) as response:
             assert response.content_type == "application/json"
             assert await response.json() == {
+                "Pods": [],
+                "Children": [],
+                "Commands": [
+                    ["Pods", "kubectl get pods --namespace default --selector ray.io/cluster=one"],
+                    [
+                        "Logs",
+                        (
+                            "kubectl logs --namespace default --selector ray.io/cluster=one "
+                            "--all-containers --prefix --tail 100"
+                        ),
+                    ],
+                ],
                 "Conditions": [["Ready: False", "Why: Because"]],
                 "Warning Events": [["BackOff (x3)", "restarting"]],
             }

@@ -100,8 +100,8 @@ def test_past_phases_of_a_retried_appwrapper_contain_its_reset(state: str) -> No
 
 def test_legend_of_the_timeline_has_the_colour_of_each_level() -> None:
     script = (Path(state_module.__file__).parent / "assets" / "sections.js").read_text()
-    (legend,) = [line for line in script.splitlines() if "legend([" in line]
-    assert all(f'"{level.value}"]' in legend for level in Level)
+    (levels,) = [line for line in script.splitlines() if line.startswith("const LEVELS")]
+    assert all(f'"{level.value}"' in levels for level in Level)
 
 
 def test_job_without_a_position_waits_behind_the_others() -> None:

@@ -14,9 +14,9 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console.summaries import kind_view as summaries
-from cfo.console.summaries.kind_view import Related
+from cfo.console.summaries.kind_view import Related, related_objects
 from cfo.console.summaries.summary import Level, Summary
-from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object
+from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, NamespacedName, Object
 from test.support.summaries import VIEWS
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -305,6 +305,24 @@ def test_client_behind_a_gateway_is_shown_with_what_the_gateway_reports() -> Non
     summary = summarize(RAY_CLUSTER, cluster(), related(children={TLS_ROUTES[0]: [route]}))
     assert summary.fact("ray client") == "ray://c.example.com:8443"
     assert "The Gateway shared, listener ray-client does not accept the TLSRoute: no" in messages(summary)
+
+
+def test_pods_and_children_are_shown_with_commands_for_the_logs() -> None:
+    containers = [{"name": "a", "ready": True, "restartCount": 2}, {"name": "b", "ready": False, "restartCount": 1}]
+    running = obj(POD, name="w-0", status={"phase": "Running", "containerStatuses": containers})
+    pods = [running, *(obj(POD, name=f"w-{number}") for number in range(1, 27))]
+    children = {NETWORK_POLICY: [obj(NETWORK_POLICY, name="c-head"), obj(NETWORK_POLICY, name="c-workers")], SECRET: []}
+    view, key = VIEWS[RAY_CLUSTER], NamespacedName("team;rm", "c")
+    shown = related_objects(view, key, Related(pods=pods, children=children))
+    assert shown["Pods"][0] == ("w-0", "Running, 1/2 ready, 3 restarts")
+    assert shown["Pods"][1] == ("w-1", "new")
+    assert (len(shown["Pods"]), shown["Pods"][-1]) == (26, ("and 2 more", ""))
+    assert shown["Children"] == [("NetworkPolicy", "c-head, c-workers")]
+    assert [command for _, command in shown["Commands"]] == [
+        "kubectl get pods --namespace 'team;rm' --selector ray.io/cluster=c",
+        "kubectl logs --namespace 'team;rm' --selector ray.io/cluster=c --all-containers --prefix --tail 100",
+    ]
+    assert related_objects(view, key, Related(pods=[]))["Commands"] == []
 
 
 def test_details_contain_each_text_once() -> None:
