@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -92,7 +92,8 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
 
     The work is linear in the container's ports and independent of the values. Values of a wrong type are ignored.
     """
-    params, named = _start_params(cluster), _named_ports(cluster)
+    head = _mapping(_mapping(cluster.get("spec")).get("headGroupSpec"))
+    params, named = _mapping(head.get("rayStartParams")), _named_ports(head)
     refused: list[str] = []
     wanted: dict[str, int] = {}
     claimed: set[tuple[int, str]] = set()  # also where Ray listens for a role regardless of its name
@@ -187,24 +188,10 @@ def _number(value: object) -> int | None:
     return int(value)
 
 
-def _head(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(_mapping(cluster.get("spec")).get("headGroupSpec"))
-
-
-def _start_params(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(_head(cluster).get("rayStartParams"))
-
-
-def _named_ports(cluster: Mapping[str, Any]) -> dict[str, int]:
+def _named_ports(head: Mapping[str, Any]) -> dict[str, int]:
     """Return the named TCP ports of the Ray container; of several with one name the first, as KubeRay does."""
     found: dict[str, int] = {}
-    for name, number in _container_ports(cluster):
-        found.setdefault(name, number)
-    return found
-
-
-def _container_ports(cluster: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    pod = _mapping(_mapping(_head(cluster).get("template")).get("spec"))
+    pod = _mapping(_mapping(head.get("template")).get("spec"))
     containers = pod.get("containers")
     first = containers[0] if isinstance(containers, list) and containers else None
     ports = _mapping(first).get("ports")
@@ -214,7 +201,8 @@ def _container_ports(cluster: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         if not isinstance(name, str) or not isinstance(number, int) or isinstance(number, bool):
             continue
         if 1 <= number <= 65535 and entry.get("protocol", "TCP") == "TCP":
-            yield name, number
+            found.setdefault(name, number)
+    return found
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

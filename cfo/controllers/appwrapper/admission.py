@@ -158,11 +158,12 @@ class ValidationGate:
         problems = []
         for configuration, webhook in webhooks:
             problem = obstacle_of(webhook)
+            restored = self._restored.get(name_of(configuration), datetime.min.replace(tzinfo=UTC))
             selected = None if problem else selected_since(webhook, namespace)
             if selected is None:
                 problem = problem or f"its namespaceSelector does not select namespace {name_of(namespace)}"
             # Creation times have a precision of one second, so an AppWrapper of the same second may be older.
-            elif created > (since := max(selected, self._since(configuration))):
+            elif created > (since := max(selected, registered_since(configuration), restored)):
                 return _validated(wrapper, "AdmissionWebhook", "Validated by the admission webhook")
             else:
                 problem = f"it applies only to AppWrappers that are created after {rfc3339(since)}"
@@ -178,10 +179,6 @@ class ValidationGate:
             return await self._client.list(VALIDATING_WEBHOOK_CONFIGURATION, live=True)
         stored = [await self._client.get(VALIDATING_WEBHOOK_CONFIGURATION, entry.key, live=True) for entry in cached]
         return [configuration for configuration in stored if configuration is not None]
-
-    def _since(self, configuration: Object) -> datetime:
-        since = registered_since(configuration)
-        return max(since, self._restored.get(name_of(configuration), since))
 
 
 def is_held(wrapper: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED, Phase
-from cfo.runtime import GVK, Object, find_condition
+from cfo.runtime import GVK, Object, find_condition, objects
 from cfo.runtime.objects import parse_time
 from cfo.runtime.process import micro_time, printable
 
@@ -28,14 +28,6 @@ MESSAGE_LIMIT: Final = 4096
 def is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
     """Return whether the condition ``kind`` exists and is true."""
     return (find_condition(conditions, kind) or {}).get("status") == "True"
-
-
-def _last_transition(conditions: Sequence[Mapping[str, Any]] | None, kind: str, default: datetime) -> datetime:
-    text = (find_condition(conditions, kind) or {}).get("lastTransitionTime")
-    try:
-        return parse_time(text) if text else default
-    except ValueError:
-        return default
 
 
 def set_condition(
@@ -52,16 +44,14 @@ def set_condition(
 
     ``status``: ``None`` means Unknown.
     """
-    value = "Unknown" if status is None else str(status)
     if len(message) > MESSAGE_LIMIT:
         message = message[: MESSAGE_LIMIT - 3] + "..."
-    existing = next((item for item in conditions if item.get("type") == kind), None)
-    if existing is None:
-        existing = {"type": kind}
-        conditions.append(existing)
-    if existing.get("status") != value or (restart and existing.get("reason") != reason):
-        existing["lastTransitionTime"] = micro_time(now)
-    existing |= {"status": value, "reason": reason, "message": printable(message, MESSAGE_LIMIT)}
+    for existing in conditions:
+        if restart and existing.get("type") == kind and existing.get("reason") != reason:
+            existing["status"] = ""  # so that its time changes
+    value = "Unknown" if status is None else str(status)
+    condition = {"type": kind, "status": value, "reason": reason, "message": printable(message, MESSAGE_LIMIT)}
+    objects.set_condition(conditions, condition, now=micro_time(now))
 
 
 class Status:
@@ -115,7 +105,11 @@ class Status:
 
     def last_transition(self, kind: str) -> datetime:
         """Return the last transition time of the condition ``kind``; ``now`` if it does not exist."""
-        return _last_transition(self.conditions, kind, self.now)
+        text = (find_condition(self.conditions, kind) or {}).get("lastTransitionTime")
+        try:
+            return parse_time(text) if text else self.now
+        except ValueError:
+            return self.now
 
     def set(self, kind: str, status: bool | None, reason: str, message: str = "", *, restart: bool = False) -> None:
         """Set a condition (``None``: Unknown); with ``restart`` its time is reset also when only the reason changes."""

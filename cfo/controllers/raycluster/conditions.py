@@ -12,7 +12,7 @@ manages has none: MultiKueue overwrites its status with that of another Kubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -205,7 +205,7 @@ class Conditions(ClusterConcern):
         found = {gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()}
         desired = conditions_of(facts, found, exposure, settings.kuberay)
         stored = (facts.cluster.get("status") or {}).get("conditions") or []
-        if not all(_is_stored(condition, stored) for condition in desired):
+        if any(not each.items() <= (find_condition(stored, each["type"]) or {}).items() for each in desired):
             await self._write(facts.cluster, desired, stored)
 
     async def _write(self, cluster: Object, desired: Sequence[Object], stored: Sequence[Object]) -> None:
@@ -226,10 +226,6 @@ class Conditions(ClusterConcern):
             )
         except (Conflict, Invalid, NotFound) as error:
             _log.info("Conditions not written", object=str(key_of(cluster)), error=str(error))
-
-
-def _is_stored(condition: Object, stored: Sequence[Mapping[str, Any]]) -> bool:
-    return condition.items() <= (find_condition(stored, condition["type"]) or {}).items()
 
 
 def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:

@@ -11,8 +11,6 @@ to another client and is left unchanged; an Event on it reports this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import structlog
 
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
@@ -24,7 +22,6 @@ from cfo.runtime import (
     NETWORK_POLICY,
     Builder,
     EnqueueRequestsFromMapFunc,
-    Entry,
     Manager,
     NamespacedName,
     Object,
@@ -99,10 +96,6 @@ def _is_ours(policy: Object) -> bool:
     return DEFAULT_DENY_LABEL in labels_of(policy)
 
 
-def _namespace_of_policy(policy: Entry) -> Iterable[Request]:
-    return (Request("", policy.namespace),) if policy.name == DEFAULT_DENY_NAME else ()
-
-
 def setup(manager: Manager, config: DefaultDenyConfiguration) -> None:
     """Add the controller to ``manager``. Without a selector it only deletes the policies of an earlier configuration.
 
@@ -114,6 +107,8 @@ def setup(manager: Manager, config: DefaultDenyConfiguration) -> None:
     if selector is not None:
         namespaces = manager.cache.informer(NAMESPACE, label_selector=selector, metadata_only=True).reader
         builder.for_(NAMESPACE, label_selector=selector, metadata_only=True)
-    policies = EnqueueRequestsFromMapFunc(_namespace_of_policy)
+    policies = EnqueueRequestsFromMapFunc(
+        lambda policy: [Request("", policy.namespace)] if policy.name == DEFAULT_DENY_NAME else []
+    )
     builder.watches(NETWORK_POLICY, policies, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
     builder.complete(DefaultDenyReconciler(manager, namespaces))

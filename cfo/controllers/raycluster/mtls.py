@@ -144,7 +144,8 @@ class MutualTLS(ClusterConcern):
         if requested is not None and requested != annotations_of(existing).get(ROTATE_ANNOTATION):
             note = _restart_note(cluster, f"the annotation {ROTATE_ANNOTATION} requested it")
             return await self._new_ca(note)
-        data = _data_of(existing)
+        stored = existing.get("data") or {}
+        data = {key: b64decode(stored.get(key) or "") for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)}
         try:
             authority = ca.load(data[ca.CERTIFICATE_KEY], data[ca.PRIVATE_KEY_KEY])
         except ca.InvalidCertificateAuthority as error:
@@ -188,11 +189,6 @@ def _has_running_head(facts: RayClusterFacts) -> bool:
     """Return whether the head pod runs with a certificate: it cannot start without the CA's Secret."""
     head = (facts.cluster.get("status") or {}).get("head") or {}
     return bool(head.get("podIP")) and facts.has_injected_tls
-
-
-def _data_of(secret: Object) -> dict[str, bytes]:
-    data = secret.get("data") or {}
-    return {key: b64decode(data.get(key) or "") for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)}
 
 
 def _restart_note(cluster: Object, cause: str) -> str:

@@ -114,7 +114,9 @@ class NetworkPolicies(ClusterConcern):
         if _provider(facts, head_observed) is not Actor.OPERATOR:
             await self._delete(children, *self._policy_names(facts, "head"))
             return
-        self._record_refused_ports(children)
+        if facts.ports.refused:
+            ports = "; ".join(facts.ports.refused)
+            children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {ports}")
         namespaces = await self._namespaces.current()
         exposure = await cluster.exposure()
         await self._apply(
@@ -159,11 +161,6 @@ class NetworkPolicies(ClusterConcern):
                 f"The RayCluster sets {request.setting}, but KubeRay has not created NetworkPolicies that restrict the "
                 "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
             )
-
-    def _record_refused_ports(self, children: Children) -> None:
-        refused = children.facts.ports.refused
-        if refused:
-            children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {'; '.join(refused)}")
 
     def _policy_names(self, facts: RayClusterFacts, node_type: str) -> tuple[str, str]:
         """Return the name of our policy, and the other name that it can have; both can be the same."""

@@ -14,6 +14,7 @@ answer requests whose pods have given up long ago.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections import Counter as Count
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
@@ -112,7 +113,9 @@ class NodeSigner:
         self._requests = requests.add_index(_DECIDED, _index_decided).reader
         self._authorities = SigningAuthorities(self._client, secret_informer(manager).reader)
         self._namespaces = manager.options.namespaces
-        self._waiting = _WaitingRequests()
+        self._waiting: dict[str, str] = {}
+        """The requesters of the requests whose refusal is retried, by name."""
+        self._number_waiting: Count[str] = Count()
 
     async def reconcile(self, request: Request) -> Result:
         """Decide about one request; requeue while the cause of a refusal may disappear."""
@@ -120,9 +123,9 @@ class NodeSigner:
         age = self._age(csr) if csr is not None else 0.0
         identity = _identity(csr["spec"]) if csr is not None else ""
         if csr is None or _is_decided(csr) or age > _MAX_AGE_SECONDS or self._has_enough(identity):
-            self._waiting.discard(request.name)
+            self._end_wait(request.name)
             return Result()
-        if not self._waiting.has_place(request.name, identity):
+        if request.name not in self._waiting and self._number_waiting[identity] >= MAX_WAITING:
             return Result()
         cluster: Object | None = None
         try:
@@ -134,13 +137,22 @@ class NodeSigner:
             await self._sign(csr, pod, cluster)
         except Refusal as refusal:
             if refusal.may_change and age < _SETTLING_SECONDS:
-                self._waiting.add(request.name, identity)
+                if request.name not in self._waiting:
+                    self._waiting[request.name] = identity
+                    self._number_waiting[identity] += 1
                 return Result(requeue_after=max(age / 2, _MIN_RETRY_SECONDS))
             # Another operator may reconcile a RayCluster that is not in the cache.
             if cluster is not None or not refusal.may_change:
                 await self._refuse(csr, refusal, cluster)
-        self._waiting.discard(request.name)
+        self._end_wait(request.name)
         return Result()
+
+    def _end_wait(self, name: str) -> None:
+        identity = self._waiting.pop(name, None)
+        if identity is not None:
+            self._number_waiting[identity] -= 1
+            if not self._number_waiting[identity]:
+                del self._number_waiting[identity]
 
     def _age(self, csr: Object) -> float:
         """Return the age of a request in seconds."""
@@ -245,31 +257,6 @@ class SigningAuthorities:
 
 def _version(secret: Object) -> tuple[str, str]:
     return uid_of(secret), resource_version_of(secret)
-
-
-class _WaitingRequests:
-    """The requests whose refusal is retried, at most :data:`MAX_WAITING` of one requester."""
-
-    def __init__(self) -> None:
-        self._requesters: dict[str, str] = {}
-        self._requests: dict[str, set[str]] = {}
-
-    def has_place(self, name: str, requester: str) -> bool:
-        """Return whether the request ``name`` is waiting, or could."""
-        return name in self._requesters or len(self._requests.get(requester, ())) < MAX_WAITING
-
-    def add(self, name: str, requester: str) -> None:
-        """Add a request."""
-        self._requesters[name] = requester
-        self._requests.setdefault(requester, set()).add(name)
-
-    def discard(self, name: str) -> None:
-        """Remove a request if it is waiting."""
-        requester = self._requesters.pop(name, None)
-        if requester is not None:
-            self._requests[requester].discard(name)
-            if not self._requests[requester]:
-                del self._requests[requester]
 
 
 def _conditions(csr: Object) -> list[Object]:

@@ -16,7 +16,6 @@ after each restart.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cfo.api.raycluster.names import FIELD_MANAGER
@@ -50,13 +49,6 @@ def secret_informer(manager: Manager) -> Informer:
     return manager.cache.informer(SECRET, **CLUSTER_SECRETS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verified:
-    uid: str
-    resource_version: str
-    valid_until: datetime
-
-
 class ClusterSecrets:
     """One Secret of each RayCluster, with the ``content`` keys that the operator writes.
 
@@ -75,8 +67,8 @@ class ClusterSecrets:
         self._metadata = metadata
         self._content = content
         self._valid_until = valid_until
-        self._verified: dict[NamespacedName, _Verified] = {}
-        """By RayCluster."""
+        self._verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = {}
+        """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
 
     def metadata(self, key: NamespacedName) -> Object | None:
         """Return apiVersion, kind and metadata of the Secret, or ``None``."""
@@ -105,7 +97,7 @@ class ClusterSecrets:
 
     def remember(self, cluster: NamespacedName, secret: Object, valid_until: datetime = NEVER) -> None:
         """Record that the content of ``secret`` was verified, or written, and until when it needs no other write."""
-        self._verified[cluster] = _Verified(uid_of(secret), resource_version_of(secret), valid_until)
+        self._verified[cluster] = (uid_of(secret), resource_version_of(secret)), valid_until
 
     def forget(self, cluster: NamespacedName) -> None:
         """Forget the Secret of a cluster that was deleted, or needs no Secret."""
@@ -125,12 +117,12 @@ class ClusterSecrets:
         cluster = key_of(children.cluster)
         verified = self._verified.get(cluster)
         if verified is not None:
-            is_same = (verified.uid, verified.resource_version) == (entry.meta.uid, entry.meta.resource_version)
-            return verified.valid_until if is_same else None
-        valid_until = self._valid_until(secret) if self._owns_content(entry) else None
-        if valid_until is not None:
-            self.remember(cluster, secret, valid_until)
-        return valid_until
+            version, valid_until = verified
+            return valid_until if version == (entry.meta.uid, entry.meta.resource_version) else None
+        shown = self._valid_until(secret) if self._owns_content(entry) else None
+        if shown is not None:
+            self.remember(cluster, secret, shown)
+        return shown
 
     def _owns_content(self, entry: Entry) -> bool:
         """Return whether no other field manager has changed the content since this operator wrote it."""

@@ -77,11 +77,11 @@ class PodAdditions:
         at = ray_container_index(pod)
         ray: Mapping[str, Any] = pod["containers"][at] if at is not None else {}
         return PodAdditions(
-            containers=_with_same_names(self.containers, pod.get("containers")),
-            init_containers=_with_same_names(self.init_containers, pod.get("initContainers")),
-            volumes=_with_same_names(self.volumes, pod.get("volumes")),
-            env=_with_same_names(self.env, ray.get("env")),
-            mounts=_with_same_mounts(self.mounts, ray.get("volumeMounts")),
+            containers=_with_same(_name, self.containers, pod.get("containers")),
+            init_containers=_with_same(_name, self.init_containers, pod.get("initContainers")),
+            volumes=_with_same(_name, self.volumes, pod.get("volumes")),
+            env=_with_same(_name, self.env, ray.get("env")),
+            mounts=_with_same(mount_key, self.mounts, ray.get("volumeMounts")),
             service_account=str(pod.get("serviceAccountName") or "") if self.service_account else "",
         )
 
@@ -142,21 +142,23 @@ _UpsertFunction: TypeAlias = Callable[[list[Object], Object, Sequence[Object]], 
 
 
 def _names(items: Iterable[Object] | None) -> set[Any]:
-    return {item.get("name") for item in items or ()}
+    return {_name(item) for item in items or ()}
 
 
-def _with_same_names(additions: Iterable[Object], items: Iterable[Object] | None) -> tuple[Object, ...]:
-    found = {item.get("name"): item for item in reversed(list(items or ()))}
-    return tuple(found[addition["name"]] for addition in additions if addition["name"] in found)
+def _name(item: Object) -> Any:
+    return item.get("name")
+
+
+def _with_same(
+    key: Callable[[Object], Any], additions: Iterable[Object], items: Iterable[Object] | None
+) -> tuple[Object, ...]:
+    """Return the first of ``items`` that has the ``key`` of each of ``additions``, if there is one."""
+    found = {key(item): item for item in reversed(list(items or ()))}
+    return tuple(found[key(addition)] for addition in additions if key(addition) in found)
 
 
 def _secret_of(volume: Object) -> Any:
     return (volume.get("secret") or {}).get("secretName")
-
-
-def _with_same_mounts(additions: Iterable[Object], mounts: Iterable[Object] | None) -> tuple[Object, ...]:
-    found = {mount_key(mount): mount for mount in reversed(list(mounts or ()))}
-    return tuple(found[mount_key(addition)] for addition in additions if mount_key(addition) in found)
 
 
 def mount_key(mount: Object) -> tuple[Any, str]:

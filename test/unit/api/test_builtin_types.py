@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.builtin_types import type_problems
-from cfo.api.value_count import has_more_values_than
+from cfo.api.builtin_types import has_more_values_than, type_problems
 
 TYPES = {
     "Own": {"any": "object", "one": "scalar", "env": "[EnvVar]", "labels": "{string}"},

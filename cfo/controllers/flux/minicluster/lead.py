@@ -12,7 +12,7 @@ from typing import Final
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.cached import NamingLabel, status_of_pod
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
-from cfo.runtime import Entry
+from cfo.runtime import Entry, Event
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
@@ -55,12 +55,13 @@ def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None
     return LeadPod(states[-1].phase, ended[-1].exit_code if ended else None)
 
 
-def needs_reconcile(old: Entry | None, new: Entry | None) -> bool:
+def needs_reconcile(event: Event) -> bool:
     """Return whether the event of a pod concerns its MiniCluster.
 
     These are a pod without its index label, a pod that was deleted, and a change of the lead broker's state. All other
     changes are visible in the status of the Job.
     """
+    old, new = event.old, event.new
     if new is None:
         return old is not None
     if unlabelled_index(new) is not None:

@@ -55,11 +55,6 @@ def _init_mounts(plan: Plan) -> list[Object]:
     ]
 
 
-def _container_mounts(plan: Plan, container: Mapping[str, Any]) -> list[Object]:
-    software = {"name": _SOFTWARE_VOLUME, "mountPath": "/opt/software"}
-    return [*_init_mounts(plan), software, *_user_mounts(container)]
-
-
 def _user_volumes(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
     """Return the volumes that ``containers`` define; of several definitions of a key, the first counts."""
     found: dict[str, Object] = {}
@@ -118,6 +113,7 @@ def _path(volume: Mapping[str, Any]) -> str:
 
 def pod_template(plan: Plan) -> Object:
     """Return the template of the Job's pods."""
+    group = (plan.pod.get("securityContext") or {}).get("fsGroup")
     spec = {
         **_common_pod_spec(plan),
         "shareProcessNamespace": bool(plan.spec.get("shareProcessNamespace")),
@@ -132,7 +128,7 @@ def pod_template(plan: Plan) -> Object:
             hostIPC=plan.pod.get("hostIPC"),
             overhead=plan.pod.get("resources"),
             affinity=_affinity(plan),
-            securityContext=_pod_security_context(plan),
+            securityContext={} if group is None else {"fsGroup": group},
         ),
     }
     metadata = {"name": plan.name, "namespace": plan.namespace, "labels": {**_labels(plan), "hpa-selector": plan.name}}
@@ -147,7 +143,10 @@ def desired_service_pod(plan: Plan) -> Object:
         **_common_pod_spec(plan),
         "hostname": name,
         "volumes": _user_volumes(plan.services),
-        "containers": [_service_container(plan, item) for item in plan.services],
+        "containers": [
+            {**_base_container(item, str(item.get("name") or plan.name)), "volumeMounts": _user_mounts(item)}
+            for item in plan.services
+        ],
         **_optional(imagePullSecrets=_pull_secrets(plan.services)),
     }
     return {
@@ -206,16 +205,12 @@ def _container(plan: Plan, index: int, container: Mapping[str, Any]) -> Object:
     is_runner = index == plan.runner
     command = ["/bin/bash", f"{SCRIPTS_PATH}{'wait' if is_runner else 'start'}-{index}.sh"]
     keeps_entrypoint = not is_runner and container.get("noWrapEntrypoint")
+    software = {"name": _SOFTWARE_VOLUME, "mountPath": "/opt/software"}
     return {
         **_base_container(container, plan.name if is_runner else str(container.get("name") or "")),
         **({} if keeps_entrypoint else {"command": command}),
-        "volumeMounts": _container_mounts(plan, container),
+        "volumeMounts": [*_init_mounts(plan), software, *_user_mounts(container)],
     }
-
-
-def _service_container(plan: Plan, container: Mapping[str, Any]) -> Object:
-    base = _base_container(container, str(container.get("name") or plan.name))
-    return {**base, "volumeMounts": _user_mounts(container)}
 
 
 def _base_container(container: Mapping[str, Any], name: str) -> Object:
@@ -257,11 +252,6 @@ def _environment(container: Mapping[str, Any]) -> list[Object]:
 def _pull_secrets(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
     names = (item.get("imagePullSecret") for item in containers)
     return [{"name": name} for name in dict.fromkeys(name for name in names if name)]
-
-
-def _pod_security_context(plan: Plan) -> Object:
-    group = (plan.pod.get("securityContext") or {}).get("fsGroup")
-    return {} if group is None else {"fsGroup": group}
 
 
 def _affinity(plan: Plan) -> Object:

@@ -41,7 +41,6 @@ from cfo.runtime import (
     Clock,
     Conflict,
     EnqueueRequestsFromMapFunc,
-    Event,
     EventRecorder,
     Manager,
     NotFound,
@@ -103,7 +102,9 @@ class MiniClusterReconciler:
         if cluster is None or is_deleting(cluster):
             return Result()
         children = Children(self.client, self.events, cluster)
-        job = self._own_job(cluster) or await self._adopted_job(children)
+        entry = self.informers.jobs.entry(request)
+        is_own = entry is not None and belongs_to(entry, cluster)
+        job = entry.object() if entry is not None and is_own else await self._adopted_job(children)
         size = limited_size(cluster, job)
         if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
             await self._put_size_back(cluster, size)
@@ -123,10 +124,6 @@ class MiniClusterReconciler:
         children.raise_errors()
         requeue_after = await self._clean_up(cluster, job) or children.retry_after
         return Result(requeue_after=_NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
-
-    def _own_job(self, cluster: Object) -> Object | None:
-        entry = self.informers.jobs.entry(key_of(cluster))
-        return entry.object() if entry is not None and belongs_to(entry, cluster) else None
 
     async def _adopted_job(self, children: Children) -> Object | None:
         """Return the Job that the Go operator created; its label adds it to the informer, so this happens once.
@@ -250,10 +247,6 @@ def _start(manager: Manager) -> None:
         .owns(SERVICE, ResourceVersionChanged(), **small)
         .owns(CONFIG_MAP, ResourceVersionChanged(), **small)
         .owns(SECRET, ResourceVersionChanged(), **metadata)
-        .watches(POD, EnqueueRequestsFromMapFunc(CLUSTERS.requests), _pod_changed, **labelled)
+        .watches(POD, EnqueueRequestsFromMapFunc(CLUSTERS.requests), needs_reconcile, **labelled)
         .complete(reconciler)
     )
-
-
-def _pod_changed(event: Event) -> bool:
-    return needs_reconcile(event.old, event.new)

@@ -154,7 +154,9 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     if job is None:  # it is created after all other objects
         return {State.REQUESTED: observed.error or (observed.problem or ("", ""))[1]}
     if is_suspended(job):
-        return {State.WAITING: _waiting_message(cluster)}
+        queued = "The Job is suspended until Kueue admits it."
+        suspended = "The Job is suspended. It starts when spec.suspend is set to false."
+        return {State.WAITING: queued if is_queued_by_kueue(cluster) else suspended}
     states: dict[str, str] = {State.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)
     if ready >= _needed(cluster) or is_true(cluster, State.RUNNING):
@@ -166,12 +168,6 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
                 "broker have ended."
             )
     return states
-
-
-def _waiting_message(cluster: Object) -> str:
-    if is_queued_by_kueue(cluster):
-        return "The Job is suspended until Kueue admits it."
-    return "The Job is suspended. It starts when spec.suspend is set to false."
 
 
 def _needed(cluster: Object) -> int:

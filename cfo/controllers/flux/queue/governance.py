@@ -87,7 +87,7 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         policy=policy,
         defaults=orjson.dumps({key: defaults[key] for key in ("flux", "pod", "size") if key in defaults}),
         cleans_up=defaults.get("cleanup") is not False and not defaults.get("ttlSecondsAfterFinished"),
-        kueue_queue=_kueue_queue(spec),
+        kueue_queue=str((spec.get("kueue") or {}).get("localQueue") or "") if spec.get("queue") == Queue.KUEUE else "",
         selector=parsed,
         problem=problem,
     )
@@ -104,12 +104,6 @@ def _policy(spec: Mapping[str, Any]) -> Policy:
         weights=dict(spec.get("weights") or {}),
         preempts=spec.get("preemption") == Preemption.LOWER_PRIORITY,
     )
-
-
-def _kueue_queue(spec: Mapping[str, Any]) -> str:
-    if spec.get("queue") != Queue.KUEUE:
-        return ""
-    return str((spec.get("kueue") or {}).get("localQueue") or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from cfo.controllers.flux.minicluster.lead import LeadPod, lead_of, needs_reconc
 from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
 from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_encode
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
-from cfo.runtime import GVK, Entry
+from cfo.runtime import GVK, Entry, Event, NamespacedName
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.store import EventType
 from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import condition, mini_cluster, state, true_conditions
 from test.support.z85 import z85_decode
@@ -321,13 +322,16 @@ def test_exit_code_is_that_of_the_container_that_runs_flux() -> None:
 
 
 def test_only_relevant_changes_of_pods_cause_a_reconcile() -> None:
+    def is_relevant(old: Entry | None, new: Entry | None) -> bool:
+        return needs_reconcile(Event(EventType.UPDATED, NamespacedName("ns", "p"), old, new))
+
     lead, worker = pod(phase="Running"), pod("1", phase="Running")
-    assert needs_reconcile(None, pod(labels={}))
+    assert is_relevant(None, pod(labels={}))
     assert unlabelled_index(pod(labels={})) == "0"
-    assert needs_reconcile(lead, None)
-    assert needs_reconcile(lead, pod(phase="Succeeded", **container()))
-    assert not needs_reconcile(lead, pod(phase="Running", podIP="1.2.3.4"))
-    assert not needs_reconcile(worker, pod("1", phase="Failed"))
+    assert is_relevant(lead, None)
+    assert is_relevant(lead, pod(phase="Succeeded", **container()))
+    assert not is_relevant(lead, pod(phase="Running", podIP="1.2.3.4"))
+    assert not is_relevant(worker, pod("1", phase="Failed"))
 
 
 def test_z85_matches_the_specification() -> None:
