@@ -59,7 +59,7 @@ APPWRAPPERS: Final = Feature(
     crds=_crds,
     finalizers={APPWRAPPER: FINALIZER},
     base_rules=review_rules,
-    rules=lazy("cfo.controllers.appwrapper:rules"),
+    rules=lazy("cfo.controllers.appwrapper:RULES"),
     probe=Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),
     user_roles=(
         UserRole("appwrapper-editor-role", api_rules(CRUD, APPWRAPPER.group, "appwrappers"), ("admin", "edit")),
@@ -75,7 +75,7 @@ KUEUE: Final = Feature(
     name="kueue",
     title="Kueue",
     enabled=lambda configuration: configuration.appwrapper.uses_kueue,
-    rules=lazy("cfo.controllers.appwrapper:kueue_rules"),
+    rules=lazy("cfo.controllers.appwrapper:KUEUE_RULES"),
     probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
     checks={"kueue": lazy("cfo.console.doctor.components:kueue")},
 )

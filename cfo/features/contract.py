@@ -100,7 +100,7 @@ class Feature:
     finalizers: Mapping[GVK, str] = field(default_factory=dict)
     leftovers: tuple[Leftovers, ...] = ()
     base_rules: Callable[[str], list[Rule]] = lambda namespace: []
-    rules: Callable[[], list[Rule]] = list
+    rules: Callable[[], Sequence[Rule]] = list
     probe: Rule | None = None
     bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
     user_roles: tuple[UserRole, ...] = ()
@@ -128,6 +128,6 @@ def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
 
 def review_rules(namespace: str) -> list[Rule]:
     """Return the permissions of webhooks that ask the API server what users are allowed to create."""
-    from cfo.webhooks.access import rules
+    from cfo.webhooks.access import RULES
 
-    return rules()
+    return list(RULES)

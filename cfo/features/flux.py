@@ -43,7 +43,7 @@ FLUX: Final = Feature(
     views=lazy("cfo.console.summaries.flux:VIEWS"),
     crds=_crds,
     base_rules=review_rules,
-    rules=lazy("cfo.controllers.flux:rules"),
+    rules=lazy("cfo.controllers.flux:RULES"),
     probe=Rule(GROUP, "miniclusters/finalizers", "update"),
     user_roles=(
         UserRole(

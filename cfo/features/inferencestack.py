@@ -52,7 +52,7 @@ STACKS: Final = Feature(
     shared=True,
     crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
     base_rules=lambda namespace: [*_election_rules(namespace), *review_rules(namespace)],
-    rules=lazy("cfo.controllers.inferencestack:rules"),
+    rules=lazy("cfo.controllers.inferencestack:RULES"),
     probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
     user_roles=(
         UserRole("inferencestack-editor-role", _user_rules(CRUD, "get", "patch", "update"), ("admin", "edit")),

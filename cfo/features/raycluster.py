@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cfo.config.kuberay import KubeRayConfiguration
     from cfo.config.model import OperatorConfiguration
 
-_rules = lazy("cfo.controllers.raycluster:rules")
+_rules = lazy("cfo.controllers.raycluster:RULES")
 
 
 def _setup(context: Context) -> None:
@@ -103,7 +103,7 @@ AUTHENTICATION: Final = Feature(
         "Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures)."
     ),
     enabled=_authenticates,
-    rules=lazy("cfo.controllers.raycluster:authentication_rules"),
+    rules=lazy("cfo.controllers.raycluster:AUTHENTICATION_RULES"),
     probe=Rule("", "serviceaccounts", "patch"),
 )
 
@@ -113,7 +113,7 @@ OPENSHIFT: Final = Feature(
     chart_comment="Permissions for OpenShift.",
     enabled=lambda configuration: configuration.kuberay.enabled,
     platform_kind=ROUTE,
-    rules=lazy("cfo.controllers.raycluster:openshift_rules"),
+    rules=lazy("cfo.controllers.raycluster:OPENSHIFT_RULES"),
     probe=Rule(ROUTE.group, "routes", "update"),
     checks={"domain": lazy("cfo.console.doctor.raycluster:domain")},
 )
@@ -123,7 +123,7 @@ GATEWAY: Final = Feature(
     title="the Gateway API",
     chart_comment="Permissions for the Gateway API, if kuberay.gateway is set in the configuration.",
     enabled=lambda configuration: configuration.kuberay.enabled and configuration.kuberay.gateway.enabled,
-    rules=lazy("cfo.controllers.raycluster:gateway_rules"),
+    rules=lazy("cfo.controllers.raycluster:GATEWAY_RULES"),
     probe=Rule(GATEWAY_GROUP, "httproutes", "create"),
 )
 
@@ -135,7 +135,7 @@ NAMESPACES: Final = Feature(
         "configuration."
     ),
     enabled=_reads_namespaces,
-    rules=lazy("cfo.controllers.raycluster:namespace_rules"),
+    rules=lazy("cfo.controllers.raycluster:NAMESPACE_RULES"),
     probe=Rule("", "namespaces", "watch"),
 )
 
@@ -147,7 +147,7 @@ CERTIFICATE_REQUESTS: Final = Feature(
     ),
     enabled=_requests_certificates,
     leftovers=(Leftovers(CLUSTER_ROLE_BINDING, REQUESTERS_LABEL),),
-    rules=lazy("cfo.controllers.raycluster:certificate_request_rules"),
+    rules=lazy("cfo.controllers.raycluster:CERTIFICATE_REQUEST_RULES"),
     probe=Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
     bound_roles={REQUESTER_ROLE: REQUESTER_RULES},
 )

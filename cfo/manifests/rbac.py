@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cfo import operator
 from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.features import FEATURES, Feature, UserRole
@@ -38,7 +40,9 @@ def feature_access(feature: Feature, namespace: str) -> list[Object]:
     ]
 
 
-def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: str, rules: list[Rule]) -> list[Object]:
+def _role_and_binding(
+    role: str, binding: str, role_namespace: str, namespace: str, rules: Iterable[Rule]
+) -> list[Object]:
     """Return a role with ``rules`` and its binding, both in ``role_namespace``; cluster-scoped if that is empty."""
     prefix = "" if role_namespace else "Cluster"
     subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}

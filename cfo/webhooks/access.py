@@ -23,9 +23,8 @@ from cfo.runtime.webhook import AdmissionRequest, UserInfo
 _MAX_CONCURRENT_REVIEWS: Final = 16
 
 
-def rules() -> list[Rule]:
-    """Return the RBAC rules that an :class:`AccessReviewer` needs."""
-    return [Rule("authorization.k8s.io", "subjectaccessreviews", ("create",))]
+RULES: Final = (Rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),)
+"""The RBAC rules that an :class:`AccessReviewer` needs."""
 
 
 @dataclass(frozen=True, slots=True)

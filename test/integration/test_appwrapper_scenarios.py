@@ -492,7 +492,7 @@ async def test_suspension_continues_after_crash(environment: AppWrapperEnvironme
 
 
 async def test_rbac_rules_are_sufficient(environment: AppWrapperEnvironment) -> None:
-    granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
+    granted = [*appwrapper.RULES, *AVAILABILITY_RULES, *EVENT_RULES]
     token = await service_account_token(environment, *granted)
     async with run_appwrapper_controllers(environment, token=token):
         await environment.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))

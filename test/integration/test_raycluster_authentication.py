@@ -149,9 +149,7 @@ async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
             Rule("events.k8s.io", "events", ("create", "patch")),
             Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
         ]
-        token = await service_account_token(
-            env, *raycluster.rules(), *raycluster.authentication_rules(), *manager_rules
-        )
+        token = await service_account_token(env, *raycluster.RULES, *raycluster.AUTHENTICATION_RULES, *manager_rules)
         settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
         async with run_controllers(env, settings, token=token):
             proxied = await env.create(admitted(ray_cluster()))

@@ -55,7 +55,7 @@ async def operator_token(env: Environment) -> str:
     """Install the role of pods, and return a token with the permissions of the operator on vanilla Kubernetes."""
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": REQUESTER_ROLE}}
     await env.create({**role, "rules": policy_rules(REQUESTER_RULES)})
-    rules = [*AVAILABILITY_RULES, *EVENT_RULES, *raycluster.rules(), *raycluster.certificate_request_rules()]
+    rules = [*AVAILABILITY_RULES, *EVENT_RULES, *raycluster.RULES, *raycluster.CERTIFICATE_REQUEST_RULES]
     return await service_account_token(env, *rules)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration
 from cfo.config.model import OperatorConfiguration
-from cfo.controllers.raycluster import rules
+from cfo.controllers.raycluster import RULES
 from cfo.features import enabled_features
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
@@ -120,7 +120,7 @@ async def test_enforced_authentication_leaves_no_ingress() -> None:
 async def test_every_profile_applies_while_namespaces_cannot_be_read() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        granted = [rule for rule in rules() if "namespaces" not in rule.resources]
+        granted = [rule for rule in RULES if "namespaces" not in rule.resources]
         token = await service_account_token(env, *granted, *AVAILABILITY_RULES, *EVENT_RULES)
         settings = config(authentication="enforced", mTLS="enforced")
         async with run_controllers(env, settings, token=token, wait=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
-from cfo.controllers.raycluster import openshift_rules, reconciler, rules
+from cfo.controllers.raycluster import OPENSHIFT_RULES, RULES, reconciler
 from cfo.runtime.client.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
@@ -147,13 +147,13 @@ async def test_lost_create_response_does_not_create_second_secret() -> None:
 def test_rules_grant_only_the_verbs_in_use() -> None:
     found = {
         (group, resource): set(rule["verbs"])
-        for rule in policy_rules([*rules(), *openshift_rules()])
+        for rule in policy_rules([*RULES, *OPENSHIFT_RULES])
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
     assert found["ray.io", "rayclusters"] == {"get", "list", "watch", "patch"}
     assert found["", "pods"] == {"list", "watch", "delete"}
-    assert not {"pods", "services", "routes", "serviceaccounts"} & {name for rule in rules() for name in rule.resources}
+    assert not {"pods", "services", "routes", "serviceaccounts"} & {name for rule in RULES for name in rule.resources}
     assert "*" not in {verb for verbs in found.values() for verb in verbs}
     assert "*" not in {resource for _, resource in found}
 
@@ -163,7 +163,7 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
     async with start_environment(*crds) as env:
         await env.create_namespace()
         openshift = crds is OPENSHIFT_CRDS
-        granted = [*rules(), *openshift_rules()] if openshift else rules()
+        granted = [*RULES, *OPENSHIFT_RULES] if openshift else RULES
         token = await service_account_token(env, *granted, *AVAILABILITY_RULES, *EVENT_RULES)
         features = ["networkPolicy", "tlsOptions", "authOptions"]
         config = kuberay_config(**settings, kubeRayFeatures=features)

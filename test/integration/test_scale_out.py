@@ -117,7 +117,7 @@ async def create_account(env: Environment, *namespaces: str) -> str:
     events = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
     for namespace in namespaces:
         metadata = {"name": "cfo", "namespace": namespace}
-        rules = [*policy_rules(raycluster.rules()), events]
+        rules = [*policy_rules(raycluster.RULES), events]
         await env.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
         await env.create(
             {

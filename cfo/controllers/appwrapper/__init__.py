@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -21,21 +22,18 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import WORKLOADS
-from cfo.runtime import GVK, Manager, Rule
+from cfo.runtime import GVK, Manager
 
-__all__ = ["kueue_rules", "rules", "setup"]
+__all__ = ["KUEUE_RULES", "RULES", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
 
-def rules() -> list[Rule]:
-    """Return the RBAC rules of the AppWrapper controller; components of other kinds need additional rules."""
-    return [*reconciler.AppWrapperReconciler.rules]
+RULES: Final = reconciler.AppWrapperReconciler.rules
+"""The RBAC rules of the AppWrapper controller; components of other kinds need additional rules."""
 
-
-def kueue_rules() -> list[Rule]:
-    """Return the additional RBAC rules for ``kueueIntegration`` and ``slackQueueName``."""
-    return [*kueue.KueueReconciler.rules, *slack_queue.SlackQueueReconciler.rules]
+KUEUE_RULES: Final = (*kueue.KueueReconciler.rules, *slack_queue.SlackQueueReconciler.rules)
+"""The additional RBAC rules for ``kueueIntegration`` and ``slackQueueName``."""
 
 
 def setup(manager: Manager, config: AppWrapperConfiguration) -> None:

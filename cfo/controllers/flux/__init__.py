@@ -6,22 +6,22 @@ function, which FluxJobs get quota of a FluxSetup. :mod:`.metrics` exports the q
 
 from __future__ import annotations
 
+from typing import Final
+
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.config.model import FluxConfiguration
 from cfo.controllers.flux import fluxsetup
 from cfo.controllers.flux.fluxjob import reconciler as fluxjob
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.flux.minicluster import reconciler as minicluster
-from cfo.runtime import Channel, Manager, Rule
+from cfo.runtime import Channel, Manager
 
-
-def rules() -> list[Rule]:
-    """Return the RBAC rules of all Flux controllers."""
-    return [
-        *minicluster.MiniClusterReconciler.rules,
-        *fluxjob.FluxJobReconciler.rules,
-        *fluxsetup.FluxSetupReconciler.rules,
-    ]
+RULES: Final = (
+    *minicluster.MiniClusterReconciler.rules,
+    *fluxjob.FluxJobReconciler.rules,
+    *fluxsetup.FluxSetupReconciler.rules,
+)
+"""The RBAC rules of all Flux controllers."""
 
 
 def setup(manager: Manager, config: FluxConfiguration, namespace: str) -> None:

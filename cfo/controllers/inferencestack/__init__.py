@@ -7,6 +7,6 @@ the Deployments' states and the pods' failures (:mod:`.pods`).
 (:mod:`.operator_leases`).
 """
 
-from cfo.controllers.inferencestack.setup import election_rules, rules, setup
+from cfo.controllers.inferencestack.setup import RULES, election_rules, setup
 
-__all__ = ["election_rules", "rules", "setup"]
+__all__ = ["RULES", "election_rules", "setup"]

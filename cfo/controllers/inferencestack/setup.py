@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, version_selector
 from cfo.api.inferencestack.names import FIELD_MANAGER
@@ -43,9 +44,8 @@ from cfo.runtime.objects import LEASE
 _MAX_LEASE_BYTES = 4 << 10
 
 
-def rules() -> list[Rule]:
-    """Return the RBAC rules of all InferenceStack controllers."""
-    return [*InferenceStackReconciler.rules, *ClaimReconciler.rules]
+RULES: Final = (*InferenceStackReconciler.rules, *ClaimReconciler.rules)
+"""The RBAC rules of all InferenceStack controllers."""
 
 
 def election_rules(namespace: str) -> list[Rule]:

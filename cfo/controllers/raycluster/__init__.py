@@ -17,6 +17,8 @@ changes our conditions or the name that the head's Service has.
 
 from __future__ import annotations
 
+from typing import Final
+
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer
@@ -37,13 +39,13 @@ from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, FINALIZERS_CHANG
 from cfo.runtime import Builder, Manager, Rule, or_
 
 __all__ = [
+    "AUTHENTICATION_RULES",
+    "CERTIFICATE_REQUEST_RULES",
+    "GATEWAY_RULES",
+    "NAMESPACE_RULES",
+    "OPENSHIFT_RULES",
+    "RULES",
     "Environment",
-    "authentication_rules",
-    "certificate_request_rules",
-    "gateway_rules",
-    "namespace_rules",
-    "openshift_rules",
-    "rules",
     "setup",
 ]
 
@@ -52,36 +54,25 @@ _WORKERS = 32
 """How many RayClusters are reconciled at a time: each waits for one request after the other."""
 
 
-def rules() -> list[Rule]:
-    """Return the RBAC rules of the RayCluster controllers, on every platform."""
-    concerns = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, Conditions)
-    finalizers = Rule("ray.io", "rayclusters", "patch")
-    return [finalizers, *(rule for concern in concerns for rule in concern.rules)]
+_CONCERNS: Final = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, Conditions)
 
+RULES: Final = (Rule("ray.io", "rayclusters", "patch"), *(rule for each in _CONCERNS for rule in each.rules))
+"""The RBAC rules of the RayCluster controllers, on every platform; the first one is for finalizers."""
 
-def openshift_rules() -> list[Rule]:
-    """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
-    return [*DashboardProxies.rules, *Platform.rules]
+OPENSHIFT_RULES: Final = (*DashboardProxies.rules, *Platform.rules)
+"""The additional rules on OpenShift, where OAuth proxies serve the dashboards."""
 
+GATEWAY_RULES: Final = GatewayKinds.write_rules
+"""The additional rules with which dashboards and clients are exposed through a Gateway."""
 
-def gateway_rules() -> list[Rule]:
-    """Return the additional RBAC rules with which dashboards and clients are exposed through a Gateway."""
-    return [*GatewayKinds.write_rules]
+CERTIFICATE_REQUEST_RULES: Final = (*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules)
+"""The additional rules of the controllers that serve the certificate requests of pods."""
 
+AUTHENTICATION_RULES: Final = (*DashboardAccess.rules, *DashboardProxies.proxy_rules)
+"""The additional rules for the operator's own authentication of dashboards, on every platform."""
 
-def certificate_request_rules() -> list[Rule]:
-    """Return the additional RBAC rules of the controllers that serve the certificate requests of pods."""
-    return [*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules]
-
-
-def authentication_rules() -> list[Rule]:
-    """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
-    return [*DashboardAccess.rules, *DashboardProxies.proxy_rules]
-
-
-def namespace_rules() -> list[Rule]:
-    """Return the additional RBAC rules with which labels of Namespaces select what applies in them."""
-    return [*Profiles.rules]
+NAMESPACE_RULES: Final = Profiles.rules
+"""The additional rules with which labels of Namespaces select what applies in them."""
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:

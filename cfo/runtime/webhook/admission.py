@@ -219,8 +219,11 @@ class Validator(Protocol[T_contra]):
         ...
 
     def validate_delete(self, obj: T_contra, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
-        """Validate the deletion of ``obj``. Called only if the webhook is registered for deletions."""
-        ...
+        """Validate the deletion of ``obj``. Called only if the webhook is registered for deletions.
+
+        A class that inherits from this one allows every deletion, unless it overrides this method.
+        """
+        return None
 
 
 class Handler(Protocol):

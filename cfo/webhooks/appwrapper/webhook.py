@@ -17,7 +17,7 @@ from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
 from cfo.runtime.objects.field import Path, forbidden
-from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo
+from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo, Validator
 from cfo.webhooks.access import AccessReviewer
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
@@ -30,7 +30,7 @@ _DEFAULTED_OPERATIONS: Final = (Operation.CREATE,)
 _VALIDATED_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
-class AppWrapperWebhook:
+class AppWrapperWebhook(Validator[Object]):
     """The defaulter and validator of AppWrappers. ``client`` must not read from a cache.
 
     What reviews need is imported by the first one, because most operators have no AppWrappers.
@@ -73,9 +73,6 @@ class AppWrapperWebhook:
         from cfo.webhooks.appwrapper.validation import update_errors
 
         FieldErrors.check(await request.compute(update_errors, old, obj))
-
-    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
-        """Allow every deletion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from cfo.runtime import GVK, FieldError, FieldErrors, Manager, Object, is_deleti
 from cfo.runtime.cache import Reader
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
-from cfo.runtime.webhook import AdmissionRequest, Operation
+from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
@@ -30,7 +30,7 @@ def _rule(module: str, name: str) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class FluxValidator:
+class FluxValidator(Validator[Object]):
     """The validator of one kind.
 
     ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
@@ -73,9 +73,6 @@ class FluxValidator:
         if _renders_more(old, obj):
             FieldErrors.check(await self.submission_errors(obj, request))
         return self.warnings(obj)
-
-    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
-        """Allow every deletion."""
 
     def _changed(self, old: Object, new: Object) -> list[FieldError]:
         from cfo.api.flux.validation import new_errors

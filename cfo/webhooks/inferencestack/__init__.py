@@ -29,7 +29,7 @@ from cfo.api.inferencestack.kinds import (
 )
 from cfo.config.model import InferenceStackConfiguration
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting
-from cfo.runtime.webhook import AdmissionRequest, Operation
+from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
 @dataclass(frozen=True, eq=False)
-class InferenceStackWebhook:
+class InferenceStackWebhook(Validator[Object]):
     """The validator of the InferenceStacks for one major operator version, ``config.operator_version``.
 
     What reviews need is imported by the first one, because most operators have no InferenceStacks.
@@ -73,9 +73,6 @@ class InferenceStackWebhook:
         if not self._is_own(old):  # what this operator creates is new
             validation = replace(validation, old=None)
         return await self._result(validation, obj, request)
-
-    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
-        """Allow every deletion."""
 
     async def submission_errors(self, stack: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors with which ``stack`` would be refused if the user of ``request`` created it.
@@ -123,7 +120,7 @@ class InferenceStackWebhook:
 
 
 @dataclass(frozen=True, eq=False)
-class OtherMajors:
+class OtherMajors(Validator[Object]):
     """Checks the permissions of users whose stacks have another major version than ``webhook``; nothing else."""
 
     webhook: InferenceStackWebhook
@@ -149,9 +146,6 @@ class OtherMajors:
         known = created_resources(before) if before is not None else {}
         created = {resource: path for resource, path in created_resources(stack).items() if resource not in known}
         FieldErrors.check(await self.webhook.reviewer.errors(created, request))
-
-    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
-        """Allow every deletion."""
 
 
 def object_selector(operator_version: str) -> dict[str, Any]:

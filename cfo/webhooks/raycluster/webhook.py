@@ -19,7 +19,7 @@ from cfo.runtime import (
     TransportError,
     is_deleting,
 )
-from cfo.runtime.webhook import AdmissionRequest, Denied
+from cfo.runtime.webhook import AdmissionRequest, Denied, Validator
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, replica_warnings, submission_errors, update_errors
@@ -30,7 +30,7 @@ _RANDOM_LENGTH: Final = 5
 _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 
 
-class RayClusterWebhook:
+class RayClusterWebhook(Validator[Object]):
     """The defaulter and validator of RayClusters.
 
     ``version`` is written into the version annotation of new RayClusters.
@@ -76,9 +76,6 @@ class RayClusterWebhook:
         if not is_deleting(obj):
             FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings(request.namespace)))
             request.warn(*replica_warnings(obj, old))
-
-    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
-        """Allow every deletion."""
 
     async def submission_errors(self, cluster: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors with which ``cluster`` would be refused if it were created in the namespace of ``request``.

@@ -100,7 +100,7 @@ class StackOperator(NamedTuple):
             *EVENT_RULES,
             *leader_election_rules(self.name, namespace),
             *leader_election_rules(self.manager_lease, namespace),
-            *access.rules(),
+            *access.RULES,
             *STACKS.rules(),
         ]
 
