@@ -152,7 +152,7 @@ def _name(item: Object) -> Any:
 def _with_same(
     key: Callable[[Object], Any], additions: Iterable[Object], items: Iterable[Object] | None
 ) -> tuple[Object, ...]:
-    """Return the first of ``items`` that has the ``key`` of each of ``additions``, if there is one."""
+    """Return, for each addition, the first item with the same ``key``, if there is one."""
     found = {key(item): item for item in reversed(list(items or ()))}
     return tuple(found[key(addition)] for addition in additions if key(addition) in found)
 
