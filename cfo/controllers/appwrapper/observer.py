@@ -16,7 +16,7 @@ from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
 from cfo.controllers.appwrapper.decision import Observation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pods import WRAPPERS, pod_of
+from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
@@ -105,7 +105,7 @@ class Observer:
             wrapper=wrapper,
             components=components,
             objects=objects,
-            pods=list(map(pod_of, pods)),
+            pods=await pods_of(pods),
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),

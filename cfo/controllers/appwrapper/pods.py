@@ -10,12 +10,16 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.cached import ContainerStatus, NamingLabel, PodStatus
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
+
+_BATCH: Final = 100
+"""How many pods are decoded at a time: less than 2 ms."""
 
 _NODE_INDEX = "appwrapper-node"
 
@@ -109,6 +113,16 @@ def pod_of(entry: Entry) -> Pod:
         key=entry.key,
         uid=entry.meta.uid,
     )
+
+
+async def pods_of(entries: Iterable[Entry]) -> list[Pod]:
+    """Decode pods. Others run in between, because a tenant can create any number with the label."""
+    found = []
+    for entry in entries:
+        found.append(pod_of(entry))
+        if len(found) % _BATCH == 0:
+            await checkpoint()
+    return found
 
 
 def _terminations(statuses: Iterable[ContainerStatus] | None) -> tuple[Termination, ...]:

@@ -6,14 +6,16 @@ import copy
 from decimal import Decimal
 from typing import Any
 
+import anyio
 import orjson
 import pytest
+from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT
 from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
 from cfo.controllers.appwrapper.components import DELETED, InjectionError, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.nodes import marked_resources
-from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of
+from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of, pods_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import (
@@ -189,6 +191,23 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
         key=NamespacedName("", "x"),
     )
     assert pod_of(entry("Pod")) == Pod(key=NamespacedName("", "x"))
+
+
+async def test_other_work_runs_while_many_pods_are_decoded() -> None:
+    pods = [entry("Pod", metadata={"name": f"p{number}"}) for number in range(1050)]
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count_turns)
+        assert [pod.key.name for pod in await pods_of(pods)] == [pod.name for pod in pods]
+        tasks.cancel_scope.cancel()
+    assert turns >= 10
 
 
 def test_node_is_marked_by_label_or_taint() -> None:
