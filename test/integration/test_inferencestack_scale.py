@@ -136,3 +136,14 @@ async def test_stack_of_vllm_becomes_ready_and_changes_its_engine() -> None:
             ("Service", "s-inference-stack-gateway"),
             ("ServiceAccount", "s-inference-stack"),
         ]
+
+
+async def test_hostile_names_of_vllm_are_not_rendered_without_a_webhook() -> None:
+    async with start_inference_environment() as env:
+        hostile = {"loraAdapters": [{"name": 'x": {"url": "http://evil"}, "y', "path": "--api-key=x"}]}
+        await env.create(vllm({"a": hostile}))
+        async with run_inference_controllers(env):
+            ready = await env.wait_for_condition("Ready", "False", "InvalidSpec")
+            assert "spec.applications[a].loraAdapters[0].name: Invalid value" in ready["message"]
+            assert "spec.applications[a].loraAdapters[0].path: Invalid value" in ready["message"]
+            assert not await env.objects()

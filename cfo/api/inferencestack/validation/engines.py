@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.engines import VLLM
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
+from cfo.api.inferencestack.validation.pods import as_integer
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import (
     OMIT,
@@ -36,7 +37,6 @@ _LOCATION: Final = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+=~-]{0,511}")
 _NAME_FORM: Final = "must be a letter or digit, followed by at most 127 letters, digits and ._/:-"
 _LOCATION_FORM: Final = "must be a letter, digit or '/', followed by at most 511 letters, digits and ._/:@+=~-"
 _ARGUMENT: Final = re.compile(r"--([a-z0-9][a-z0-9._-]*)(=.*)?", re.DOTALL)
-_LENGTH: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 _OTHER_ENGINES: Final = {
     "externalEngineImage": "the engine vllm has one container; use image",
@@ -108,10 +108,8 @@ def _stack_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     config = Path("spec", "gateway", "config")
     for key in stack.gateway.get("config") or {}:
         yield forbidden(config.child(key), "the gateway of the engine vllm has no such parameters")
-    if is_enabled(stack.spec.get("networkPolicy")):
-        yield forbidden(
-            Path("spec", "networkPolicy", "enabled"), "the gateway of the engine vllm has no internal port to protect"
-        )
+    if "kedaNamespace" in (stack.spec.get("networkPolicy") or {}):
+        yield forbidden(Path("spec", "networkPolicy", "kedaNamespace"), "KEDA does not call the gateway of vllm")
 
 
 def _field_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
@@ -142,7 +140,7 @@ def _reader_errors(reader: Mapping[str, Any], path: Path) -> Iterator[FieldError
     if device not in ("cpu", "cuda"):
         yield not_supported(path.child("device"), device, ("cpu", "cuda"))
     length = reader.get("maxSequenceLength")
-    if length is not None and not _LENGTH.fullmatch(str(length)):
+    if length is not None and not as_integer(length):
         yield invalid(path.child("maxSequenceLength"), length, "must be a positive integer")
 
 

@@ -11,7 +11,14 @@ from typing import Any, Final
 from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
 from cfo.api.inferencestack.created_resources import autoscaler_kind, disruption_limits, gateway_kinds
 from cfo.api.inferencestack.kinds import POD_DISRUPTION_BUDGET, SCALED_OBJECT, SERVICE_MONITOR
-from cfo.api.inferencestack.names import CONFIG_KEY, GATEWAY, GATEWAY_INTERNAL_PORT, INSTANCE_LABEL, NAME_LABEL
+from cfo.api.inferencestack.names import (
+    COMPONENT_LABEL,
+    CONFIG_KEY,
+    GATEWAY,
+    GATEWAY_INTERNAL_PORT,
+    INSTANCE_LABEL,
+    NAME_LABEL,
+)
 from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
 from cfo.controllers.inferencestack.rendering.config_file import config_annotations, gateway_file
 from cfo.controllers.inferencestack.rendering.facts import Facts, decide_replicas
@@ -89,12 +96,22 @@ def _route_match(match: Mapping[str, Any]) -> Object:
 
 
 def _network_policy(stack: ResolvedStack) -> Object:
-    """Return the NetworkPolicy of the gateway: its internal port is only for the stack's applications and KEDA."""
+    """Return the NetworkPolicy: the gateway's internal port is only for the stack's applications and KEDA.
+
+    If the gateway calls the applications, no one else does.
+    """
     names = stack.names
+    stack_labels = {NAME_LABEL: names.name_label, INSTANCE_LABEL: names.stack}
+    if stack.engine.is_called:
+        others = {"key": COMPONENT_LABEL, "operator": "NotIn", "values": [GATEWAY]}
+        spec: Object = {
+            "podSelector": {"matchLabels": stack_labels, "matchExpressions": [others]},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": {"matchLabels": names.selector(GATEWAY)}}]}],
+        }
+        return new_object(stack, NETWORK_POLICY, names.gateway, GATEWAY, spec=spec)
     internal = (stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT)
-    peers: list[Object] = [
-        {"podSelector": {"matchLabels": {NAME_LABEL: names.name_label, INSTANCE_LABEL: names.stack}}}
-    ]
+    peers: list[Object] = [{"podSelector": {"matchLabels": stack_labels}}]
     if any(autoscaler_kind(application) == SCALED_OBJECT for application in stack.applications.values()):
         namespace = stack.spec["networkPolicy"].get("kedaNamespace") or DEFAULT_KEDA_NAMESPACE
         namespaces = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

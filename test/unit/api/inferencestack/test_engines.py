@@ -137,10 +137,12 @@ def test_setting_of_the_template_is_refused_at_its_path() -> None:
 
 
 def test_settings_of_the_gateway_without_meaning_for_vllm_are_refused() -> None:
-    obj = vllm_stack(gateway={"config": {"allowRemoteImages": True}}, networkPolicy={"enabled": True})
+    obj = vllm_stack(
+        gateway={"config": {"allowRemoteImages": True}}, networkPolicy={"enabled": True, "kedaNamespace": "keda"}
+    )
     assert errors_of(obj) == [
         "spec.gateway.config.allowRemoteImages: Forbidden: the gateway of the engine vllm has no such parameters",
-        "spec.networkPolicy.enabled: Forbidden: the gateway of the engine vllm has no internal port to protect",
+        "spec.networkPolicy.kedaNamespace: Forbidden: KEDA does not call the gateway of vllm",
     ]
 
 

@@ -145,6 +145,21 @@ def test_gateway_is_onwards() -> None:
     assert endpoint["targetPort"] == 9090
 
 
+def test_network_policy_lets_only_the_gateway_call_the_applications() -> None:
+    objects = objects_of(vllm_stack({"a": {}, "b": {}}, networkPolicy={"enabled": True}))
+    spec = objects["NetworkPolicy", "s-inference-stack-gateway"]["spec"]
+    (rule,) = spec["ingress"]
+    (peer,) = rule["from"]
+    gateway, application = (
+        objects["Deployment", f"s-inference-stack-{name}"]["spec"]["selector"]["matchLabels"]
+        for name in ("gateway", "a")
+    )
+    assert peer["podSelector"]["matchLabels"] == gateway
+    assert spec["podSelector"]["matchLabels"].items() <= application.items()
+    (expression,) = spec["podSelector"]["matchExpressions"]
+    assert (expression["operator"], expression["values"]) == ("NotIn", [gateway[expression["key"]]])
+
+
 def test_restricted_pods_have_the_users_of_the_images() -> None:
     obj = vllm_stack(securityProfile="restricted")
     assert pod_of(obj)["securityContext"] == {
