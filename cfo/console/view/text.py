@@ -150,6 +150,8 @@ _CONCESSIONS: Final = (
     ("INFORMATION", 40),
     ("AGE", 0),
     ("NAME", 32),
+    ("STATUS", 14),
+    ("INFORMATION", 30),
     ("KIND", 8),
     ("STATUS", 12),
     ("INFORMATION", 20),

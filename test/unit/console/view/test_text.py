@@ -145,6 +145,8 @@ def test_nothing_is_cropped_while_there_is_space() -> None:
     cells = [cells_of(summary("fine-tuning", facts=(("dashboard", url),)), NOW)]
     widths = widths_for(cells, 120)
     assert (widths["KIND"], widths["INFORMATION"]) == (len("RayCluster"), len(url))
+    waiting = summary("n" * 33, state="JobWaitingForResources", facts=(("dashboard", url),))
+    assert widths_for([*cells, cells_of(waiting, NOW)], 118)["KIND"] == len("RayCluster")
     long = f"{url}/{'x' * 60}"
     assert any(long in line for line in table([summary("a", facts=(("dashboard", long),))], NOW))
 
