@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from test.bench.charts import Chart
 from test.bench.harness import Outcome, spread, value_names
 from test.bench.results import BenchmarkDescription, Result
-from test.bench.table import format_exact, format_number, growth_exponent, requests_by_verb
+from test.bench.table import format_exact, format_number, growth_exponent
 from test.bench.targets import check_ratios, check_targets, measurement
 
 __all__ = ["END", "START", "render_section", "replace_section"]
@@ -116,14 +116,7 @@ def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Ite
     """Yield the table of a benchmark with one row for each subject at each size, then failed and skipped cases."""
     columns = value_names(outcomes)
     with_sizes = any(outcome.size for outcome in outcomes)
-    with_requests = any(sample.requests for outcome in outcomes for sample in outcome.samples)
-    header = [
-        "",
-        *([description.unit] if with_sizes else []),
-        *columns,
-        *(["requests by verb"] if with_requests else []),
-        "runs",
-    ]
+    header = ["", *([description.unit] if with_sizes else []), *columns, "runs"]
     rows, remarks = [], []
     for outcome in outcomes:
         if reason := outcome.failed or outcome.skipped:
@@ -137,7 +130,7 @@ def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Ite
         for column in columns:
             known = any(column in sample.values for sample in outcome.samples)
             row.append(_with_spread(spread(outcome, column)) if known else "")
-        rows.append([*row, *([requests_by_verb(outcome)] if with_requests else []), str(len(outcome.samples))])
+        rows.append([*row, str(len(outcome.samples))])
     if rows:
         yield from _table(header, rows)
     if remarks:
@@ -153,10 +146,10 @@ def _growth(outcomes: Sequence[Outcome]) -> str:
         exponents = {
             value: growth_exponent(own, value) for value in value_names(own) if value in ("cpu s", "rss MB", "requests")
         }
-        known = [f"{value} ~ N^{exponent:.2f}" for value, exponent in exponents.items() if exponent is not None]
+        known = [f"{value} {exponent:.2f}" for value, exponent in exponents.items() if exponent is not None]
         if known:
-            parts.append(f"{subject}: {', '.join(known)}")
-    return f"Growth (N^1 is linear): {'; '.join(parts)}." if parts else ""
+            parts.append(f"{subject} {', '.join(known)}")
+    return f"Growth: {'; '.join(parts)}." if parts else ""
 
 
 def _runs(results: Sequence[Result]) -> Iterator[str]:

@@ -1,15 +1,25 @@
-"""The examples in docs/ behave as documented."""
+"""The examples in docs/ behave as documented, each is run or has a reason, and what readers must read is short."""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from cfo.cli import cli
 from cfo.runtime import Builder, Manager, ManagerOptions
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
@@ -17,6 +27,7 @@ from cfo.runtime.controller import SyncClient
 from cfo.runtime.controller.reconcile import Result
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, controller_of
 from envtest import ControlPlane
+from envtest.command import command as envtest_command
 from test.support.config_map_webhooks import free_url
 from test.support.raycluster_environment import crd, eventually
 
@@ -134,3 +145,133 @@ async def test_sync_reconciler_of_the_runtime_guide_runs_in_a_thread() -> None:
                 return posted == [("https://reports.example.com", {"a": 1})]
 
             await eventually(is_posted)
+
+
+# Every example of the pages
+
+
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PROGRAMS = {
+    "data-scientists.md": {"# first_cluster.py": "test/sdk/test_codeflare_sdk.py, with the SDK's interpreter"},
+    "from-kopf.md": {"# bakery.py": "above"},
+    "operator-authors.md": {"# test_children.py": "below"},
+    "runtime.md": {"# website.py": "above", "# website_webhook.py": "above"},
+    "runtime-topics.md": {"class Reporter:": "above"},
+}
+"""The Python examples that run, by page and first line, with the place of their test."""
+EXCERPTS = {
+    "runtime.md": {
+        "# reconcile every Website that refers to a changed Secret of its namespace": "needs websites_of_secret",
+        'finalizer = Finalizer(client, "example.com/bucket")': "examples/09-sets-and-conditions is the program",
+        "async with ControlPlane.embedded(crds=[website_crd]) as plane:": "the programs above are tested so",
+    },
+    "runtime-topics.md": {
+        "class WebsiteSpec(APIModel,": "examples/07-typed-resources is the program",
+        "election = LeaderElectionOptions(": "examples/05-finalizers-and-leader is the program",
+    },
+}
+"""The Python examples that are no programs, by page and beginning, with the reason."""
+RUN = ("cfo manifests", "cfo plan")
+"""Commands that the test runs; all others are parsed, so that their names and options exist."""
+NOT_RUN = {
+    "cfo dashboard": "test_dashboard.py",
+    "cfo dev": "test_dev.py",
+    "cfo handlers": "test_handlers.py",
+    "cfo migrate": "test_migrate.py",
+    "cfo new": "test_scaffold.py",
+    "cfo status": "test_status.py",
+    "cfo uninstall": "test_install.py",
+}
+"""Commands that need a cluster or do not end, with the test in this folder that runs them."""
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_python_example_runs_or_has_a_reason(page: Path) -> None:
+    known = [*PROGRAMS.get(page.name, ()), *EXCERPTS.get(page.name, ())]
+    blocks = blocks_of(page, "python")
+    for block in blocks:
+        compile(block, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        assert any(block.startswith(beginning) for beginning in known), block[:80]
+    for beginning in known:
+        assert any(block.startswith(beginning) for block in blocks), f"no example begins with {beginning}"
+
+
+def own_commands(page: Path) -> list[list[str]]:
+    """Return the words of each cfo or envtest command in the shell examples of a page."""
+    lines = "".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines()
+    parts = [shlex.split(part, comments=True) for line in lines for part in re.split(r" \| | && ", line)]
+    return [part for part in parts if part and part[0] in ("cfo", "envtest")]
+
+
+def parse(command: click.Command, arguments: list[str], parent: click.Context | None = None) -> None:
+    """Let click parse a command line; it ends the test if a command or an option does not exist."""
+    context = command.make_context(command.name, arguments, parent=parent)
+    rest = [*context._protected_args, *context.args]
+    if isinstance(command, click.Group) and rest:
+        _, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        parse(found, rest, context)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if own_commands(page)], ids=lambda page: page.name)
+def test_each_own_command_is_run_or_parsed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample = yaml.safe_load((ROOT / "config/samples/all/inferencestack.yaml").read_text())
+    for name in ("cluster.yaml", "edited.yaml", "stack.yaml", "crd.yaml", "operator.py"):
+        Path(name).write_text(yaml.safe_dump(sample))
+    Path("steps").mkdir()
+    for words in own_commands(page):
+        for name in (word for word in words if word.endswith(".json")):
+            Path(name).touch()
+        name = " ".join(words[:2])
+        if name in RUN:
+            done = CliRunner().invoke(cli, [word.replace("...", "0" * 64) for word in words[1:]])
+            assert done.exit_code == 0, (words, done.output)
+        else:
+            assert words[0] == "envtest" or Path(__file__).with_name(NOT_RUN[name]).is_file(), words
+            parse(envtest_command if words[0] == "envtest" else cli, words[1:])
+
+
+def test_test_of_the_page_for_operator_authors_passes(tmp_path: Path) -> None:
+    page = DOCS / "operator-authors.md"
+    shutil.copytree(ROOT / "examples" / "02-children", tmp_path, dirs_exist_ok=True)
+    (program,) = blocks_of(page, "python")
+    (tmp_path / "test_children.py").write_text(program)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "envtest" / "src")))
+    (script,) = [block for block in blocks_of(page, "sh") if block.startswith("python -m pytest")]
+    command = ["sh", "-ec", script]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Words
+
+READERS = {"administrators.md": 2500, "operator-authors.md": 2000, "data-scientists.md": 800}
+"""How many words a reader may have to read before the first installation, operator or RayCluster, at most."""
+
+
+def words(*pages: Path) -> int:
+    """Count the words of pages, without the bars of tables and other tokens that have no letter or digit."""
+    return sum(bool(re.search(r"\w", word)) for page in pages for word in page.read_text().split())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_path_of_a_reader_has_at_most_the_promised_words(name: str) -> None:
+    page = DOCS / name
+    (path,) = re.findall(r"^\*\*Path to [^*]*\*\*(.*?)\n\n", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    (limit,) = re.findall(r"at\s+most\s+([\d,]+)\s+words", path)
+    assert int(limit.replace(",", "")) <= READERS[name]
+    pages = [DOCS / target for target in re.findall(r"\]\(([\w-]+\.md)\)", path)]
+    assert words(page, *pages) <= READERS[name]
+
+
+def test_docs_are_short() -> None:
+    """What people must read stays small: say a fact once, and link to it."""
+    assert words(ROOT / "README.md", *DOCS.rglob("*.md")) <= 46_000

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from test.sdk import RELEASES
 from test.support.raycluster_environment import eventually
 
 SCENARIO = Path(__file__).with_name("scenario.py")
+PAGE = Path(__file__).parents[2] / "docs" / "data-scientists.md"
 INGRESS = GVK("networking.k8s.io", "v1", "Ingress")
 NAMESPACE = GVK("", "v1", "Namespace")
 DOMAIN = "apps.example.test"
@@ -153,3 +155,24 @@ async def test_sdk_creates_reaches_and_deletes_clusters(tmp_path: Path) -> None:
             return True
 
         await eventually(is_everything_deleted, "the deletion of all objects")
+
+
+async def test_program_on_the_page_for_data_scientists_runs(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(# first_cluster.py\n.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    async with run_operator(tmp_path) as client:
+        process = await asyncio.create_subprocess_exec(
+            *(str(RELEASES.resolve() / "newest/bin/python"), "-c", program),
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        host = f"my-cluster-default.{DOMAIN}"
+        assert f"https://ray-dashboard-{host} ray://rayclient-{host}" in output.decode()
+
+        async def is_deleted() -> bool:
+            return await client.get(RAY_CLUSTER, NamespacedName("default", "my-cluster")) is None
+
+        await eventually(is_deleted, "the deletion of the RayCluster")
