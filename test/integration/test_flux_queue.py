@@ -373,11 +373,13 @@ async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(en
         assert (await env.get(MINICLUSTER, "job"))["spec"]["size"] == 3
 
 
-async def wait_for_batch_job(env: FluxEnvironment) -> Object:
-    """Wait until the Job of the FluxJob's MiniCluster exists, and return it."""
+async def wait_for_batch_job(env: FluxEnvironment, queue: str = "") -> Object:
+    """Wait until the Job of the FluxJob's MiniCluster exists, in this queue of Kueue, and return it."""
 
     async def find() -> Object | None:
-        return await env.find(JOB, "job")
+        job = await env.find(JOB, "job")
+        labels = (job or {"metadata": {}})["metadata"].get("labels") or {}
+        return job if queue in ("", labels.get("kueue.x-k8s.io/queue-name")) else None
 
     batch: Object = await eventually(find, "the Job")
     return batch
@@ -395,12 +397,13 @@ async def wait_for_priority(env: FluxEnvironment, expected: str) -> None:
 
 async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironment) -> None:
     job = flux_job(template={"pod": pod_annotations(phase="Succeeded", finish_after="0.2")})
-    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "other"}
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=0))  # its quota does not matter
-        await env.create(job)
-        batch = await wait_for_batch_job(env)
-        assert batch["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
+        job = await env.create(job)
+        await wait_for_batch_job(env)
+        await env.patch(job, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}})
+        batch = await wait_for_batch_job(env, "lq")
         assert "suspend" not in (await env.get(MINICLUSTER, "job"))["spec"]
         assert batch["spec"]["suspend"]
         await env.patch(batch, {"spec": {"suspend": False}})  # as Kueue does to admit it

@@ -17,6 +17,7 @@ from cfo.api.flux.validation.queue import validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
+from cfo.controllers.flux.queue.governance import kueue_queue_of
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.controllers.flux.queue.model import ADMITTED
 from cfo.runtime import (
@@ -111,6 +112,7 @@ class FluxJobReconciler:
             verdict=self.ledger.verdict(key, uid_of(job), int(job["metadata"].get("generation") or 0)),
             drained=self.ledger.is_drained(key),
             cleanup=cleanup,
+            setup_queue=kueue_queue_of(setup.get("spec") or {}),
             keep_seconds=int(ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0),
         )
 

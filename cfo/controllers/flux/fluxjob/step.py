@@ -88,7 +88,7 @@ class Observation:
     ``errors`` is the validation message, empty if it is valid. ``cluster`` is the object with the name of its
     MiniCluster. ``verdict`` is what the queue has decided, if that has not been carried out. ``drained``: no pod of the
     job exists or can be created. ``cleanup`` and ``keep_seconds``: whether the MiniCluster is deleted after the end,
-    and how long after it.
+    and how long after it. ``setup_queue``: the LocalQueue of Kueue to which its FluxSetup leaves its jobs.
     """
 
     job: Object
@@ -99,6 +99,7 @@ class Observation:
     drained: bool = False
     cleanup: bool = True
     keep_seconds: int = 0
+    setup_queue: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of, own_queue
+from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of, own_queue, queue_of
 from cfo.api.flux.names import (
     EVICTED,
     OBJECTS_READY,
@@ -94,7 +94,11 @@ def _accept(step: Step) -> None:
 def _wait(seen: Observation, step: Step) -> None:
     """Carry out the queue's verdict about a job that holds no quota."""
     status, verdict, cluster = step.status, seen.verdict, seen.own_cluster
-    if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
+    if cluster is not None and (
+        is_spec_outdated(seen.job, cluster)
+        or is_command_outdated(seen.job, cluster)
+        or queue_of(cluster) != (own_queue(seen.job) or seen.setup_queue)
+    ):
         step.action = Action.DELETE  # it was evicted or queued by Kueue, and then changed
     elif cluster is not None and is_queued_by_kueue(cluster):
         _follow_kueue(seen, step, cluster)

@@ -87,7 +87,7 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         policy=policy,
         defaults=orjson.dumps({key: defaults[key] for key in ("flux", "pod", "size") if key in defaults}),
         cleans_up=defaults.get("cleanup") is not False and not defaults.get("ttlSecondsAfterFinished"),
-        kueue_queue=str((spec.get("kueue") or {}).get("localQueue") or "") if spec.get("queue") == Queue.KUEUE else "",
+        kueue_queue=kueue_queue_of(spec),
         selector=parsed,
         problem=problem,
     )
@@ -104,6 +104,11 @@ def _policy(spec: Mapping[str, Any]) -> Policy:
         weights=dict(spec.get("weights") or {}),
         preempts=spec.get("preemption") == Preemption.LOWER_PRIORITY,
     )
+
+
+def kueue_queue_of(spec: Mapping[str, Any]) -> str:
+    """Return the LocalQueue to which the spec of a FluxSetup leaves its jobs; empty if there is none."""
+    return str((spec.get("kueue") or {}).get("localQueue") or "") if spec.get("queue") == Queue.KUEUE else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,9 @@ def test_resumed_minicluster_of_a_job_without_quota_is_suspended_again(errors: s
     assert step(obj, cluster=cluster_of(obj), errors=errors)[0].action is Action.NONE
     kueue = cluster_of(obj, suspended=False)
     kueue["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
-    assert step(obj, cluster=kueue)[0].action is Action.NONE
+    assert step(obj, cluster=kueue, setup_queue="lq")[0].action is Action.NONE
+    for queue in ("", "other"):  # its FluxSetup has changed
+        assert step(obj, cluster=kueue, setup_queue=queue)[0].action is Action.DELETE
 
 
 def test_job_that_ends_before_its_eviction_is_finished() -> None:
