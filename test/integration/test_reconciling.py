@@ -28,14 +28,13 @@ from cfo.runtime import (
     has_condition,
     has_finalizer,
     key_of,
-    labels_of,
     name_of,
     owner_reference,
     set_finalizer,
     uid_of,
     wait_for,
 )
-from cfo.runtime.cache import by_controller, by_label, by_owner
+from cfo.runtime.cache import by_controller
 from cfo.runtime.client import connect
 from envtest import ControlPlane
 from test.support.website import Website, WebsiteSpec, WebsiteStatus
@@ -245,13 +244,12 @@ async def test_lists_with_the_selector_of_an_informer_make_no_request(plane: Con
         assert [name_of(obj) for obj in await client.list(SECRET, label_selector="app=x")] == ["a"]
 
 
-async def test_objects_are_found_by_owner_and_by_label(plane: ControlPlane) -> None:
+async def test_objects_are_found_by_their_controller(plane: ControlPlane) -> None:
     async with running_manager(plane) as manager:
         client = manager.client
         config_maps = manager.cache.informer(CONFIG_MAP)
         for _ in range(2):  # adding an index again is allowed
-            config_maps.add_index("controller", by_controller).add_index("owner", by_owner)
-            config_maps.add_index("color", by_label("color"))
+            config_maps.add_index("controller", by_controller)
         owner = await client.create(config_map("owner"))
         other = await client.create(config_map("other"))
         child = config_map("child", {"color": "red"})
@@ -260,5 +258,3 @@ async def test_objects_are_found_by_owner_and_by_label(plane: ControlPlane) -> N
         reader = config_maps.reader
         assert [name_of(obj) for obj in reader.list(index=("controller", uid_of(owner)))] == ["child"]
         assert reader.list(index=("controller", uid_of(other))) == []
-        assert [name_of(obj) for obj in reader.list(index=("owner", uid_of(other)))] == ["child"]
-        assert [labels_of(obj) for obj in reader.list(index=("color", "red"))] == [{"color": "red"}]

@@ -2,8 +2,6 @@ from .cache import Cache as Cache
 from .entry import Entry as Entry
 from .entry import Meta as Meta
 from .index import by_controller as by_controller
-from .index import by_label as by_label
-from .index import by_owner as by_owner
 from .informer import Informer as Informer
 from .informer import Reader as Reader
 from .selectors import LabelSelector as LabelSelector

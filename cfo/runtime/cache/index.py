@@ -1,9 +1,8 @@
-"""An index of a store: its entries by the values that a function returns for them, and common functions."""
+"""An index of a store: its entries by the values that a function returns for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
 
 import structlog
 
@@ -80,19 +79,3 @@ def by_controller(entry: Entry) -> Iterable[str]:
     """Index objects by the uid of their managing controller."""
     controller = entry.meta.controller
     return (controller.uid,) if controller is not None else ()
-
-
-def by_owner(entry: Entry) -> Iterable[str]:
-    """Index objects by the uids of all their owners."""
-    return [reference.uid for reference in entry.meta.owner_references]
-
-
-@cache
-def by_label(label: str) -> IndexFunction:
-    """Return a function that indexes objects by the value of ``label``; the same function for the same label."""
-
-    def index(entry: Entry) -> Iterable[str]:
-        value = entry.meta.labels.get(label)
-        return (value,) if value is not None else ()
-
-    return index

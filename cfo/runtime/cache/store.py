@@ -91,6 +91,7 @@ class Store:
     ) -> None:
         self.clock = clock
         self.selection = selection or Selection()
+        self._max_objects = self.selection.max_objects  # read for each event
         self._deliver = deliver
         self._report = report
         self._reported: dict[str, None] = {}
@@ -131,8 +132,7 @@ class Store:
     @property
     def has_room(self) -> bool:
         """Whether a list would find objects that were left out because of others, which were deleted since."""
-        limit = self.selection.max_objects
-        return any(len(self.of_namespace(namespace)) < limit for namespace in self._crowded)
+        return any(len(self.of_namespace(namespace)) < self._max_objects for namespace in self._crowded)
 
     def of_namespace(self, namespace: str) -> Mapping[str, Entry]:
         """Return the entries of a namespace by name."""
@@ -184,14 +184,14 @@ class Store:
 
     def fits(self, entry: Entry, others: Mapping[str, Entry]) -> bool:
         """Return whether to store an entry in a namespace with ``others``; remember and report it if not."""
-        limits, namespace = self.selection, entry.namespace
-        is_large = len(entry.raw) > limits.max_bytes
-        if not is_large and (len(others) < limits.max_objects or entry.name in others or not namespace):
+        max_bytes, namespace = self.selection.max_bytes, entry.namespace
+        is_large = len(entry.raw) > max_bytes
+        if not is_large and (len(others) < self._max_objects or entry.name in others or not namespace):
             return True
-        reason, cause, identity = "TooManyObjects", f"its namespace has more than {limits.max_objects}", namespace
+        reason, cause, identity = "TooManyObjects", f"its namespace has more than {self._max_objects}", namespace
         if is_large:
             reason, identity = "ObjectTooLarge", entry.meta.uid
-            cause = f"it has {len(entry.raw)} bytes, and at most {limits.max_bytes} are allowed"
+            cause = f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
         found = LeftOut(entry.key, entry.meta.uid, reason, f"The operator ignores the object: {cause}")
         known = self._too_large.setdefault(namespace, {}) if is_large else {}
         if is_large and len(known) < MAX_LEFT_OUT:
