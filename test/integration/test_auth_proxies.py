@@ -111,9 +111,7 @@ async def token_of(env: Environment, name: str) -> str:
     metadata = {"name": name, "namespace": "ns"}
     await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create(
-        request, subresource="token", key=NamespacedName("ns", name), gvk=SERVICE_ACCOUNT
-    )
+    response = await env.client.create_subresource(SERVICE_ACCOUNT, NamespacedName("ns", name), "token", request)
     return str(response["status"]["token"])
 
 

@@ -405,7 +405,7 @@ async def service_account_kubeconfig(user: User, control_plane: ControlPlane, ro
         await user.client.create(binding)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     key = NamespacedName(user.namespace, "program")
-    response = await user.client.create(request, subresource="token", key=key, gvk=SERVICE_ACCOUNT)
+    response = await user.client.create_subresource(SERVICE_ACCOUNT, key, "token", request)
     control_plane.kubeconfig(path, token=response["status"]["token"])
     return path
 

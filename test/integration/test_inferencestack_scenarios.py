@@ -172,10 +172,9 @@ async def test_deleted_stack_is_left_to_the_garbage_collector() -> None:
 
 async def scale(env: InferenceEnvironment, name: str, replicas: int) -> None:
     """Set the number of replicas through the scale subresource, as an autoscaler does."""
-    scaled = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": name, "namespace": "ns"}}
-    await env.client.with_field_manager("kube-controller-manager").update(
-        {**scaled, "spec": {"replicas": replicas}}, subresource="scale", gvk=DEPLOYMENT
-    )
+    client = env.client.with_field_manager("kube-controller-manager")
+    body = {"spec": {"replicas": replicas}}
+    await client.patch(DEPLOYMENT, NamespacedName("ns", name), body, subresource="scale")
 
 
 async def replicas_of(env: InferenceEnvironment, name: str) -> int:

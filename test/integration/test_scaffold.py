@@ -255,7 +255,7 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
             await admin.create(obj)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         account = NamespacedName("target", "website-operator")
-        review = await admin.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+        review = await admin.create_subresource(SERVICE_ACCOUNT, account, "token", request)
         config = ClientConfig.for_control_plane(plane, token=review["status"]["token"])
         options = operator.Options(
             namespaces=("a",), webhook_url=str(free_url()), metrics_bind_address="0", health_bind_address="0"

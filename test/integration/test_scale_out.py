@@ -128,10 +128,7 @@ async def create_account(env: Environment, *namespaces: str) -> str:
                 "subjects": [{"kind": "ServiceAccount", "name": "cfo", "namespace": namespaces[0]}],
             }
         )
-    response = await env.client.create(
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
-        subresource="token",
-        key=NamespacedName(namespaces[0], "cfo"),
-        gvk=SERVICE_ACCOUNT,
-    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    key = NamespacedName(namespaces[0], "cfo")
+    response = await env.client.create_subresource(SERVICE_ACCOUNT, key, "token", request)
     return str(response["status"]["token"])

@@ -44,9 +44,7 @@ async def install(env: InferenceEnvironment, major: str) -> str:
     reference = {"apiGroup": api, "kind": "ClusterRole", "name": name}
     await env.create({**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [account]})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create(
-        request, subresource="token", key=NamespacedName("olm", name), gvk=SERVICE_ACCOUNT
-    )
+    response = await env.client.create_subresource(SERVICE_ACCOUNT, NamespacedName("olm", name), "token", request)
     token: str = response["status"]["token"]
     return token
 

@@ -415,7 +415,7 @@ async def test_declared_rbac_rules_are_sufficient(plane: ControlPlane, user: Use
         )
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     key = NamespacedName("default", "hooks")
-    response = await user.client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
+    response = await user.client.create_subresource(GVK("", "v1", "ServiceAccount"), key, "token", request)
     token = response["status"]["token"]
     async with run_replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
         await running.ready()

@@ -310,7 +310,7 @@ async def run_head_pod(
                 (volumes[volume["name"]] / item["path"]).write_bytes(data[item["key"]])
     account = NamespacedName(namespace, pod["serviceAccountName"])
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    response = await env.client.create_subresource(SERVICE_ACCOUNT, account, "token", request)
     config = ClientConfig.for_control_plane(env.plane, token=response["status"]["token"])
     containers = {container["name"]: container for container in pod["containers"]}
     async with Transport(config) as transport, AsyncExitStack() as stack:

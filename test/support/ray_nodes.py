@@ -67,7 +67,7 @@ async def pod_token(env: Environment, pod: Object, account: str = "") -> str:
         "spec": {"boundObjectRef": reference, "expirationSeconds": 3600},
     }
     key = NamespacedName(namespace_of(pod), account or pod["spec"]["serviceAccountName"])
-    response = await env.client.create(request, subresource="token", key=key, gvk=SERVICE_ACCOUNT)
+    response = await env.client.create_subresource(SERVICE_ACCOUNT, key, "token", request)
     token: str = response["status"]["token"]
     return token
 

@@ -61,5 +61,5 @@ async def new_account_token(client: Client, account: NamespacedName) -> str:
     metadata = {"name": account.name, "namespace": account.namespace}
     await client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    response = await client.create_subresource(SERVICE_ACCOUNT, account, "token", request)
     return str(response["status"]["token"])

@@ -14,7 +14,7 @@ import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import orjson
 
@@ -26,7 +26,6 @@ from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.unstructured import (
-    GVK,
     NamespacedName,
     Object,
     ObjectKind,
@@ -63,6 +62,15 @@ class Propagation(StrEnum):
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
     ORPHAN = "Orphan"
+
+
+class _ApplyOptions(TypedDict, total=False):
+    owner: Object | TypedObject | None
+    subresource: str
+    force: bool
+    field_manager: str | None
+    version: str
+    dry_run: bool
 
 
 class Client:
@@ -133,61 +141,45 @@ class Client:
     # Writes.
 
     @overload
-    async def create(
-        self,
-        obj: Object,
-        *,
-        subresource: str = "",
-        key: NamespacedName | None = None,
-        gvk: GVK | None = None,
-        dry_run: bool = False,
-    ) -> Object: ...
+    async def create(self, obj: Object, *, dry_run: bool = False) -> Object: ...
     @overload
     async def create(self, obj: TypedT, *, dry_run: bool = False) -> TypedT: ...
-    async def create(
-        self,
-        obj: Object | TypedObject,
-        *,
-        subresource: str = "",
-        key: NamespacedName | None = None,
-        gvk: GVK | None = None,
-        dry_run: bool = False,
-    ) -> Object | TypedObject:
+    async def create(self, obj: Object | TypedObject, *, dry_run: bool = False) -> Object | TypedObject:
         """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
 
-        With ``subresource`` the object is posted to that subresource (an Eviction, a TokenRequest, a Binding). ``key``
-        and ``gvk`` then identify the parent object, if they differ from the key and kind of ``obj``. Raises
-        :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
+        Raises :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
         kind, obj = kind_of(obj), to_object(obj)
-        if subresource:
-            target = changed = await self._requests.resolve_object(gvk or gvk_of(obj), key or key_of(obj), subresource)
-        else:
-            target = await self._requests.resolve_collection(gvk_of(obj), namespace_of(obj))
-            changed = target._replace(key=target.key._replace(name=name_of(obj)))
-            await self._requests.require_controller(changed, obj)
+        target = await self._requests.resolve_collection(gvk_of(obj), namespace_of(obj))
+        changed = target._replace(key=target.key._replace(name=name_of(obj)))
+        await self._requests.require_controller(changed, obj)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
         created: Object | TypedObject = kind.decode(await self._write(request, changed, obj, dry_run=dry_run))
         return created
 
+    async def create_subresource(
+        self, kind: ObjectKind[Any], key: NamespacedName, subresource: str, body: Object, *, dry_run: bool = False
+    ) -> Object:
+        """Post ``body`` to a subresource (an Eviction, a TokenRequest, a Binding); return the response."""
+        target = await self._requests.resolve_object(kind.gvk, key, subresource)
+        request = APIRequest("POST", target.path, verb="create", resource=target.label)
+        return await self._write(request, target, body, dry_run=dry_run)
+
     @overload
-    async def update(
-        self, obj: Object, *, subresource: str = "", gvk: GVK | None = None, dry_run: bool = False
-    ) -> Object: ...
+    async def update(self, obj: Object, *, subresource: str = "", dry_run: bool = False) -> Object: ...
     @overload
     async def update(self, obj: TypedT, *, subresource: str = "", dry_run: bool = False) -> TypedT: ...
     async def update(
-        self, obj: Object | TypedObject, *, subresource: str = "", gvk: GVK | None = None, dry_run: bool = False
+        self, obj: Object | TypedObject, *, subresource: str = "", dry_run: bool = False
     ) -> Object | TypedObject:
         """Replace an object by ``obj`` and return it as persisted.
 
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
-        :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
-        subresource (a Scale).
+        :class:`~cfo.runtime.client.errors.Conflict`.
         """
         kind, obj = kind_of(obj), to_object(obj)
-        target = await self._requests.resolve_object(gvk or gvk_of(obj), key_of(obj), subresource)
+        target = await self._requests.resolve_object(gvk_of(obj), key_of(obj), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
         updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
         return updated
@@ -208,29 +200,9 @@ class Client:
         return kind.decode(await self._write(request, target, body, dry_run=dry_run))
 
     @overload
-    async def apply(
-        self,
-        obj: Object,
-        *,
-        owner: Object | TypedObject | None = None,
-        subresource: str = "",
-        force: bool = True,
-        field_manager: str | None = None,
-        version: str = "",
-        dry_run: bool = False,
-    ) -> Object: ...
+    async def apply(self, obj: Object, **options: Unpack[_ApplyOptions]) -> Object: ...
     @overload
-    async def apply(
-        self,
-        obj: TypedT,
-        *,
-        owner: Object | TypedObject | None = None,
-        subresource: str = "",
-        force: bool = True,
-        field_manager: str | None = None,
-        version: str = "",
-        dry_run: bool = False,
-    ) -> TypedT: ...
+    async def apply(self, obj: TypedT, **options: Unpack[_ApplyOptions]) -> TypedT: ...
     async def apply(
         self,
         obj: Object | TypedObject,

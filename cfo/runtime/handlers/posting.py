@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from cfo.runtime.handlers.bodies import build_object_reference
+from cfo.runtime.client.owned import identity_of
 from cfo.runtime.handlers.execution import current_invocation
 
 _NOT_LETTERS = re.compile(r"[^A-Za-z0-9]+")
@@ -60,6 +60,4 @@ def _regarding(obj: Any) -> dict[str, Any]:
     found = getattr(obj, "obj", obj)
     if not isinstance(found, Mapping):
         raise TypeError(f"{type(obj).__name__}: must be a mapping")
-    reference = build_object_reference(found)
-    metadata = {name: reference.pop(name) for name in ("name", "namespace", "uid") if name in reference}
-    return {**reference, "metadata": metadata}
+    return identity_of(found)

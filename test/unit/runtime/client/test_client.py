@@ -311,11 +311,11 @@ async def test_create_in_missing_namespace_raises_not_found(server: ApiServer, l
 async def test_create_of_subresource_records_nothing(server: ApiServer, client: Client, cache: FakeCache) -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": "ns"}}
     server.answer("POST", "/api/v1/namespaces/ns/pods/p/eviction", json({"kind": "Status", "status": "Success"}, 201))
-    assert (await client.create(eviction, subresource="eviction", gvk=POD))["kind"] == "Status"
+    assert (await client.create_subresource(POD, NamespacedName("ns", "p"), "eviction", eviction))["kind"] == "Status"
     token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     server.answer("POST", "/api/v1/namespaces/ns/serviceaccounts/s/token", json(token, 201))
     account = GVK("", "v1", "ServiceAccount")
-    assert await client.create(token, subresource="token", gvk=account, key=NamespacedName("ns", "s")) == token
+    assert await client.create_subresource(account, NamespacedName("ns", "s"), "token", token) == token
     assert cache.records == []
 
 
@@ -327,12 +327,12 @@ async def test_update_records_the_response(server: ApiServer, client: Client, ca
     assert cache.records == [("written", KEY, "u1")]
 
 
-async def test_update_of_subresource_of_another_kind_records_nothing(
+async def test_patch_of_subresource_of_another_kind_records_nothing(
     server: ApiServer, client: Client, cache: FakeCache
 ) -> None:
-    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d", "namespace": "ns"}}
-    server.answer("PUT", "/apis/apps/v1/namespaces/ns/deployments/d/scale", json(scale))
-    assert await client.update(scale, subresource="scale", gvk=GVK("apps", "v1", "Deployment")) == scale
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", "namespace": "ns"}}
+    server.answer("PATCH", "/apis/apps/v1/namespaces/ns/deployments/a/scale", json(scale))
+    assert await client.patch(GVK("apps", "v1", "Deployment"), KEY, {}, subresource="scale") == scale
     assert cache.records == []
 
 
