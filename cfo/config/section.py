@@ -73,12 +73,5 @@ LabelKey = Annotated[str, BeforeValidator(_label_key)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 
 
-def _domain(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and not re.fullmatch(_SUBDOMAIN, value):
-        raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
-    return value
-
-
-Domain = Annotated[str, BeforeValidator(_domain)]
+_NO_DOMAIN = "must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)"
+Domain = Annotated[str, matching(f"({_SUBDOMAIN})?", _NO_DOMAIN)]

@@ -14,7 +14,7 @@ import structlog
 
 from cfo.features import appwrapper, dashboard, flux, inferencestack, raycluster
 from cfo.features.contract import Context, Feature, UserRole
-from cfo.runtime import APIError, DiscoveryIncomplete, TransportError, UnknownKind
+from cfo.runtime import APIError, DiscoveryIncomplete, Object, Rule, TransportError, UnknownKind
 from cfo.runtime.client import is_allowed
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "Feature",
     "UserRole",
     "all_views",
+    "attributes_of",
     "enabled_features",
     "warn_about_missing_roles",
 ]
@@ -71,6 +72,19 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
     return found
 
 
+def attributes_of(rule: Rule) -> Object:
+    """Return the attributes of the first permission in ``rule``, for a review."""
+    resource, _, subresource = rule.resources[0].partition("/")
+    return {
+        "group": rule.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": rule.verbs[0],
+        "namespace": rule.namespace,
+        "name": rule.resource_names[0] if rule.resource_names else "",
+    }
+
+
 async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) -> None:
     """Log a warning for each of ``features`` whose role is not installed, with the component that contains it.
 
@@ -79,15 +93,8 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
     for feature in features:
         if feature.probe is None:
             continue
-        resource, _, subresource = feature.probe.resources[0].partition("/")
-        attributes = {
-            "group": feature.probe.group,
-            "resource": resource,
-            "subresource": subresource,
-            "verb": feature.probe.verbs[0],
-        }
         try:
-            is_installed = await is_allowed(client, resourceAttributes=attributes)
+            is_installed = await is_allowed(client, resourceAttributes=attributes_of(feature.probe))
         except (APIError, TransportError):
             continue
         if not is_installed:

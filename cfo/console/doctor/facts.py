@@ -21,7 +21,7 @@ from cfo.config.document import ConfigurationError, ParsedConfiguration, parse, 
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.console.summaries.reading import time_of
-from cfo.features import enabled_features
+from cfo.features import attributes_of, enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -232,7 +232,7 @@ async def read_permissions(client: Client, installation: Installation, account: 
 
     async def review(rule: Rule) -> None:
         async with limiter:
-            if not await is_allowed(client, resourceAttributes=_attributes(rule), **user):
+            if not await is_allowed(client, resourceAttributes=attributes_of(rule), **user):
                 missing.append(rule)
 
     # The first review is sent alone, so that a missing permission for reviews is reported once.
@@ -258,18 +258,6 @@ def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> lis
                     for scope in (rule.namespace,) if rule.namespace else scopes:
                         found[Rule(rule.group, resource, verb, [name] if name else (), namespace=scope)] = None
     return list(found)
-
-
-def _attributes(rule: Rule) -> Object:
-    resource, _, subresource = rule.resources[0].partition("/")
-    return {
-        "group": rule.group,
-        "resource": resource,
-        "subresource": subresource,
-        "verb": rule.verbs[0],
-        "namespace": rule.namespace,
-        "name": rule.resource_names[0] if rule.resource_names else "",
-    }
 
 
 def started_at(pod: Object) -> datetime | None:

@@ -33,7 +33,6 @@ from cfo.console.view.text import (
     sort_summaries,
     widths_for,
 )
-from cfo.runtime import GVK, NamespacedName
 
 _AGE_SECONDS: Final = 10.0
 _LOG_LINES: Final = 1000
@@ -63,8 +62,6 @@ l          hide the log, show it, or show more of it
 q, Ctrl-C  quit
 
 Nothing can be changed here. After the end, the whole log is on the terminal, above the prompt."""
-
-_Identity = tuple[GVK, NamespacedName]
 
 
 def _now() -> datetime:
@@ -137,11 +134,10 @@ class OverviewApp(App[None]):
         self._overview = overview
         self._buffer = log
         self._now = now
-        self._summaries: dict[_Identity, Summary] = {}
+        self._summaries: dict[str, Summary] = {}
         self._window = self.size
         self._widths: dict[str, int] = {}
         self._shown: dict[str, tuple[str, ...]] = {}
-        self._identities: dict[str, _Identity] = {}
         self._order = next(iter(SORTS))
         self._words = ""
         self._only_problems = False
@@ -189,11 +185,10 @@ class OverviewApp(App[None]):
         with self._overview.subscribe() as subscription:
             async for changes in subscription:
                 for change in changes:
-                    identity = (change.summary.gvk, change.summary.key)
                     if change.type is ChangeType.REMOVED:
-                        self._summaries.pop(identity, None)
+                        self._summaries.pop(_row_key(change.summary), None)
                     else:
-                        self._summaries[identity] = change.summary
+                        self._summaries[_row_key(change.summary)] = change.summary
                 self._update_rows()
                 for screen in self.screen_stack:
                     if isinstance(screen, TextScreen):
@@ -223,10 +218,9 @@ class OverviewApp(App[None]):
         found = [cells_of(each, now) for each in visible]
         widths = widths_for(found, self._window.width - 1)
         rows = {
-            f"{each.gvk}/{each.key}": tuple(crop(cells[title], width) for title, width in widths.items())
+            _row_key(each): tuple(crop(cells[title], width) for title, width in widths.items())
             for each, cells in zip(visible, found, strict=True)
         }
-        levels = {f"{each.gvk}/{each.key}": each.level for each in visible}
         table = self._table()
         selected = self._selected_key()
         if widths != self._widths:
@@ -238,18 +232,17 @@ class OverviewApp(App[None]):
             for key, cells in rows.items():
                 for position, (cell, before) in enumerate(zip(cells, self._shown[key], strict=True)):
                     if cell != before:
-                        table.update_cell(key, str(position), _cell(cell, position, levels[key]))
+                        table.update_cell(key, str(position), _cell(cell, position, self._summaries[key].level))
         else:
             offset = table.scroll_offset
             table.clear()
             for key, cells in rows.items():
-                styled = (_cell(cell, position, levels[key]) for position, cell in enumerate(cells))
+                styled = (_cell(cell, position, self._summaries[key].level) for position, cell in enumerate(cells))
                 table.add_row(*styled, key=key)
             if selected in rows:
                 table.move_cursor(row=table.get_row_index(selected), scroll=False)
                 table.scroll_to(offset.x, offset.y, animate=False, immediate=True)
         self._shown = rows
-        self._identities = {f"{each.gvk}/{each.key}": (each.gvk, each.key) for each in visible}
         self._update_head(len(visible))
 
     def _update_head(self, visible: int) -> None:
@@ -293,13 +286,12 @@ class OverviewApp(App[None]):
 
     def action_detail(self) -> None:
         """Show everything about the selected object."""
-        identity = self._identities.get(self._selected_key())
-        if identity is not None:
-            gvk, key = identity
-            self.push_screen(TextScreen(f"{gvk.kind} {key}", lambda: self._detail(identity)))
+        key = self._selected_key()
+        if key in self._summaries:
+            self.push_screen(TextScreen(self._summaries[key].title, lambda: self._detail(key)))
 
-    def _detail(self, identity: _Identity) -> Iterator[str]:
-        summary = self._summaries.get(identity)
+    def _detail(self, key: str) -> Iterator[str]:
+        summary = self._summaries.get(key)
         if summary is None:
             yield "The object was deleted."
         else:
@@ -367,6 +359,10 @@ class OverviewApp(App[None]):
     def on_input_submitted(self, _: Input.Submitted) -> None:
         """Return to the table with the filter."""
         self._table().focus()
+
+
+def _row_key(summary: Summary) -> str:
+    return f"{summary.gvk}/{summary.key}"
 
 
 def _cell(text: str, position: int, level: Level) -> Text:

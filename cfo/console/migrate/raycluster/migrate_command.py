@@ -22,13 +22,11 @@ from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import Options
 from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
 from cfo.console.migrate.raycluster.steps import Downtime, ObjectPlan, document, table
-from cfo.console.migrate.raycluster.targets import KubeRay, Target
+from cfo.console.migrate.raycluster.targets import GATES, KubeRay, Target
 from cfo.console.migrate.raycluster.undoing import InvalidUndoFile, UndoFile, load
 from cfo.console.summaries.reading import counted
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import Client, NamespacedName, key_of
-
-_FEATURES = ("networkPolicy", "tlsOptions")
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -60,7 +58,7 @@ SCOPE = _combined(
         "--kuberay-feature",
         "features",
         multiple=True,
-        type=click.Choice(_FEATURES),
+        type=click.Choice(list(GATES)),
         help="Field whose feature gate is enabled in KubeRay, if it is not in the arguments of its Deployment. "
         "Repeatable.",
     ),

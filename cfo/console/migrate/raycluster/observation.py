@@ -16,7 +16,7 @@ from cfo.config.document import default_document, parse
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster
-from cfo.console.migrate.raycluster.targets import KubeRay
+from cfo.console.migrate.raycluster.targets import GATES, KubeRay
 from cfo.console.summaries.reading import time_of
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.operator import CONFIG_MAP_NAME
@@ -53,7 +53,6 @@ _WEBHOOK_RESOURCES: Final = ("mutatingwebhookconfiguration", "validatingwebhookc
 _RAY_CLUSTER_CRD: Final = NamespacedName("", "rayclusters.ray.io")
 _CERTIFICATE_CRD: Final = NamespacedName("", "certificates.cert-manager.io")
 _KUBERAY_SELECTOR: Final = "app.kubernetes.io/component=kuberay-operator"
-_GATES: Final = {"RayClusterNetworkPolicy": "networkPolicy", "RayClusterMTLS": "tlsOptions"}
 _GATES_FLAG: Final = "--feature-gates"
 
 
@@ -76,10 +75,7 @@ class Observer:
         """Return all RayClusters, with one list for each kind of object around them."""
         self._unserved.clear()
         clusters = await self._list(RAY_CLUSTER, self.namespace)
-        children: dict[tuple[str, str], list[Object]] = {}
-        for gvk, label in _SELECTIONS:
-            for obj in await self._list(gvk, self.namespace, label):
-                children.setdefault((namespace_of(obj), labels_of(obj)[label]), []).append(obj)
+        children = await self._children(self.namespace)
         bindings = await self._list(CLUSTER_ROLE_BINDING)
         by_name: dict[str, Object] = {name_of(binding): binding for binding in bindings}
         by_label: dict[str, list[Object]] = {}
@@ -101,10 +97,16 @@ class Observer:
         if cluster is None:
             return None
         value = label_value(key.name)
-        children = [
-            obj for gvk, label in _SELECTIONS for obj in await self._list(gvk, key.namespace, f"{label}={value}")
-        ]
+        children = (await self._children(key.namespace, f"={value}")).get((key.namespace, value), [])
         return await self._observed(cluster, children, await self.bindings_of(cluster))
+
+    async def _children(self, namespace: str, value: str = "") -> dict[tuple[str, str], list[Object]]:
+        """Return the objects by their namespace and by the RayCluster in their label, only those with ``=value``."""
+        found: dict[tuple[str, str], list[Object]] = {}
+        for gvk, label in _SELECTIONS:
+            for obj in await self._list(gvk, namespace, f"{label}{value}"):
+                found.setdefault((namespace_of(obj), labels_of(obj)[label]), []).append(obj)
+        return found
 
     async def bindings_of(self, cluster: Object) -> list[Object]:
         """Return the ClusterRoleBindings with the label or a name of the RayCluster; others can have the same label."""
@@ -232,7 +234,7 @@ def _features_of(deployment: Object) -> frozenset[str]:
             if flag == _GATES_FLAG:
                 value = value or (words[at + 1] if at + 1 < len(words) else "")
                 gates = dict(item.partition("=")[::2] for item in value.split(","))
-                found |= {_GATES[gate] for gate, state in gates.items() if gate in _GATES and state == "true"}
+                found |= {name for name, gate in GATES.items() if gates.get(gate) == "true"}
     return frozenset(found)
 
 

@@ -35,6 +35,9 @@ _INGRESS_CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 _TOKEN_RAY_VERSION: Final = (2, 52)
 """The Ray version from which KubeRay accepts ``authOptions.mode: token``."""
 
+GATES: Final = {"networkPolicy": "RayClusterNetworkPolicy", "tlsOptions": "RayClusterMTLS"}
+"""The feature gates of KubeRay by the field that they enable."""
+
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
 
@@ -63,9 +66,8 @@ class KubeRay:
         """Return why KubeRay would not act on the field ``name``; empty if it would."""
         if name not in self.fields:
             return f"the CRD of KubeRay has no field {name}"
-        gates = {"networkPolicy": "RayClusterNetworkPolicy", "tlsOptions": "RayClusterMTLS"}
-        if name in gates and name not in self.features:
-            return f"the feature gate {gates[name]} is not known to be enabled (--kuberay-feature {name})"
+        if name in GATES and name not in self.features:
+            return f"the feature gate {GATES[name]} is not known to be enabled (--kuberay-feature {name})"
         if name == "tlsOptions" and not self.cert_manager:
             return "cert-manager is not installed"
         return ""
