@@ -42,8 +42,10 @@ from cfo.runtime import (
     Object,
     UnknownKind,
     gvk_of,
+    has_finalizer,
     key_of,
     name_of,
+    set_finalizer,
 )
 from cfo.runtime.objects import LEASE
 
@@ -230,20 +232,13 @@ class _Removal:
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
         """Remove our finalizer from an object; retry if another client has changed the object concurrently."""
-        while (obj := await self._client.get(gvk, key, live=True)) is not None:
-            metadata = obj["metadata"]
-            if finalizer not in (metadata.get("finalizers") or ()):
-                return
+        while (obj := await self._client.get(gvk, key, live=True)) is not None and has_finalizer(obj, finalizer):
             if self._dry_run:
                 self._report(f"would remove finalizer {finalizer} from {gvk.kind} {key}")
                 return
-            left = [item for item in metadata["finalizers"] if item != finalizer]
-            change = {"metadata": {"finalizers": left or None, "resourceVersion": metadata["resourceVersion"]}}
             try:
-                await self._client.patch(gvk, key, change)
+                if await set_finalizer(self._client, obj, finalizer, present=False) is not None:
+                    self._report(f"removed finalizer {finalizer} from {gvk.kind} {key}")
             except Conflict:
                 continue
-            except NotFound:
-                return
-            self._report(f"removed finalizer {finalizer} from {gvk.kind} {key}")
             return

@@ -49,10 +49,6 @@ def _crds() -> list[Object]:
 APPWRAPPERS: Final = Feature(
     name="appwrapper",
     title="AppWrappers",
-    chart_comment=(
-        "Permissions for features that the configuration enables: AppWrappers; appwrapper.kueueIntegration and "
-        "slackQueueName."
-    ),
     enabled=lambda configuration: configuration.appwrapper.enabled,
     kinds=(APPWRAPPER,),
     views=lazy("cfo.console.summaries.appwrapper:VIEWS"),

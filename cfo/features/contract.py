@@ -67,9 +67,8 @@ class Leftovers(NamedTuple):
 class Feature:
     """A feature of the operator.
 
-    ``name`` is the name of its component in the manifests, ``title`` its name in sentences, ``chart_comment`` says in
-    the values of the Helm chart when its role is needed. ``enabled`` returns whether a configuration enables it; with
-    ``platform_kind``, the API server must also serve that kind.
+    ``name`` is the name of its component in the manifests, ``title`` its name in sentences. ``enabled`` returns whether
+    a configuration enables it; with ``platform_kind``, the API server must also serve that kind.
 
     ``kinds`` are the kinds of its objects; kinds that create objects of other kinds come first. ``views`` returns how
     people see them. ``shared``: operators of several versions share the kinds, each of which selects its own objects,
@@ -90,7 +89,6 @@ class Feature:
 
     name: str
     title: str
-    chart_comment: str = ""
     enabled: Callable[[OperatorConfiguration], bool]
     platform_kind: GVK | None = None
     kinds: tuple[GVK, ...] = ()

@@ -17,7 +17,6 @@ def _setup(context: Context) -> None:
 DASHBOARD: Final = Feature(
     name="dashboard",
     title="the dashboard",
-    chart_comment="Permission to read Events, if metrics.dashboard is true in the configuration.",
     enabled=lambda configuration: configuration.metrics.dashboard,
     rules=lazy("cfo.console.dashboard.in_cluster:rules"),
     probe=Rule("", "events", "watch"),

@@ -37,7 +37,6 @@ def _crds() -> list[Object]:
 FLUX: Final = Feature(
     name="flux",
     title="Flux",
-    chart_comment="Permissions for Flux, if flux.enabled is true in the configuration.",
     enabled=lambda configuration: configuration.flux.enabled,
     kinds=(FLUX_JOB, MINICLUSTER, FLUX_SETUP),
     views=lazy("cfo.console.summaries.flux:VIEWS"),

@@ -45,7 +45,6 @@ def _user_rules(verbs: Sequence[str], *scale: str) -> list[Rule]:
 STACKS: Final = Feature(
     name="inferencestack",
     title="InferenceStacks",
-    chart_comment="Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.",
     enabled=lambda configuration: configuration.inference_stack.enabled,
     kinds=INFERENCE_STACKS,
     views=lazy("cfo.console.summaries.inferencestack:VIEWS"),

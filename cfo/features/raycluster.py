@@ -99,9 +99,6 @@ RAY_CLUSTERS: Final = Feature(
 AUTHENTICATION: Final = Feature(
     name="authentication",
     title="the authentication of dashboards",
-    chart_comment=(
-        "Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures)."
-    ),
     enabled=_authenticates,
     rules=lazy("cfo.controllers.raycluster:AUTHENTICATION_RULES"),
     probe=Rule("", "serviceaccounts", "patch"),
@@ -110,7 +107,6 @@ AUTHENTICATION: Final = Feature(
 OPENSHIFT: Final = Feature(
     name="openshift",
     title="OpenShift",
-    chart_comment="Permissions for OpenShift.",
     enabled=lambda configuration: configuration.kuberay.enabled,
     platform_kind=ROUTE,
     rules=lazy("cfo.controllers.raycluster:OPENSHIFT_RULES"),
@@ -121,7 +117,6 @@ OPENSHIFT: Final = Feature(
 GATEWAY: Final = Feature(
     name="gateway",
     title="the Gateway API",
-    chart_comment="Permissions for the Gateway API, if kuberay.gateway is set in the configuration.",
     enabled=lambda configuration: configuration.kuberay.enabled and configuration.kuberay.gateway.enabled,
     rules=lazy("cfo.controllers.raycluster:GATEWAY_RULES"),
     probe=Rule(GATEWAY_GROUP, "httproutes", "create"),
@@ -130,10 +125,6 @@ GATEWAY: Final = Feature(
 NAMESPACES: Final = Feature(
     name="namespaces",
     title="labels of Namespaces",
-    chart_comment=(
-        "Permission to read Namespaces, if kuberay.profiles or kuberay.networkPolicy.defaultDeny is set in the "
-        "configuration."
-    ),
     enabled=_reads_namespaces,
     rules=lazy("cfo.controllers.raycluster:NAMESPACE_RULES"),
     probe=Rule("", "namespaces", "watch"),
@@ -142,9 +133,6 @@ NAMESPACES: Final = Feature(
 CERTIFICATE_REQUESTS: Final = Feature(
     name="csr",
     title="certificate requests",
-    chart_comment=(
-        "Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration."
-    ),
     enabled=_requests_certificates,
     leftovers=(Leftovers(CLUSTER_ROLE_BINDING, REQUESTERS_LABEL),),
     rules=lazy("cfo.controllers.raycluster:CERTIFICATE_REQUEST_RULES"),

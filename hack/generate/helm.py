@@ -101,10 +101,28 @@ prometheus:
 """
 
 
+_COMMENTS = {
+    "appwrapper": "Permissions for features that the configuration enables: AppWrappers; appwrapper.kueueIntegration "
+    "and slackQueueName.",
+    "flux": "Permissions for Flux, if flux.enabled is true in the configuration.",
+    "inferencestack": "Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.",
+    "authentication": "Permissions for kuberay.authentication, and for Ray's tokens (authOptions in "
+    "kuberay.kubeRayFeatures).",
+    "openshift": "Permissions for OpenShift.",
+    "gateway": "Permissions for the Gateway API, if kuberay.gateway is set in the configuration.",
+    "namespaces": "Permission to read Namespaces, if kuberay.profiles or kuberay.networkPolicy.defaultDeny is set in "
+    "the configuration.",
+    "csr": "Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the "
+    "configuration.",
+    "dashboard": "Permission to read Events, if metrics.dashboard is true in the configuration.",
+}
+"""When the role of a feature is needed, by its name."""
+
+
 def _switches() -> str:
     """Return the values that enable the roles of features."""
     return "\n".join(
-        (f"# {feature.chart_comment}\n" if feature.chart_comment else "") + f"{feature.name}:\n  enabled: false"
+        (f"# {_COMMENTS[feature.name]}\n" if feature.name in _COMMENTS else "") + f"{feature.name}:\n  enabled: false"
         for feature in OPTIONAL
     )
 

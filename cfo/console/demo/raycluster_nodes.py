@@ -16,6 +16,7 @@ from typing import Any
 
 from cfo.api.raycluster.cluster import is_suspended, requests_ray_token, requires_ray_token
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.console.summaries.reading import conditions_of, is_true
 from cfo.runtime import (
     POD,
     AlreadyExists,
@@ -28,6 +29,7 @@ from cfo.runtime import (
     Object,
     Request,
     Result,
+    is_controlled_by,
     is_deleting,
     key_of,
     name_of,
@@ -58,12 +60,8 @@ class _KubeRayReconciler:
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or not runs_here(cluster) or is_deleting(cluster):
             return Result()
-        uid = uid_of(cluster)
-        own = [
-            pod
-            for pod in self._pods.reader.list(namespace=request.namespace)
-            if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
-        ]
+        pods = self._pods.reader.list(namespace=request.namespace)
+        own = [pod for pod in pods if is_controlled_by(pod, cluster)]
         if is_suspended(cluster):
             for pod in own:
                 if not is_deleting(pod):
@@ -96,7 +94,7 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     Its state is ``None`` (no state) until all pods are ready, and when pods have ended, which KubeRay would replace.
     """
     pods = list(pods)
-    ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if _is_ready(pod)]
+    ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if is_true(conditions_of(pod), "Ready")]
 
     def total(field: str) -> int:
         groups = cluster["spec"].get("workerGroupSpecs") or ()
@@ -117,11 +115,6 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     else:
         status["state"] = "ready" if "head" in ready and workers >= wanted else None
     return status
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:

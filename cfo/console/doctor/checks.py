@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from cfo.config.document import ConfigurationError
 from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.console.summaries.reading import time_of
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
+from cfo.runtime.webhook import is_trusted, subject_names
 
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
@@ -137,11 +137,13 @@ def check_certificate(
         yield warn(f"Secret {secret} expires on {until:%Y-%m-%d}, and was not renewed", restart)
     else:
         yield ok(f"Secret {secret} is valid until {until:%Y-%m-%d}")
-    names = _dns_names(leaf)
+    names = sorted(subject_names(leaf))
     wrong = sorted(f"{service.name}.{service.namespace}.svc" for service in services)
     if any(name not in names for name in wrong):
         yield fail(f"is for {', '.join(names) or 'no name'}, not for {', '.join(wrong)}", restart)
-    untrusting = [fact.name for fact in facts if fact.services and not _trusts(fact.bundles, leaf)]
+    untrusting = [
+        fact.name for fact in facts if fact.services and not all(is_trusted(each, [leaf]) for each in fact.bundles)
+    ]
     for name in untrusting:
         yield fail(
             f"{name} does not trust it: the CA bundle is not of its CA",
@@ -217,33 +219,3 @@ def _load(pem: bytes | None) -> x509.Certificate | None:
         return x509.load_pem_x509_certificate(pem) if pem else None
     except ValueError:
         return None
-
-
-def _dns_names(leaf: x509.Certificate) -> list[str]:
-    try:
-        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    return names.get_values_for_type(x509.DNSName)
-
-
-def _trusts(bundles: Iterable[bytes], leaf: x509.Certificate) -> bool:
-    """Return whether every bundle contains the certificate that issued ``leaf``, or ``leaf`` itself."""
-    return all(any(_issued(ca, leaf) for ca in _certificates(bundle)) for bundle in bundles)
-
-
-def _certificates(bundle: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return []
-
-
-def _issued(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
-    if ca == leaf:
-        return True
-    try:
-        leaf.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True

@@ -15,7 +15,7 @@ import click
 import yaml
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
-from cfo.api.inferencestack.profiles import PROFILES, Profile, newest_profile, pinned_profile
+from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.console.errors import InvalidInput, echo
 from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
@@ -37,7 +37,6 @@ _CHANGES_EXIT_CODE = 3
     help="Stacks as they are in the cluster, and optionally their objects; by default, those in FILE. Repeatable.",
 )
 @click.option("--operator-version", metavar="vN", help="Plan a change of the label operatorVersion to this value.")
-@click.option("--profile", type=click.Choice(list(PROFILES)), help="Plan with the defaults of this profile.")
 @click.option(
     "--spec-change", is_flag=True, help="Plan as if the spec changed, which applies the newest profile of the version."
 )
@@ -55,7 +54,6 @@ def command(
     files: tuple[BinaryIO, ...],
     current_files: tuple[BinaryIO, ...],
     operator_version: str | None,
-    profile: str | None,
     spec_change: bool,
     namespace: str,
     output: str,
@@ -93,7 +91,6 @@ def command(
                 changed,
                 before,
                 [*current.others, *wanted.others] if current_files else wanted.others,
-                profile=PROFILES[profile] if profile else None,
                 spec_changes=spec_change,
             )
         )

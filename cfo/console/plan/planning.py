@@ -96,14 +96,13 @@ def plan_stack(
     current: Object | None,
     existing: Iterable[Object] = (),
     *,
-    profile: Profile | None = None,
     spec_changes: bool = False,
 ) -> StackPlan:
     """Return the plan of changing ``current`` into ``stack``; both must be valid.
 
     ``existing`` are objects in the cluster, of which those of the stack are compared; for kinds that it does not
-    contain, the rendered objects of ``current`` are. ``profile`` is applied instead of the one that the operator would
-    choose. ``spec_changes`` plans as if the spec changed, which applies a newer profile.
+    contain, the rendered objects of ``current`` are. ``spec_changes`` plans as if the spec changed, which applies a
+    newer profile.
     """
     live = objects_of(current if current is not None else stack, existing)
     deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
@@ -111,9 +110,9 @@ def plan_stack(
     before_profile = None
     if current is not None:
         before_profile = choose_profile(current, operator_version_of(current), deployments).current
-    if profile is None and (current is None or spec_changes or _spec(stack) != _spec(current)):
+    if current is None or spec_changes or _spec(stack) != _spec(current):
         profile = newest
-    elif profile is None:
+    else:
         choice = choose_profile({**stack, "status": _status(current)}, operator_version_of(stack), deployments)
         profile = choice.target or before_profile or choice.current
     facts = _facts(live)

@@ -7,7 +7,9 @@ from .admission import Operation as Operation
 from .admission import UserInfo as UserInfo
 from .admission import Validator as Validator
 from .certificates.certificate_authority import ensure_certificates as ensure_certificates
+from .certificates.certificate_authority import is_trusted as is_trusted
 from .certificates.certificate_authority import parse_secret as parse_secret
+from .certificates.certificate_authority import subject_names as subject_names
 from .options import CertificateFiles as CertificateFiles
 from .options import RotatedCertificates as RotatedCertificates
 from .options import ServiceReference as ServiceReference

@@ -19,7 +19,7 @@ from cfo.runtime.objects.kinds import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
-from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_issuer_of
+from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_trusted
 from cfo.runtime.webhook.certificates.client_configs import (
     ORIGINAL_ANNOTATION,
     ca_bundles_of,
@@ -184,7 +184,7 @@ class CAInjector:
             found += [
                 f"{target}: the caBundle of webhook {name} does not contain the CA of the serving certificate"
                 for name, bundle in ca_bundles_of(obj).items()
-                if not _is_trusted(bundle, chain)
+                if not is_trusted(bundle, chain)
             ]
             if self._options.url is not None:
                 found += [
@@ -227,11 +227,3 @@ class CAInjector:
                     object=str(target),
                     error=str(error),
                 )
-
-
-def _is_trusted(bundle: bytes, chain: list[x509.Certificate]) -> bool:
-    try:
-        trusted = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return False
-    return any(anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain)

@@ -214,6 +214,15 @@ def is_issuer_of(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
     return True
 
 
+def is_trusted(bundle: bytes, chain: Iterable[x509.Certificate]) -> bool:
+    """Return whether a bundle (PEM) contains a certificate of ``chain``, or one that issued it."""
+    try:
+        trusted = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return False
+    return any(anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain)
+
+
 def subject_names(leaf: x509.Certificate) -> set[str]:
     """Return the DNS names and IP addresses in the certificate's subject alternative names."""
     try:

@@ -63,12 +63,6 @@ def test_change_of_the_label_keeps_the_profile() -> None:
     assert next(summary(plan)) == "InferenceStack ns/s: operatorVersion v1 -> v2, profile v1.0"
 
 
-def test_explicit_profile_is_planned() -> None:
-    current = pinned(stack({"a": APPLICATION}), "v2.13")
-    plan = plan_stack(current, current, profile=PROFILES["v2.12"])
-    assert actions(plan) == {"Deployment/s-inference-stack-gateway": (Action.CHANGE, 1)}
-
-
 def test_edit_of_reader_config_restarts_exactly_its_pods() -> None:
     current = pinned(stack({"a": {**APPLICATION, "replicaCount": 3}, "b": APPLICATION}), "v2.13")
     edited = deepcopy(current)
