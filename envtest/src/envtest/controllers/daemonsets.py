@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import NamespacedName, Object, labels_of
+from envtest.controllers.controller_revisions import REVISIONS, current_revision, delete_old_revisions
 from envtest.controllers.daemon_pods import HASH, daemon_pod, daemon_status, node_of, outdated_pods, should_run
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
@@ -18,7 +19,6 @@ from envtest.writes.server_core import Core
 __all__ = ["DaemonSets"]
 
 DAEMON_SETS: Final = GroupResource("apps", "daemonsets")
-REVISIONS: Final = GroupResource("apps", "controllerrevisions")
 NODES: Final = GroupResource("", "nodes")
 
 _FIRST_DELAY: Final = 1.0
@@ -34,6 +34,7 @@ class DaemonSets(OwnerController):
     kind: ClassVar[str] = "DaemonSet"
     api_version: ClassVar[str] = "apps/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS, REVISIONS)
+    unwatched: ClassVar[tuple[GroupResource, ...]] = (REVISIONS,)
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -58,7 +59,9 @@ class DaemonSets(OwnerController):
             return None
         if owner["metadata"].get("deletionTimestamp"):
             return None
-        revision_hash = await self._revision(owner)
+        revision_hash = template_hash(owner["spec"].get("template") or {})
+        revision = await current_revision(self, owner, {HASH: revision_hash})
+        revision_hash = labels_of(revision).get(HASH, revision_hash)
         nodes = {record.name: record.obj() for record in self.client.records(NODES)}
         runs = {name: should_run(owner, node) for name, node in nodes.items()}
         wanted = {name: wants for name, (wants, _) in runs.items()}
@@ -77,6 +80,9 @@ class DaemonSets(OwnerController):
         scheduled = {name: by_node.get(name, []) for name, wants in wanted.items() if wants}
         outdated = outdated_pods(owner, scheduled, len(scheduled), revision_hash, now)
         error = error or rejected or await self._pods.delete_all(owner, outdated)
+        hashes = {labels_of(pod).get(HASH) for pods in by_node.values() for pod in pods}
+        live = {f"{key.name}-{each}" for each in hashes} | {revision["metadata"]["name"]}
+        await delete_old_revisions(self, owner, live)
         await self.set_status(owner, daemon_status(owner, by_node, wanted, revision_hash, now))
         if error is not None:
             raise error
@@ -129,30 +135,6 @@ class DaemonSets(OwnerController):
         else:
             text = f"Found succeeded daemon pod {name} on node {node}, will try to delete it"
             await self.events.normal(owner, "SucceededDaemonPod", text)
-
-    async def _revision(self, owner: Object) -> str:
-        """Return the hash of the current template, and create its ControllerRevision if necessary."""
-        metadata, template = owner["metadata"], owner["spec"].get("template") or {}
-        existing = await self.controlled(owner, REVISIONS)
-        revision_hash = template_hash(template)
-        name = f"{metadata['name']}-{revision_hash}"
-        if all(each["metadata"]["name"] != name for each in existing):
-            number = max((int(each.get("revision") or 0) for each in existing), default=0) + 1
-            labels = {**labels_of(template), HASH: revision_hash}
-            await self.client.create(
-                REVISIONS,
-                {
-                    "metadata": {
-                        "name": name,
-                        "namespace": metadata["namespace"],
-                        "labels": labels,
-                        "ownerReferences": [self.reference(owner)],
-                    },
-                    "data": {"spec": {"template": {**template, "$patch": "replace"}}},
-                    "revision": number,
-                },
-            )
-        return revision_hash
 
 
 def _selects_differently(change: Change) -> bool:

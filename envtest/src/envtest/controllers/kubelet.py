@@ -13,7 +13,9 @@ from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import NamespacedName, Object, find_condition, format_time, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
+from envtest.controllers.pod_failures import obvious_behavior
 from envtest.controllers.pod_state import PODS, address_number, is_finished
+from envtest.scenarios.fit import NO_FREE_PORTS, Usage, conflicts, demand_of
 from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.pod_status import pod_state
 from envtest.storage import Change, Record
@@ -97,11 +99,14 @@ class Kubelets(Controller[NamespacedName]):
         scenario.start(pod)
         start_time = (pod.get("status") or {}).get("startTime")
         begun = self._begun.get(metadata["uid"])
+        if begun is None and not start_time and await self._lacks_ports(pod, node):
+            await self._reject(pod, "NodePorts", f"Predicate NodePorts failed: {NO_FREE_PORTS}")
+            return None
         if begun is None:
             begun = datetime.fromisoformat(start_time).timestamp() if start_time else now
             self._begun[metadata["uid"]] = begun
         begin = datetime.fromtimestamp(begun, UTC)
-        behavior = scenario.behavior_of(pod)
+        behavior = scenario.behavior_of(pod).completed_by(obvious_behavior(pod))
         state = pod_state(pod, behavior, elapsed=max(0.0, now - begun), begin=begin)
         changes = {**state.status, "startTime": start_time or format_time(begin)}
         if now - begun >= (behavior.start_after or 0.0):
@@ -110,6 +115,23 @@ class Kubelets(Controller[NamespacedName]):
         await self._report(pod, changes)
         scenario.touch(key.namespace, key.name)
         return state.next_change
+
+    async def _lacks_ports(self, pod: Object, node: str) -> bool:
+        """Return whether another pod of the node uses a host port: only pods that set their node have this problem."""
+        demand = demand_of(pod)
+        if not demand.ports:
+            return False
+        usage = Usage()
+        for key in self._index.pods(node):
+            other = await self.client.read(PODS, key.namespace, key.name)
+            if other is not None and (other.get("status") or {}).get("startTime") and not is_finished(other):
+                usage.change(demand_of(other), 1)
+        return conflicts(demand, usage)
+
+    async def _reject(self, pod: Object, reason: str, message: str) -> None:
+        text = f"Pod was rejected: {message}"
+        await self._write(pod, {"phase": "Failed", "reason": reason, "message": text, "conditions": []})
+        await self.events.warning(pod, reason, message)
 
     async def _report(self, pod: Object, changes: dict[str, Any]) -> None:
         """Record an Event about each container that has begun to wait because of a failure, and about an eviction."""

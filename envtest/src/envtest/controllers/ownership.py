@@ -60,6 +60,8 @@ class OwnerController(Controller[NamespacedName]):
     kind: ClassVar[str]
     api_version: ClassVar[str]
     children: ClassVar[tuple[GroupResource, ...]]
+    unwatched: ClassVar[tuple[GroupResource, ...]] = ()
+    """The children whose changes are not reasons to reconcile."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -94,7 +96,7 @@ class OwnerController(Controller[NamespacedName]):
     ) -> None:
         child = _Child(resource, record.namespace, record.name)
         for reference in (before, after):
-            if reference is not None and reference.kind == self.kind:
+            if reference is not None and reference.kind == self.kind and resource not in self.unwatched:
                 self.queue.add(NamespacedName(record.namespace, reference.name))
         if before is not None and (after is None or after.uid != before.uid):
             self._controlled.get(before.uid, set()).discard(child)

@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from envtest.apimachinery.objects import Object
 from envtest.builtins.pod_resources import total_resources
+from envtest.scenarios import model
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["CAPACITY", "ImageProblem", "exit_code", "image_problem", "insufficient_resources"]
+__all__ = ["CAPACITY", "ImageProblem", "exit_code", "image_problem", "insufficient_resources", "obvious_behavior"]
 
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
 """The capacity of the only node. The pods of a plane are not added up: each one is compared with the whole node."""
@@ -26,7 +27,7 @@ _MAX_LENGTH: Final = 1024
 _IMAGE: Final = re.compile(
     r"[a-zA-Z0-9.-]{1,255}(?::[0-9]{1,5})?(?:/[a-z0-9._-]{1,255}){0,32}(?::[\w.-]{1,128})?(?:@[a-z0-9]{1,16}:[a-f0-9]{32,128})?"
 )
-_ABSENT: Final = re.compile(r"does-not-exist|not-found|no-such")
+_ABSENT: Final = re.compile(r"does-not-exist|not-found|no-such|non-?existent|:404\Z")
 _INVALID_REGISTRY: Final = ".invalid"
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _EXIT: Final = re.compile(r"(?:^|[;\n])[ \t]*exit[ \t]+([0-9]{1,3})[ \t\n]*\Z")
@@ -44,7 +45,7 @@ def image_problem(pod: Object) -> ImageProblem | None:
     """Return the problem of the first container whose image cannot be pulled.
 
     Invalid are names that are no image references. Not found are registries below the reserved domain ``.invalid``, and
-    names that contain ``does-not-exist``, ``not-found`` or ``no-such``.
+    names that contain ``does-not-exist``, ``not-found``, ``no-such`` or ``nonexistent``, or have the tag ``404``.
     """
     spec = pod["spec"]
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
@@ -70,6 +71,18 @@ def exit_code(container: Mapping[str, Any]) -> int | None:
         return None
     match = _EXIT.search(words[2]) if len(words[2]) <= _MAX_LENGTH else None
     return int(match[1]) % 256 if match else None
+
+
+def obvious_behavior(pod: Object) -> model.Behavior:
+    """Return how a pod fails or ends, for the fields that no rule of a scenario sets."""
+    problem = image_problem(pod)
+    containers = (*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ()))
+    codes = {each["name"]: exit_code(each) for each in containers}
+    runs = {name: (model.Run(0.0, code),) for name, code in codes.items() if code is not None}
+    return model.Behavior(
+        image=problem and model.ImageProblem(problem.reason, problem.message, None, (problem.container,)),
+        runs=runs or None,
+    )
 
 
 def insufficient_resources(pod: Object) -> str:

@@ -8,6 +8,7 @@ import orjson
 
 from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.apimachinery.objects import NamespacedName, Object, labels_of
+from envtest.controllers.controller_revisions import REVISIONS, current_revision, delete_old_revisions
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_state import (
     PODS,
@@ -23,7 +24,6 @@ from envtest.controllers.replica_set_revisions import template_hash
 __all__ = ["StatefulSets"]
 
 STATEFUL_SETS: Final = GroupResource("apps", "statefulsets")
-REVISIONS: Final = GroupResource("apps", "controllerrevisions")
 CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
 REVISION_LABEL: Final = "controller-revision-hash"
 NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
@@ -44,6 +44,7 @@ class StatefulSets(OwnerController):
     kind: ClassVar[str] = "StatefulSet"
     api_version: ClassVar[str] = "apps/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS, REVISIONS)
+    unwatched: ClassVar[tuple[GroupResource, ...]] = (REVISIONS,)
 
     async def reconcile(self, key: NamespacedName) -> float | None:
         """Advance the pods by one step towards the desired ones, and update the status.
@@ -55,39 +56,22 @@ class StatefulSets(OwnerController):
             return None
         pods = await self.controlled(owner, PODS, owner["spec"].get("selector") or {})
         by_number = {ordinal(pod): pod for pod in pods if ordinal(pod) >= 0}
-        update_revision = await self._revision(owner)
+        name = f"{key.name}-{template_hash(owner['spec'].get('template') or {})}"
+        revision = await current_revision(self, owner, {REVISION_LABEL: name})
+        update_revision = str(revision["metadata"]["name"])
         error = None
         if not owner["metadata"].get("deletionTimestamp"):
             try:
                 await self._step(owner, by_number, update_revision)
             except StatusError as rejected:
                 error = rejected
+        live = {labels_of(pod).get(REVISION_LABEL) for pod in pods} | {update_revision}
+        live.add((owner.get("status") or {}).get("currentRevision"))
+        await delete_old_revisions(self, owner, live)
         delay = await self._update_status(owner, list(by_number.values()), update_revision)
         if error is not None:
             raise error
         return delay
-
-    async def _revision(self, owner: Object) -> str:
-        """Return the name of the revision of the current template, and create its ControllerRevision if necessary."""
-        metadata, template = owner["metadata"], owner["spec"].get("template") or {}
-        existing = await self.controlled(owner, REVISIONS)
-        name = f"{metadata['name']}-{template_hash(template)}"
-        if not any(each["metadata"]["name"] == name for each in existing):
-            number = max((int(each.get("revision") or 0) for each in existing), default=0) + 1
-            await self.client.create(
-                REVISIONS,
-                {
-                    "metadata": {
-                        "name": name,
-                        "namespace": metadata["namespace"],
-                        "labels": {**labels_of(template), REVISION_LABEL: name},
-                        "ownerReferences": [self.reference(owner)],
-                    },
-                    "data": {"spec": {"template": {**template, "$patch": "replace"}}},
-                    "revision": number,
-                },
-            )
-        return name
 
     def _range(self, owner: Object) -> range:
         first = int((owner["spec"].get("ordinals") or {}).get("start") or 0)

@@ -189,10 +189,12 @@ def _encode_token(revision: int, last: Record) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
 
 
-def list_page(store: Store, resource: GroupResource, namespace: str, options: ListOptions, selector: Selector) -> Page:
+def list_page(
+    store: Store, resource: GroupResource, namespace: str, options: ListOptions, selector: Selector, now: float
+) -> Page:
     """Return a page of the snapshot that the continue token or the resourceVersion names.
 
-    Raises StatusError: 400, 410 or 504.
+    ``now`` is the time in seconds. Raises StatusError: 400, 410 or 504.
     """
     after: tuple[str, str] | None = None
     revision: int | None = None
@@ -202,6 +204,8 @@ def list_page(store: Store, resource: GroupResource, namespace: str, options: Li
         revision, after = _decode_token(options.token)
         if revision < 0:
             revision = None
+        elif revision <= store.pages.check(now):
+            raise _expired_token(after)
     elif options.resource_version:
         try:
             wanted = parse_revision(options.resource_version)
@@ -221,6 +225,8 @@ def list_page(store: Store, resource: GroupResource, namespace: str, options: Li
         raise rv_too_large(revision or 0, store.revision) from None
     page = _cut(records, store.revision if revision is None else revision, options, selector)
     page.shards = selector.shards.text if selector.shards is not None else ""
+    if page.token and after is None:
+        store.pages.begin(page.revision, now)
     return page
 
 

@@ -2,7 +2,7 @@
 
 The documents contain the parts that kubectl needs: types and paths for ``explain``, merge keys for ``apply`` and
 ``diff``, and for ``create --validate`` whether the server itself validates unknown fields. Types come from the shipped
-tables and from CRDs; there are no descriptions.
+tables and from CRDs; of the built-in fields, only the metadata of objects has descriptions.
 
 A document is built on the first request for it and kept until the resources that it describes change.
 """
@@ -49,6 +49,25 @@ _METHODS: Final = {
 }
 _PATCH_TYPES: Final = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
+_TYPE_META: Final = {
+    "apiVersion": {"type": "string", "description": "APIVersion defines the group and version of the object's schema."},
+    "kind": {"type": "string", "description": "Kind is the name of the object's type, in CamelCase."},
+}
+_METADATA: Final = {
+    "annotations": "Annotations are values for tools; no selector matches them.",
+    "creationTimestamp": "CreationTimestamp is a timestamp that the server sets when the object is created.",
+    "deletionTimestamp": "DeletionTimestamp is the time after which the object is deleted, once it has no finalizers.",
+    "finalizers": "Finalizers prevent the removal of the object until each of them was removed.",
+    "generateName": "GenerateName is a prefix to which the server adds a random suffix if there is no name.",
+    "generation": "Generation is a number that increases when the desired state changes.",
+    "labels": "Labels are values that selectors match.",
+    "managedFields": "ManagedFields are the fields that each client has set.",
+    "name": "Name is unique among the objects of a type in a namespace.",
+    "namespace": "Namespace is the space in which the name is unique.",
+    "ownerReferences": "OwnerReferences name the objects with which this one is deleted.",
+    "resourceVersion": "ResourceVersion changes with each write of the object.",
+    "uid": "UID identifies the object, also after another one gets its name.",
+}
 
 
 class OpenAPI:
@@ -190,6 +209,9 @@ def _add_type(schemas: dict[str, Any], name: str, release: str) -> None:
     if name in schemas:
         return
     raw = _published(resolve(type_name(name, release)))
+    if name == plain_name(OBJECT_META):
+        described = {field: {**raw["properties"][field], "description": text} for field, text in _METADATA.items()}
+        raw = {**raw, "properties": {**raw["properties"], **described}}
     schemas[name] = raw
     for other in _references(raw):
         _add_type(schemas, other, release)
@@ -231,9 +253,8 @@ def _custom_schemas(info: ResourceInfo, release: str) -> dict[str, Any]:
     name = custom_type_name(info, info.kind)
     raw: Mapping[str, Any] = info.schema.raw if info.schema is not None else {"type": "object"}
     identity = {"group": info.group, "version": info.version}
-    properties = {**(raw.get("properties") or {}), "metadata": {"allOf": [{"$ref": _PREFIX + OBJECT_META}]}}
-    if not (info.schema is not None and raw.get("properties")):
-        properties |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+    metadata = {"allOf": [{"$ref": _PREFIX + OBJECT_META}], "description": "Standard object's metadata."}
+    properties = {**(raw.get("properties") or {}), "metadata": metadata, **_TYPE_META}
     published: dict[str, Any] = _published({**raw, "properties": properties})
     schemas[name] = {
         **published,

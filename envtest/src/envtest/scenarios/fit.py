@@ -19,10 +19,12 @@ from envtest.builtins.pod_resources import total_resources
 from envtest.schema.quantity import Quantity, parse_quantity
 
 __all__ = [
+    "NO_FREE_PORTS",
     "Demand",
     "NodeInfo",
     "Refusal",
     "Usage",
+    "conflicts",
     "demand_of",
     "matches_node_affinity",
     "node_info",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 UNSCHEDULABLE_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+NO_FREE_PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 _SCHEDULING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 Quantities = dict[str, int]
@@ -206,9 +209,14 @@ def refusal_of(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
         demand.affinity is not None and not matches_node_affinity(demand.affinity, node.name, node.labels)
     ):
         return Refusal(("node(s) didn't match Pod's node affinity/selector",), is_final=True)
-    if any(_conflicts(port, usage.ports) for port in demand.ports):
-        return Refusal(("node(s) didn't have free ports for the requested pod ports",), is_final=False)
+    if conflicts(demand, usage):
+        return Refusal((NO_FREE_PORTS,), is_final=False)
     return _resource_refusal(demand, node, usage)
+
+
+def conflicts(demand: Demand, usage: Usage) -> bool:
+    """Return whether a host port of the pod is in use."""
+    return any(_conflicts(port, usage.ports) for port in demand.ports)
 
 
 def _conflicts(port: Port, used: Mapping[tuple[str, int], Counter[str]]) -> bool:

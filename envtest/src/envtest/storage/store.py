@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
+from envtest.storage.page_expiry import PageExpiry
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
 from envtest.storage.watch_cache import Key, WatchCache
 from envtest.storage.watcher import LaggingWatchers, Watcher
@@ -53,6 +54,7 @@ class Store:
         self.followers: list[Callable[[GroupResource, Change], None]] = []
         self._caches: dict[GroupResource, WatchCache] = {}
         self._behind = LaggingWatchers()
+        self.pages = PageExpiry()
 
     def _cache(self, resource: GroupResource) -> WatchCache:
         cache = self._caches.get(resource)
