@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -40,7 +40,11 @@ from cfo.runtime import (
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
+_MAX_DEPTH: Final = 8
+"""The maximum number of owners between a pod and its AppWrapper."""
 
+
+@dataclass(frozen=True, eq=False)
 class Observer:
     """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
@@ -49,29 +53,20 @@ class Observer:
     not suspended must still wait for its queue.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        clock: Clock,
-        config: AppWrapperConfiguration,
-        pods: Reader,
-        components: ComponentInformers,
-        nodes: NodeHealth,
-        gate: ValidationGate,
-        awaits_admission: Callable[[Object], bool],
-    ) -> None:
-        self._clock = clock
-        self._config = config
-        self._pods = pods
-        self._components = components
-        self._nodes = nodes
-        self._gate = gate
-        self._awaits_admission = awaits_admission
-        self._pod_owners = PodOwners(client)
+    client: Client
+    clock: Clock
+    config: AppWrapperConfiguration
+    pods: Reader
+    components: ComponentInformers
+    nodes: NodeHealth
+    gate: ValidationGate
+    awaits_admission: Callable[[Object], bool]
+    _descendants: dict[str, set[str]] = field(default_factory=dict, init=False)
+    """By uid of an AppWrapper: owners of its pods that are known to descend from it."""
 
     def now(self) -> datetime:
         """Return the current time."""
-        return self._clock.now()
+        return self.clock.now()
 
     async def observe(self, wrapper: Object) -> Observation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""
@@ -79,7 +74,7 @@ class Observer:
         objects: list[ComponentObject | None] = [None] * len(components)
         unserved: set[int] = set()
         pods: list[Entry] = []
-        settings = Settings.of(wrapper, self._config.fault_tolerance)
+        settings = Settings.of(wrapper, self.config.fault_tolerance)
         if _is_deployed(wrapper):
             conditions = (wrapper.get("status") or {}).get("conditions")
             confirm_absence = not is_true(conditions, DELETING_RESOURCES)
@@ -88,7 +83,7 @@ class Observer:
             async def read(component: Component) -> None:
                 try:
                     async with limiter:
-                        objects[component.index] = await self._components.get(
+                        objects[component.index] = await self.components.get(
                             component, uid_of(wrapper), confirm_absence=confirm_absence
                         )
                 except UnknownKind:
@@ -98,40 +93,40 @@ class Observer:
                 for component in components:
                     if component.may_exist:
                         tasks.start_soon(read, component)
-            pods = WRAPPERS.entries(self._pods, key_of(wrapper))
+            pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         else:
-            self._components.forget(uid_of(wrapper))
+            self.components.forget(uid_of(wrapper))
         observation = Observation(
             wrapper=wrapper,
             components=components,
             objects=objects,
             pods=await pods_of(pods),
             settings=settings,
-            now=self._clock.now(),
+            now=self.clock.now(),
             unserved=frozenset(unserved),
-            no_execute=self._nodes.no_execute(),
-            awaits_admission=self._awaits_admission(wrapper),
-            validation=None if is_deleting(wrapper) else await self._gate.validation_of(wrapper),
+            no_execute=self.nodes.no_execute(),
+            awaits_admission=self.awaits_admission(wrapper),
+            validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
         return await self._with_owned_pods(observation, pods)
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._owned_pods(observation, WRAPPERS.entries(self._pods, key_of(observation.wrapper)))
+        await self._owned_pods(observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper)))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
-        self._components.forget(uid_of(wrapper))
+        self.components.forget(uid_of(wrapper))
         self.forget_owned_pods(wrapper)
 
     def forget_owned_pods(self, wrapper: Object) -> None:
         """Forget the pods of ``wrapper``, because nothing is being deleted."""
-        self._pod_owners.forget(uid_of(wrapper))
+        self._descendants.pop(uid_of(wrapper), None)
 
     def has_unwatched_objects(self, observation: Observation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
         return any(
-            obj is not None and obj.owned and not self._components.is_watched(component, obj.uid)
+            obj is not None and obj.owned and not self.components.is_watched(component, obj.uid)
             for component, obj in zip(observation.components, observation.objects, strict=True)
         )
 
@@ -147,39 +142,12 @@ class Observer:
         wrapper = observation.wrapper
         components = recorded_uids(wrapper) | {obj.uid for obj in observation.objects if obj is not None and obj.owned}
         component_pods = {pod.meta.uid for pod in pods if pod.meta.uid in components}
-        return component_pods | await self._pod_owners.descendants(uid_of(wrapper), components, pods)
-
-
-def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
-    """Return whether components may exist."""
-    status = wrapper.get("status") or {}
-    if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
-        return False
-    return is_deleting(wrapper) or status.get("phase") not in (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING)
-
-
-_MAX_DEPTH: Final = 8
-"""The maximum number of owners between a pod and its AppWrapper."""
-
-
-class PodOwners:
-    """Resolves chains of owners with ``client``, and remembers the result."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._descendants: dict[str, set[str]] = {}
-
-    async def descendants(self, root: str, components: Collection[str], pods: Iterable[Entry]) -> set[str]:
-        """Return the uids of the ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
-        known = self._descendants.setdefault(root, set())
-        ancestors = {root, *components}
-        return {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}
-
-    def forget(self, root: str) -> None:
-        """Forget the descendants of the object with the uid ``root``."""
-        self._descendants.pop(root, None)
+        known = self._descendants.setdefault(uid_of(wrapper), set())
+        ancestors = {uid_of(wrapper), *components}
+        return component_pods | {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}
 
     async def _descends(self, pod: Entry, ancestors: Collection[str], known: set[str]) -> bool:
+        """Return whether a pod descends from one of the objects ``ancestors`` (uids), and remember its owners."""
         controller = pod.meta.controller
         if controller is None:
             return False
@@ -200,7 +168,15 @@ class PodOwners:
 
     async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> dict[str, Any] | None:
         try:
-            obj = await self._client.get(gvk, key)
+            obj = await self.client.get(gvk, key)
         except (APIError, TransportError, UnknownKind, DiscoveryIncomplete, ValueError):
             return None  # an unresolvable owner is treated as foreign
         return controller_of(obj) if obj is not None and uid_of(obj) == uid else None
+
+
+def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether components may exist."""
+    status = wrapper.get("status") or {}
+    if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
+        return False
+    return is_deleting(wrapper) or status.get("phase") not in (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING)

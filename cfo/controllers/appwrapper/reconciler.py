@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -82,10 +83,11 @@ _UNWATCHED_RETRY: Final = timedelta(seconds=2)
 """How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
 
 
+@dataclass(frozen=True, eq=False)
 class AppWrapperReconciler:
     """Drives AppWrappers through their phases."""
 
-    rules: Final = (
+    rules = (
         Rule("workload.codeflare.dev", "appwrappers", ("get", "list", "patch", "update", "watch")),
         Rule("workload.codeflare.dev", "appwrappers/status", ("get", "patch", "update")),
         Rule("workload.codeflare.dev", "appwrappers/finalizers", ("update",)),
@@ -104,70 +106,62 @@ class AppWrapperReconciler:
         Rule("ray.io", RAY_RESOURCES, CRUD),
     )
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        observer: Observer,
-        creator: ComponentCreator,
-        metrics: PhaseMetrics,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._observer = observer
-        self._creator = creator
-        self._metrics = metrics
+    client: Client
+    events: EventRecorder
+    observer: Observer
+    creator: ComponentCreator
+    metrics: PhaseMetrics
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
-        wrapper = await self._client.get(APPWRAPPER, request)
+        wrapper = await self.client.get(APPWRAPPER, request)
         if wrapper is None or not is_managed_here(wrapper):
             return Result()
         phase = (wrapper.get("status") or {}).get("phase") or ""
         if phase not in {known.value for known in Phase}:
             raise TerminalError(f"status.phase: {phase!r}: unknown phase")
-        observation = await self._observer.observe(wrapper)
+        observation = await self.observer.observe(wrapper)
         decision = decide(observation)
         if decision.create:
-            decision = after_creation(observation, await self._creator.create_missing(observation))
+            decision = after_creation(observation, await self.creator.create_missing(observation))
         await self._carry_out(observation, decision)
         if decision.deadline is None:
             return Result()
-        return Result(requeue_after=max((decision.deadline - self._observer.now()).total_seconds(), 0.001))
+        return Result(requeue_after=max((decision.deadline - self.observer.now()).total_seconds(), 0.001))
 
     async def _carry_out(self, observation: Observation, decision: Decision) -> None:
         wrapper = observation.wrapper
         if decision.add_finalizer:
-            stored = await set_finalizer(self._client, wrapper, FINALIZER, present=True)
+            stored = await set_finalizer(self.client, wrapper, FINALIZER, present=True)
             if stored is None:
                 return  # it was deleted in the meantime
             wrapper = stored
         if decision.deletions:
-            await self._observer.remember_owned_pods(observation)
+            await self.observer.remember_owned_pods(observation)
         wrapper = await self._write_status(wrapper, observation, decision)
         for notice in decision.events:
-            self._events.event(wrapper, notice.type, notice.reason, notice.message)
+            self.events.event(wrapper, notice.type, notice.reason, notice.message)
         deleting = decision.status.is_true(DELETING_RESOURCES)
-        if deleting and self._observer.has_unwatched_objects(observation):
+        if deleting and self.observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
         if len(decision.deletions) > _DELETIONS_PER_STEP:
             decision.requeue_at(observation.now)
         await self._delete(decision.deletions[:_DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
-            await set_finalizer(self._client, wrapper, FINALIZER, present=False)
-            self._observer.forget(wrapper)
+            await set_finalizer(self.client, wrapper, FINALIZER, present=False)
+            self.observer.forget(wrapper)
         if not deleting:
-            self._observer.forget_owned_pods(wrapper)
+            self.observer.forget_owned_pods(wrapper)
 
     async def _write_status(self, wrapper: Object, observation: Observation, decision: Decision) -> Object:
         """Apply the status if it changed; return the AppWrapper as stored."""
         status, before = decision.status.as_object(), observation.status()
         if status == before.as_object():
             return wrapper
-        written = await apply_status(self._client, wrapper, status)
+        written = await apply_status(self.client, wrapper, status)
         phase = decision.status.phase
         if phase is not before.phase:
-            self._metrics.count_transition(namespace_of(wrapper), phase.value)
+            self.metrics.count_transition(namespace_of(wrapper), phase.value)
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
 
@@ -176,7 +170,7 @@ class AppWrapperReconciler:
         failures: list[Exception] = []
         for deletion in deletions:
             try:
-                await self._client.delete(
+                await self.client.delete(
                     deletion.gvk,
                     deletion.key,
                     uid=deletion.uid,

@@ -25,7 +25,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
-from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets
+from cfo.controllers.raycluster.secrets import ClusterSecrets
 from cfo.runtime import (
     SECRET,
     Client,
@@ -61,10 +61,8 @@ class ProxySecrets:
     def __init__(self, client: Client, config: AuthenticationConfiguration, secrets: Reader, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._cookie = ClusterSecrets(client, secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
-        self._settings = ClusterSecrets(
-            client, secrets, content=(COOKIE_KEY, SETTINGS_KEY), valid_until=lambda _: NEVER
-        )
+        self._cookie = ClusterSecrets(client, secrets, content=(COOKIE_KEY,))
+        self._settings = ClusterSecrets(client, secrets, content=(COOKIE_KEY, SETTINGS_KEY))
         self._certificates = ClusterSecrets(client, secrets, content=_CERTIFICATE_CONTENT, valid_until=recorded_renewal)
 
     def forget(self, cluster: Request) -> None:

@@ -6,6 +6,7 @@ The Ingress controller (:mod:`.ingress`) decides whether routes or Ingresses are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cfo.api.gateway import RouteProblem, is_accepted, route_problems
@@ -14,6 +15,7 @@ from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.network import GatewayConfiguration
 from cfo.controllers.host_claims import HostClaims
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
@@ -50,6 +52,7 @@ _PENDING = "pending"
 _State = str | tuple[RouteProblem, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class GatewayRoutes:
     """Creates, updates and deletes the routes of a cluster.
 
@@ -57,21 +60,12 @@ class GatewayRoutes:
     a cluster label.
     """
 
-    def __init__(
-        self,
-        config: KubeRayConfiguration,
-        kinds: GatewayKinds,
-        claims: HostClaims,
-        *,
-        clusters: Reader,
-        secrets: Reader,
-    ) -> None:
-        self._gateway = config.gateway
-        self._kinds = kinds
-        self._claims = claims
-        self._clusters = clusters
-        self._secrets = secrets
-        self._events = _RouteEvents()
+    gateway: GatewayConfiguration
+    kinds: GatewayKinds
+    claims: HostClaims
+    clusters: Reader
+    secrets: Reader
+    _events: _RouteEvents = field(default_factory=lambda: _RouteEvents(), init=False)
 
     def forget(self, cluster: NamespacedName) -> None:
         """Forget a cluster that no longer exists."""
@@ -81,27 +75,27 @@ class GatewayRoutes:
         """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
         facts = children.facts
         await self._apply_dashboard(children, backend, domain)
-        if not self._gateway.client_listener:
-            await self._delete(children, self._kinds.tls_routes, facts.names.client)
+        if not self.gateway.client_listener:
+            await self._delete(children, self.kinds.tls_routes, facts.names.client)
         elif requires_certificates(facts, config):
             await self._apply_client(children, domain)
         else:
-            await self._delete(children, self._kinds.tls_routes, facts.names.client)
+            await self._delete(children, self.kinds.tls_routes, facts.names.client)
             children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
 
     async def delete(self, children: Children) -> None:
         """Delete all routes of one cluster."""
         names = children.facts.names
-        await self._delete(children, self._kinds.http_routes, names.dashboard)
-        await self._delete(children, self._kinds.tls_routes, names.client)
-        await self._delete(children, self._kinds.backend_tls_policies, names.dashboard)
+        await self._delete(children, self.kinds.http_routes, names.dashboard)
+        await self._delete(children, self.kinds.tls_routes, names.client)
+        await self._delete(children, self.kinds.backend_tls_policies, names.dashboard)
 
     async def delete_outdated(self, children: Children, backend: Backend) -> None:
         """Delete the HTTPRoute if it could not be updated and targets another Service than that of ``backend``."""
         name = children.facts.names.dashboard
-        route = _read(self._kinds.http_routes, NamespacedName(namespace_of(children.cluster), name))
+        route = _read(self.kinds.http_routes, NamespacedName(namespace_of(children.cluster), name))
         if route is not None and target_services(route) - {backend.service}:
-            await self._delete(children, self._kinds.http_routes, name)
+            await self._delete(children, self.kinds.http_routes, name)
 
     def replaces(self, facts: RayClusterFacts, name: str, config: KubeRayConfiguration) -> bool:
         """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of a cluster.
@@ -109,29 +103,29 @@ class GatewayRoutes:
         A client Ingress that no route replaces is superseded together with that of the dashboard.
         """
         names = facts.names
-        has_client_route = bool(self._gateway.client_listener) and requires_certificates(facts, config)
-        kind = self._kinds.tls_routes if name == names.client and has_client_route else self._kinds.http_routes
-        route_name = names.client if kind is self._kinds.tls_routes else names.dashboard
+        has_client_route = bool(self.gateway.client_listener) and requires_certificates(facts, config)
+        kind = self.kinds.tls_routes if name == names.client and has_client_route else self.kinds.http_routes
+        route_name = names.client if kind is self.kinds.tls_routes else names.dashboard
         route = _read(kind, NamespacedName(names.namespace, route_name))
         return route is not None and is_owned_by(route, facts.cluster) and is_accepted(route)
 
     async def _apply_dashboard(self, children: Children, backend: Backend, domain: str) -> None:
-        facts, gateway = children.facts, self._gateway
-        informer = self._served(children, self._kinds.http_routes, "HTTPRoute", "the dashboard has no route")
+        facts, gateway = children.facts, self.gateway
+        informer = self._served(children, self.kinds.http_routes, "HTTPRoute", "the dashboard has no route")
         if informer is None:
             return
         if not await self._apply_backend_tls(children, backend):
-            await self._delete(children, self._kinds.http_routes, facts.names.dashboard)
+            await self._delete(children, self.kinds.http_routes, facts.names.dashboard)
             return
         if gateway.dashboard_host:
             hosts = CandidateHosts(dashboard_path(facts))
             await self._apply(
-                children, self._kinds.http_routes, hosts, lambda _: desired_path_http_route(facts, backend, gateway)
+                children, self.kinds.http_routes, hosts, lambda _: desired_path_http_route(facts, backend, gateway)
             )
         elif domain:
             await self._apply(
                 children,
-                self._kinds.http_routes,
+                self.kinds.http_routes,
                 CandidateHosts.of(facts.cluster, domain, dashboard_host),
                 lambda host: desired_dashboard_http_route(facts, backend, gateway, host),
             )
@@ -142,7 +136,7 @@ class GatewayRoutes:
     async def _apply_backend_tls(self, children: Children, backend: Backend) -> bool:
         """Let the Gateway connect to ``backend`` over TLS if it needs that; return whether a route can target it."""
         facts, names = children.facts, children.facts.names
-        policies, config_maps = self._kinds.backend_tls_policies, self._kinds.config_maps
+        policies, config_maps = self.kinds.backend_tls_policies, self.kinds.config_maps
         if not backend.tls:
             await self._delete(children, policies, names.dashboard)
             return True
@@ -150,7 +144,7 @@ class GatewayRoutes:
         if informer is None or config_maps is None or config_maps.informer is None:
             children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
             return False
-        secret = self._secrets.get(NamespacedName(names.namespace, names.proxy_tls_secret))
+        secret = self.secrets.get(NamespacedName(names.namespace, names.proxy_tls_secret))
         ca = recorded_ca(secret) if secret is not None and is_owned_by(secret, facts.cluster) else ""
         if not ca:
             return False  # the Secret is being written, and its event follows
@@ -171,7 +165,7 @@ class GatewayRoutes:
 
     async def _apply_client(self, children: Children, domain: str) -> None:
         facts = children.facts
-        informer = self._served(children, self._kinds.tls_routes, "TLSRoute", "the Ray client has no route")
+        informer = self._served(children, self.kinds.tls_routes, "TLSRoute", "the Ray client has no route")
         if informer is None:
             return
         if not domain:
@@ -179,9 +173,9 @@ class GatewayRoutes:
             return
         await self._apply(
             children,
-            self._kinds.tls_routes,
+            self.kinds.tls_routes,
             CandidateHosts.of(facts.cluster, domain, client_host),
-            lambda host: desired_tls_route(facts, informer.gvk, self._gateway, host),
+            lambda host: desired_tls_route(facts, informer.gvk, self.gateway, host),
         )
 
     async def _apply(
@@ -192,7 +186,7 @@ class GatewayRoutes:
         assert informer is not None
         route = desired(hosts.plain)
         key = key_of(route)
-        choice = choose_host(self._claims, self._clusters, children.cluster, informer.gvk.kind, key, hosts)
+        choice = choose_host(self.claims, self.clusters, children.cluster, informer.gvk.kind, key, hosts)
         if choice.suffix is None:
             children.record_conflict(choice.reason, choice.message)
             return
@@ -209,7 +203,7 @@ class GatewayRoutes:
             self._served(children, kind, route["kind"], "the route is deleted")
             return
         if stored is not None:
-            self._events.report(children, stored, gateway=f"Gateway {self._gateway.namespace}/{self._gateway.name}")
+            self._events.report(children, stored, gateway=f"Gateway {self.gateway.namespace}/{self.gateway.name}")
 
     def _served(self, children: Children, kind: OptionalKind, title: str, consequence: str) -> Informer | None:
         """Return the informer of ``kind`` if it can be read; otherwise report this or schedule a retry."""

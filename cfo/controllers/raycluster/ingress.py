@@ -81,7 +81,7 @@ class Ingresses(ClusterConcern):
         secrets = secret_informer(manager)
         if kinds.config_maps is not None:
             self.own(secrets)
-        self._routes = GatewayRoutes(config, kinds, self._claims, clusters=self.clusters, secrets=secrets.reader)
+        self._routes = GatewayRoutes(config.gateway, kinds, self._claims, self.clusters, secrets.reader)
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""

@@ -16,6 +16,7 @@ after each restart.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cfo.api.raycluster.names import FIELD_MANAGER
@@ -49,37 +50,31 @@ def secret_informer(manager: Manager) -> Informer:
     return manager.cache.informer(SECRET, **CLUSTER_SECRETS)
 
 
+@dataclass(frozen=True, eq=False)
 class ClusterSecrets:
     """One Secret of each RayCluster, with the ``content`` keys that the operator writes.
 
-    ``metadata`` reads the informer. ``valid_until`` is called with the metadata of a Secret that the operator wrote and
-    returns until when its content needs no other write; ``None`` if the metadata does not show this.
+    ``informer`` reads the metadata. ``valid_until`` is called with the metadata of a Secret that the operator wrote and
+    returns until when its content needs no other write (default: forever); ``None`` if the metadata does not show this.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        metadata: Reader,
-        content: Collection[str],
-        valid_until: Callable[[Object], datetime | None],
-    ) -> None:
-        self._client = client
-        self._metadata = metadata
-        self._content = content
-        self._valid_until = valid_until
-        self._verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = {}
-        """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
+    client: Client
+    informer: Reader
+    content: Collection[str]
+    valid_until: Callable[[Object], datetime | None] = lambda _: NEVER
+    _verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = field(default_factory=dict, init=False)
+    """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
 
     def metadata(self, key: NamespacedName) -> Object | None:
         """Return apiVersion, kind and metadata of the Secret, or ``None``."""
-        return self._metadata.get(key)
+        return self.informer.get(key)
 
     async def read(self, key: NamespacedName) -> Object | None:
         """Return the Secret with its content, from the API server; ``None`` without a request if it does not exist.
 
         Raises the errors of :meth:`Client.get`.
         """
-        return await self._client.get(SECRET, key, live=True) if self._metadata.contains(key) else None
+        return await self.client.get(SECRET, key, live=True) if self.informer.contains(key) else None
 
     async def write(
         self, children: Children, name: str, desired: Callable[[Object | None], Awaitable[Object]], consequence: str
@@ -108,7 +103,7 @@ class ClusterSecrets:
 
         ``desired`` is the Secret without its content; ``None`` is also returned if the metadata has to be changed.
         """
-        entry = self._metadata.entry(key_of(desired))
+        entry = self.informer.entry(key_of(desired))
         if entry is None or entry.meta.is_deleting:
             return None
         secret = entry.object()
@@ -119,7 +114,7 @@ class ClusterSecrets:
         if verified is not None:
             version, valid_until = verified
             return valid_until if version == (entry.meta.uid, entry.meta.resource_version) else None
-        shown = self._valid_until(secret) if self._owns_content(entry) else None
+        shown = self.valid_until(secret) if self._owns_content(entry) else None
         if shown is not None:
             self.remember(cluster, secret, shown)
         return shown
@@ -130,4 +125,4 @@ class ClusterSecrets:
         for manager in entry.managers:
             if manager.get("manager") == FIELD_MANAGER:
                 owned.update((manager.get("fieldsV1") or {}).get("f:data") or ())
-        return all(f"f:{key}" in owned for key in self._content)
+        return all(f"f:{key}" in owned for key in self.content)

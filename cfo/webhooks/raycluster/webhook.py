@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from cfo.api.raycluster.facts import Concern
@@ -30,6 +31,7 @@ _RANDOM_LENGTH: Final = 5
 _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 
 
+@dataclass(frozen=True, eq=False)
 class RayClusterWebhook(Validator[Object]):
     """The defaulter and validator of RayClusters.
 
@@ -40,22 +42,13 @@ class RayClusterWebhook(Validator[Object]):
     denied with 503, because entries that are missing in a new RayCluster are never injected later.
     """
 
-    def __init__(
-        self,
-        config: KubeRayConfiguration,
-        *,
-        version: str,
-        images: Images,
-        settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
-        has_oauth_server: Callable[[], Awaitable[bool]],
-        ingress_domain: Callable[[], Awaitable[str]],
-    ) -> None:
-        self._strictest = ProfileTable(config).strictest()
-        self._settings_of = settings_of
-        self._version = version
-        self._images = images
-        self._has_oauth_server = has_oauth_server
-        self._ingress_domain = ingress_domain
+    config: KubeRayConfiguration
+    _: KW_ONLY
+    version: str
+    images: Images
+    settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None
+    has_oauth_server: Callable[[], Awaitable[bool]]
+    ingress_domain: Callable[[], Awaitable[str]]
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
         """Return the object with everything injected; warn about replaced and reverted entries."""
@@ -88,21 +81,24 @@ class RayClusterWebhook(Validator[Object]):
 
     async def _settings(self, namespace: str) -> InjectionSettings:
         try:
-            settings = await self._settings_of(namespace) if self._settings_of is not None else self._strictest
+            if self.settings_of is not None:
+                settings = await self.settings_of(namespace)
+            else:
+                settings = ProfileTable(self.config).strictest()
             config = settings.kuberay
             required = config.ray_dashboard_oauth_enabled
             authentication = config.authentication if required and config.authentication.enabled else None
             return InjectionSettings(
-                version=self._version,
-                oauth=required and authentication is None and await self._has_oauth_server(),
+                version=self.version,
+                oauth=required and authentication is None and await self.has_oauth_server(),
                 authentication=authentication,
                 mtls=config.mtls_enabled,
-                ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
+                ingress_domain=await self.ingress_domain() if config.mtls_enabled else "",
                 kuberay_features=frozenset(config.kuberay_features),
                 requests_certificates=config.ca.issuer == "certificateSigningRequest",
                 profile=settings.profile,
                 enforced=frozenset(map(Concern, settings.enforced)),
-                images=self._images,
+                images=self.images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:
             message = f"cannot determine which entries to inject into the RayCluster, try again later: {error}"
