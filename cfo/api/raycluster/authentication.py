@@ -78,6 +78,6 @@ def dashboard_backend(facts: RayClusterFacts, authentication: Authentication) ->
         case Authentication.OAUTH_PROXY | Authentication.AUTH_PROXY:
             return Backend(facts.names.proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True)
         case Authentication.RAY_TOKEN | Authentication.DISABLED:
-            return Backend(facts.head_service, facts.service_port("dashboard"), _DASHBOARD_PORT_NAME, tls=False)
+            return Backend(facts.head_service, facts.ports.service_port("dashboard"), _DASHBOARD_PORT_NAME, tls=False)
         case Authentication.OTHER | Authentication.UNAVAILABLE:
             return None

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 
 from cfo.api.raycluster import cluster as fields
 from cfo.api.raycluster.names import Derived, head_service_name, names_of
-from cfo.api.raycluster.ports import Role, ports_of, service_port_of
+from cfo.api.raycluster.ports import ports_of
 
 
 class Actor(Enum):
@@ -116,10 +116,6 @@ class RayClusterFacts:
     has_injected_tls = _fact(fields.has_injected_tls)
     has_injected_auth_proxy = _fact(fields.has_injected_auth_proxy)
     _requests = _fact(lambda cluster: tuple(request for request in REQUESTS if request.is_set(cluster)))
-
-    def service_port(self, role: Role) -> int:
-        """Return the number of the port of ``role`` on the head's Service."""
-        return service_port_of(self.ports, role)
 
     def actor(self, concern: Concern, active_features: Collection[str]) -> Actor:
         """Return who provides ``concern``.

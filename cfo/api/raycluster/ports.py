@@ -86,6 +86,14 @@ class RayPorts:
     named: Mapping[str, int]
     """The ports that the Ray container names, also those that are refused."""
 
+    def service_port(self, role: Role) -> int:
+        """Return the number of the port of ``role`` on the head's Service, which KubeRay copies from the Ray container.
+
+        If the container does not name a port that is allowed, return the default.
+        """
+        number = self.named.get(role)
+        return number if number is not None and number == getattr(self, role) else _PARAMETERS[role][1]
+
 
 def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     """Return the ports of the head of ``cluster``.
@@ -139,15 +147,6 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
         refused=tuple(refused[:_MAX_REFUSALS]),
         named=named,
     )
-
-
-def service_port_of(ports: RayPorts, role: Role) -> int:
-    """Return the number of the port of ``role`` on the head's Service, which KubeRay copies from the Ray container.
-
-    If the container does not name a port that is allowed, return the default.
-    """
-    number = ports.named.get(role)
-    return number if number is not None and number == getattr(ports, role) else _PARAMETERS[role][1]
 
 
 def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 import anyio
@@ -63,10 +62,6 @@ class Observer:
     awaits_admission: Callable[[Object], bool]
     _descendants: dict[str, set[str]] = field(default_factory=dict, init=False)
     """By uid of an AppWrapper: owners of its pods that are known to descend from it."""
-
-    def now(self) -> datetime:
-        """Return the current time."""
-        return self.clock.now()
 
     async def observe(self, wrapper: Object) -> Observation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""

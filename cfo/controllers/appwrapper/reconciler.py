@@ -127,7 +127,7 @@ class AppWrapperReconciler:
         await self._carry_out(observation, decision)
         if decision.deadline is None:
             return Result()
-        return Result(requeue_after=max((decision.deadline - self.observer.now()).total_seconds(), 0.001))
+        return Result(requeue_after=max((decision.deadline - self.observer.clock.now()).total_seconds(), 0.001))
 
     async def _carry_out(self, observation: Observation, decision: Decision) -> None:
         wrapper = observation.wrapper

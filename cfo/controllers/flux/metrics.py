@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.flux.names import ACTIVE
+from cfo.controllers.cached import Condition
 from cfo.runtime import Reader
 
 _LABELS: Final = ("namespace", "fluxsetup")
@@ -24,12 +25,6 @@ _GAUGES: Final = (
 _BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
-class _Condition(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-
-
 class _Spec(msgspec.Struct, frozen=True, gc=False):
     max_size: int = msgspec.field(default=0, name="max-size")
 
@@ -38,7 +33,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     used_resources: int = 0
     pending_workloads: int = 0
     admitted_workloads: int = 0
-    conditions: tuple[_Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class _FluxSetup(msgspec.Struct, frozen=True, gc=False):

@@ -10,12 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cfo.controllers.cached import Condition, field_reader
 from cfo.runtime import GVK, Entry, Reader, Request
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
 
 
 class _Application(msgspec.Struct, gc=False):
@@ -23,15 +19,11 @@ class _Application(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False):
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
     applications: tuple[_Application, ...] | None = None
 
 
-class _Stack(msgspec.Struct, gc=False):
-    status: _Status | None = None
-
-
-_decoder = msgspec.json.Decoder(_Stack)
+_decoded_status = field_reader("status", kind=_Status, default=_Status())
 
 
 class StackMetrics(Collector):
@@ -88,7 +80,7 @@ class ClaimMetrics(Collector):
 def _status_of(stack: Entry) -> _Status:
     """Return the status; empty if it has other types, which the CRD of the original operator accepts."""
     try:
-        return _decoder.decode(stack.raw).status or _Status()
+        return _decoded_status(stack)
     except msgspec.ValidationError:
         return _Status()
 

@@ -19,6 +19,7 @@ import structlog
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import MANAGED_BY
+from cfo.controllers.cached import field_reader
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
 from cfo.runtime.client import is_allowed, service_account
 from cfo.runtime.objects import LEASE
@@ -51,11 +52,7 @@ class _LeaseSpec(msgspec.Struct, gc=False, rename="camel"):
     renew_time: str | None = None
 
 
-class _Lease(msgspec.Struct, gc=False):
-    spec: _LeaseSpec | None = None
-
-
-_decoder = msgspec.json.Decoder(_Lease)
+_spec_of = field_reader("spec", kind=_LeaseSpec, default=_LeaseSpec())
 
 
 class OperatorLeases:
@@ -173,7 +170,7 @@ class OperatorLeases:
         elif key.name not in VERSIONS or not self._has_room(key):
             return  # any tenant can create Leases with our label, and any number of them
         else:
-            spec = _decoder.decode(event.new.raw).spec or _LeaseSpec()
+            spec = _spec_of(event.new)
             known = self._specs.get(key)
             if known is None or known[0] != spec:
                 self._specs[key] = (spec, self._clock.monotonic())

@@ -139,13 +139,6 @@ POD_SELECTION: Final[SelectionKeywords] = {"label_selector": _selector(CHART_NAM
 """Selects the pods of stacks without ``nameOverride``."""
 
 
-class _Watcher(NamedTuple):
-    """The stacks of a controller, and the channel through which it gets requests."""
-
-    stacks: Informer
-    channel: Channel
-
-
 class _NamedPods:
     """The informer of the pods with one name, and the stacks that use it; ``namespace`` is that of the first one."""
 
@@ -164,11 +157,12 @@ class PodInformers:
         add_index(self._chart)
         self._named: dict[str, _NamedPods] = {}
         self._names: dict[tuple[GVK, Request], str] = {}
-        self._watchers: list[_Watcher] = []
+        self._watchers: list[tuple[Informer, Channel]] = []
+        """The stacks of each controller, and the channel through which it gets requests."""
 
     def attach(self, stacks: Informer, channel: Channel) -> None:
         """Enqueue the ``stacks`` with other names through ``channel`` when the failure of a pod changes."""
-        self._watchers.append(_Watcher(stacks, channel))
+        self._watchers.append((stacks, channel))
 
     async def reader(self, gvk: GVK, stack: Object) -> Reader | None:
         """Return the pods with the name of ``stack``; ``None`` if they are not cached.
@@ -219,6 +213,6 @@ class PodInformers:
         if pod is None or not failure_has_changed(event):
             return
         request = stack_of(pod)
-        for watcher in self._watchers:
-            if watcher.stacks.reader.contains(request):
-                watcher.channel.enqueue((request,))
+        for stacks, channel in self._watchers:
+            if stacks.reader.contains(request):
+                channel.enqueue((request,))

@@ -230,9 +230,9 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
         yield "Degraded", "True", "ReconcileError", "; ".join(outcome.failures)
     else:
         yield "Degraded", "False", "AsExpected", ""
-    yield "GatewayReady", _status(gateway.is_ready), gateway.reason, gateway.message
+    yield "GatewayReady", str(gateway.is_ready), gateway.reason, gateway.message
     reason = "AllReady" if not waiting else "Suspended" if suspended else "ApplicationsNotReady"
-    yield "ApplicationsReady", _status(not waiting), reason, number
+    yield "ApplicationsReady", str(not waiting), reason, number
 
 
 def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
@@ -319,10 +319,6 @@ def _url(stack: ResolvedStack) -> str:
     port = public_port(stack).get("port") or 80
     suffix = "" if port == 80 else f":{port}"
     return f"http://{stack.names.gateway}.{stack.namespace}.svc{suffix}"
-
-
-def _status(value: bool) -> str:
-    return "True" if value else "False"
 
 
 def _text(value: Any) -> str | None:

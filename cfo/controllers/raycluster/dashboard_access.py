@@ -97,7 +97,8 @@ class DashboardAccess:
 
         ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.watches`.
         """
-        self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
+        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters))
+        self._platform.authentication.subscribe(controller, enqueue_all)
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
             source = Kind(

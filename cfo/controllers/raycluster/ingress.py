@@ -38,7 +38,7 @@ from cfo.controllers.raycluster.platform import IngressDomain, missing_domain_me
 from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, ROUTE_CHANGED, in_first_list
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, ROUTE_CHANGED, all_clusters, in_first_list
 from cfo.runtime import (
     INGRESS,
     READ,
@@ -87,13 +87,13 @@ class Ingresses(ClusterConcern):
         """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""
         mapper, environment = self._manager.mapper, self._environment
         claimants = EnqueueRequestsFromMapFunc(self.clusters_of_claims)
-        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: self.all_clusters())
+        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(self.clusters))
         controller.watch(
             Kind(self._informer, claimants, not_(in_first_list), CHILD_CHANGED, mapper=mapper, optional=True)
         )
         if self._classes is not None:
             controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
-        environment.domain.subscribe(controller, enqueue_all)
+        environment.domain.settings.subscribe(controller, enqueue_all)
         kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
         for kind in (kinds.http_routes, kinds.tls_routes):
             kind.when_served(add_host_index)
@@ -101,7 +101,7 @@ class Ingresses(ClusterConcern):
             kind.subscribe(controller, claimants, CHILD_CHANGED)
         kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
         for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
-            kind.enqueue_when_served(controller, self.all_clusters)
+            kind.enqueue_when_served(controller, lambda: all_clusters(self.clusters))
         if kinds.config_maps is not None:
             kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
 

@@ -80,7 +80,7 @@ def desired_client_ingress(
         facts.names.client,
         client_host(facts.cluster, domain, suffix),
         path_type="ImplementationSpecific",
-        service={"name": facts.head_service, "port": {"number": facts.service_port("client")}},
+        service={"name": facts.head_service, "port": {"number": facts.ports.service_port("client")}},
         config=config,
         class_name=ingress_class.name,
         annotations=ingress_class.passthrough,

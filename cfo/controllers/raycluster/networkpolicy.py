@@ -30,7 +30,7 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES, all_clusters
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -87,7 +87,9 @@ class NetworkPolicies(ClusterConcern):
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with all RayClusters when the KubeRay operator's namespaces change."""
         namespaces, mapper = self._namespaces, self._manager.mapper
-        changed = EnqueueRequestsFromMapFunc(lambda entry: self.all_clusters() if namespaces.update(entry) else ())
+        changed = EnqueueRequestsFromMapFunc(
+            lambda entry: all_clusters(self.clusters) if namespaces.update(entry) else ()
+        )
         for informer in namespaces.informers():
             controller.watch(Kind(informer, changed, mapper=mapper, optional=True))
         self._environment.dsc_initializations.subscribe(controller, changed)

@@ -131,7 +131,7 @@ class Platform:
     def __init__(self, mapper: RESTMapper, routes: OptionalKind, authentication: OptionalKind) -> None:
         self._mapper = mapper
         self._routes = routes
-        self._authentication = authentication
+        self.authentication = authentication
         self._openshift: bool | None = None
 
     async def is_openshift(self) -> bool:
@@ -154,17 +154,13 @@ class Platform:
         """
         if not await self.is_openshift():
             return False
-        informer = self._authentication.informer
+        informer = self.authentication.informer
         if informer is None or informer.is_forbidden:
             return True
         if not informer.has_synced:
             raise DiscoveryIncomplete(f"{AUTHENTICATION_CONFIG.kind} is not listed yet")
         settings = informer.reader.get(_CLUSTER) or {}
         return (settings.get("spec") or {}).get("type") not in _EXTERNAL_LOGIN
-
-    def subscribe(self, controller: Controller, handler: EventHandler) -> None:
-        """Feed ``controller`` with the events of OpenShift's login settings."""
-        self._authentication.subscribe(controller, handler)
 
 
 class IngressDomain:
@@ -180,19 +176,15 @@ class IngressDomain:
 
     def __init__(self, config: KubeRayConfiguration, settings: OptionalKind, clock: Clock) -> None:
         self._configured = config.ingress_domain
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._cached = ""
         self._cached_until = 0.0
         self._warned = False
 
-    def subscribe(self, controller: Controller, handler: EventHandler) -> None:
-        """Feed ``controller`` with the events of OpenShift's setting."""
-        self._settings.subscribe(controller, handler)
-
     def current(self) -> str:
         """Return the domain, without a leading dot, if it is known without a request; otherwise an empty string."""
-        informer = self._settings.informer
+        informer = self.settings.informer
         if self._configured or informer is None:
             return self._configured
         return _domain_in(informer.reader.get(_CLUSTER)) if informer.has_synced else self._cached
@@ -202,7 +194,7 @@ class IngressDomain:
 
         Raises the errors of the read, except :class:`~cfo.runtime.client.errors.Forbidden`.
         """
-        informer = self._settings.informer
+        informer = self.settings.informer
         if self._configured or (informer is not None and informer.has_synced):
             return self.current()
         is_unwatched = informer is None or informer.is_forbidden

@@ -95,10 +95,6 @@ class ClusterConcern:
     async def release(self, request: Request, children: Children | None) -> None:
         """Forget a RayCluster that is being deleted or (``children`` is ``None``) does not exist."""
 
-    def all_clusters(self) -> Collection[Request]:
-        """Return the requests of all RayClusters."""
-        return all_clusters(self.clusters)
-
 
 class RayClusterReconciler:
     """Reconciles all ``concerns`` of a RayCluster, in this order."""

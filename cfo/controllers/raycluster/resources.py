@@ -175,7 +175,7 @@ def desired_path_http_route(facts: RayClusterFacts, backend: Backend, config: Ga
 
 def desired_tls_route(facts: RayClusterFacts, gvk: GVK, config: GatewayConfiguration, host: str) -> Object:
     """Return the TLSRoute (of the version ``gvk``) of the Ray client, which verifies the certificates itself."""
-    backend = backend_reference({"name": facts.head_service, "port": facts.service_port("client")})
+    backend = backend_reference({"name": facts.head_service, "port": facts.ports.service_port("client")})
     port = {"port": config.client_port} if config.client_port != HTTPS_PORT else {}
     spec = {
         "parentRefs": [{**_parent(config, config.client_listener), **port}],

@@ -137,10 +137,10 @@ def test_name_of_a_port_does_not_show_that_ray_listens(cluster: Object, expected
 
 
 def test_port_of_service_is_that_of_the_container() -> None:
-    assert RayClusterFacts(cluster_with({}, ("client", 20001))).service_port("client") == 20001
-    assert RayClusterFacts(cluster_with({"ray-client-server-port": "20001"})).service_port("client") == 10001
-    assert RayClusterFacts(cluster_with({}, ("client", 6379))).service_port("client") == 10001
-    assert RayClusterFacts(cluster_with({}, ("dashboard", 80))).service_port("dashboard") == 80
+    assert RayClusterFacts(cluster_with({}, ("client", 20001))).ports.service_port("client") == 20001
+    assert RayClusterFacts(cluster_with({"ray-client-server-port": "20001"})).ports.service_port("client") == 10001
+    assert RayClusterFacts(cluster_with({}, ("client", 6379))).ports.service_port("client") == 10001
+    assert RayClusterFacts(cluster_with({}, ("dashboard", 80))).ports.service_port("dashboard") == 80
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 5, {"headGroupSpec": {"template": {"spec": {"containers": [7]}}}}])
