@@ -71,19 +71,13 @@ _FIXED_ARGUMENTS: Final = frozenset({"api-key", "config", "headless", "host", "p
 def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield the errors that follow from the engine of ``stack``, whose JSON types are correct."""
     template, written = stack.spec.get("applicationTemplate") or {}, stack.spec.get("applications") or {}
-    sections = {Path("spec", "applicationTemplate"): template}
-    sections |= {_APPLICATIONS.key(name): own for name, own in written.items()}
     if stack.engine is not VLLM:
-        for path, section in sections.items():
-            if section.get("engine") == VLLM.name:
-                yield forbidden(path.child("engine"), "set vllm in spec.applicationTemplate: the gateway depends on it")
-            for name in _OWN_FIELDS:
-                if section.get(name) is not None:
-                    yield forbidden(path.child(name), "only the engine vllm has it")
+        for name, section in ((None, template), *written.items()):
+            yield from _other_engine_errors(section, name)
         return
     yield from _stack_errors(stack)
-    for path, section in sections.items():
-        yield from _field_errors(section, path)
+    for name, section in ((None, template), *written.items()):
+        yield from _field_errors(section, _path(name))
     models = {str(section["readerConfig"].get("consumerGroup")) for section in stack.applications.values()}
     count = sum(len(section.get("loraAdapters") or ()) for section in stack.applications.values())
     if count > MAX_ADAPTERS:
@@ -102,6 +96,20 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
                 path.child("scaling", "spec", "triggers"),
                 "the gateway of the engine vllm has no queue by which KEDA could scale; set triggers, or the type HPA",
             )
+
+
+def _path(application: str | None) -> Path:
+    return Path("spec", "applicationTemplate") if application is None else _APPLICATIONS.key(application)
+
+
+def _other_engine_errors(section: Mapping[str, Any], application: str | None) -> Iterator[FieldError]:
+    """Yield the errors in an application of another engine, or in the template if ``application`` is ``None``."""
+    if section.get("engine") == VLLM.name:
+        reason = "set vllm in spec.applicationTemplate: the gateway depends on it"
+        yield forbidden(_path(application).child("engine"), reason)
+    for name in _OWN_FIELDS:
+        if section.get(name) is not None:
+            yield forbidden(_path(application).child(name), "only the engine vllm has it")
 
 
 def _stack_errors(stack: ResolvedStack) -> Iterator[FieldError]:
