@@ -22,6 +22,7 @@ from cfo.runtime import (
     logs,
 )
 from cfo.runtime.client import ExponentialRateLimiter
+from cfo.runtime.controller import ControllerOptions
 
 PROBE = GVK("example.com", "v1", "Probe")
 TIMEOUT = aiohttp.ClientTimeout(total=5)
@@ -87,7 +88,8 @@ def new_manager(config: ClientConfig) -> Manager:
     (
         Builder(manager)
         .for_(PROBE, GenerationChanged())  # our own status writes do not cause another reconcile
-        .with_options(rate_limiter=ExponentialRateLimiter(0.1, 10.0))  # retry after 0.1 s, 0.2 s, ..., 10 s
+        # Retry after 0.1 s, 0.2 s, ..., 10 s.
+        .with_options(ControllerOptions(rate_limiter=ExponentialRateLimiter(0.1, 10.0)))
         .complete(ProbeReconciler(manager))
     )
     return manager

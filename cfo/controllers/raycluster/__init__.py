@@ -37,6 +37,7 @@ from cfo.controllers.raycluster.reconciler import ClusterConcern, RayClusterReco
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, FINALIZERS_CHANGED, HEAD_SERVICE_CHANGED
 from cfo.runtime import Builder, Manager, Rule, or_
+from cfo.runtime.controller import ControllerOptions
 
 __all__ = [
     "AUTHENTICATION_RULES",
@@ -107,7 +108,8 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         ]
         reconciler = RayClusterReconciler(manager, environment, concerns)
         changed = or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED, OWN_CONDITIONS_CHANGED)
-        builder = Builder(manager).for_(RAY_CLUSTER, changed).with_options(max_concurrent_reconciles=_WORKERS)
+        options = ControllerOptions(max_concurrent_reconciles=_WORKERS)
+        builder = Builder(manager).for_(RAY_CLUSTER, changed).with_options(options)
         reconciler.watch(builder.complete(reconciler))
         clusters = reconciler.clusters.reader
         RayClusterMetrics(manager.metrics.registry, config, clusters, secret_informer(manager).reader)

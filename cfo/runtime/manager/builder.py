@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
 from cfo.runtime.controller.predicate import Predicate
@@ -120,25 +119,9 @@ class Builder:
         self._group = group
         return self
 
-    def with_options(
-        self,
-        *,
-        max_concurrent_reconciles: int | None = None,
-        reconcile_timeout: float | None = None,
-        rate_limiter: ExponentialRateLimiter | None = None,
-        needs_leader: bool | None = None,
-    ) -> Self:
-        """Set options of :class:`~cfo.runtime.controller.ControllerOptions`; ``None`` keeps the current value.
-
-        Raises :class:`ValueError` for values out of range.
-        """
-        given: dict[str, Any] = {
-            "max_concurrent_reconciles": max_concurrent_reconciles,
-            "reconcile_timeout": reconcile_timeout,
-            "rate_limiter": rate_limiter,
-            "needs_leader": needs_leader,
-        }
-        self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
+    def with_options(self, options: ControllerOptions) -> Self:
+        """Set the options of the controller."""
+        self._options = options
         return self
 
     def complete(self, reconciler: Reconciler | SyncReconciler) -> Controller:

@@ -13,6 +13,7 @@ import pytest
 from anyio.abc import TaskStatus
 
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.controller.controller import ControllerOptions
 from cfo.runtime.controller.lifecycle import GracePeriodExceeded, Phase, RunnableFailed
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
@@ -197,7 +198,9 @@ async def test_port_in_use_is_an_error_that_names_the_endpoint() -> None:
 
 async def test_stop_lets_running_reconciles_finish_and_starts_no_new_ones() -> None:
     manager, reconciler, channel = create_manager(), GatedReconciler(), Channel()
-    Builder(manager, "gated").watches_source(channel).with_options(max_concurrent_reconciles=1).complete(reconciler)
+    Builder(manager, "gated").watches_source(channel).with_options(
+        ControllerOptions(max_concurrent_reconciles=1)
+    ).complete(reconciler)
     run = asyncio.create_task(manager.run())
     await manager.started()
     channel.enqueue([Request("ns", "a"), Request("ns", "b")])
@@ -375,7 +378,10 @@ MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMa
         (lambda builder: builder.owns(CONFIG_MAP), "call for_, too"),
         (lambda builder: builder.for_(MIRROR).for_(CONFIG_MAP), "called twice"),
         (lambda builder: builder.for_(MIRROR, label_selector="a in"), "a in"),
-        (lambda builder: builder.for_(MIRROR).with_options(reconcile_timeout=-1), "reconcile_timeout: -1"),
+        (
+            lambda builder: builder.for_(MIRROR).with_options(ControllerOptions(reconcile_timeout=-1)),
+            "reconcile_timeout: -1",
+        ),
     ],
 )
 async def test_builder_rejects_invalid_configuration(build: Any, message: str) -> None:
@@ -387,7 +393,9 @@ async def test_controller_is_named_after_its_kind_and_shares_informers() -> None
     manager = create_manager()
     one = Builder(manager).for_(MIRROR).owns(CONFIG_MAP, label_selector="a=b").complete(GatedReconciler())
     other = (
-        Builder(manager, "other").for_(MIRROR).with_options(max_concurrent_reconciles=2, needs_leader=False)
+        Builder(manager, "other")
+        .for_(MIRROR)
+        .with_options(ControllerOptions(max_concurrent_reconciles=2, needs_leader=False))
     ).complete(GatedReconciler())
     assert one.name == "mirror"
     assert len(manager.cache.informers) == 2
