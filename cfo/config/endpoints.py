@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated, Self
 
@@ -79,17 +80,10 @@ def _debug_address(value: object) -> object:
     if value == "metrics" or _bind_address(value) in ("", "0"):
         return value
     host = str(value).rpartition(":")[0].strip("[]")
-    if host != "localhost" and not (_is_ip_address(host) and ip_address(host).is_loopback):
-        raise ValueError('must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server')
-    return value
-
-
-def _is_ip_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        if host == "localhost" or ip_address(host).is_loopback:
+            return value
+    raise ValueError('must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server')
 
 
 class DebugConfiguration(Section):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 import structlog
 from anyio.abc import TaskStatus
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Gauge
 
 from cfo.config.document import ConfigurationError, parse, single_document
 from cfo.config.model import OperatorConfiguration, changed_settings
@@ -93,7 +93,11 @@ class ConfigurationWatch:
         self._used = used
         self._last = ConfigurationChange()
         self._events = manager.events("codeflare-operator")
-        self._changed = _gauge(manager.metrics.registry)
+        self._changed = Gauge(
+            "cfo_configuration_changed",
+            "1 if the ConfigMap differs from the configuration that the operator read when it started, otherwise 0",
+            registry=manager.metrics.registry,
+        )
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
@@ -131,11 +135,3 @@ class ConfigurationWatch:
                 change.message,
                 action="ReadConfiguration",
             )
-
-
-def _gauge(registry: CollectorRegistry) -> Gauge:
-    return Gauge(
-        "cfo_configuration_changed",
-        "1 if the ConfigMap differs from the configuration that the operator read when it started, otherwise 0",
-        registry=registry,
-    )

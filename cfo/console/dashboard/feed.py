@@ -252,7 +252,7 @@ class Feed:
         kinds = [gvk.kind for gvk in self._state.views]
         for informer in self._informers:
             problem = informer.problem
-            if informer.has_synced or not problem or _is_absent(informer):
+            if informer.has_synced or not problem or problem.endswith("is not served"):
                 continue
             found[informer.gvk.kind] = "permission to list and watch is missing" if informer.is_forbidden else problem
         if lost := interruption(self._informers):
@@ -292,10 +292,6 @@ class Feed:
 
     def _now(self) -> int:
         return milliseconds(self._clock.now())
-
-
-def _is_absent(informer: Informer) -> bool:
-    return informer.problem.endswith("is not served")
 
 
 def _has_outcome(informer: Informer) -> bool:

@@ -79,18 +79,10 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         *_certificate_problems(facts, related, actor),
         *_unresolved_warnings(facts, related, level),
     ]
-    expiry = _ca_expiry(facts, related)
-    return new_summary(
-        cluster,
-        related,
-        state,
-        level,
-        problems,
-        _facts(facts, related, actor, expiry),
-        ready=_ready(cluster),
-        pending=_pending(facts, related, actor),
-        row={"expires": milliseconds(expiry), "certificate": "CA of the RayCluster"} if expiry is not None else {},
-    )
+    shown, ready, pending = _facts(facts, related, actor), _ready(cluster), _pending(facts, related, actor)
+    expiry = milliseconds(_ca_expiry(facts, related))
+    row = {"expires": expiry, "certificate": "CA of the RayCluster"} if expiry else {}
+    return new_summary(cluster, related, state, level, problems, shown, ready=ready, pending=pending, row=row)
 
 
 def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
@@ -112,10 +104,8 @@ def _ready(cluster: Object) -> str:
     return f"{available}/{number(status.get('desiredWorkerReplicas'))}"
 
 
-def _facts(
-    facts: RayClusterFacts, related: Related, actor: Actor, expiry: datetime | None
-) -> Iterator[tuple[str, str]]:
-    cluster = facts.cluster
+def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[tuple[str, str]]:
+    cluster, expiry = facts.cluster, _ca_expiry(facts, related)
     if exposure.is_known(related):
         yield "dashboard", exposure.dashboard_url(facts, related) or _not_exposed(actor)
         yield "ray client", exposure.client_address(facts, related) or _not_exposed(actor)

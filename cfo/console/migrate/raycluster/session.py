@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, label_value
+from cfo.api.raycluster.cluster import has_cluster_labels
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.applying import Executor, Outcome
 from cfo.console.migrate.raycluster.observation import Observer
@@ -28,8 +29,6 @@ from cfo.runtime import (
     UnknownKind,
     gvk_of,
     key_of,
-    labels_of,
-    name_of,
     namespace_of,
     owner_references_of,
     uid_of,
@@ -130,14 +129,30 @@ class Session:
     ) -> list[Outcome]:
         """Restore the objects of ``file``: first those around each RayCluster, then the RayCluster itself."""
         executor = Executor(self._client, self._observer, _record_nothing, report, timeout=timeout, dry_run=dry_run)
-        clusters = _Clusters(self._observer)
+        clusters: dict[NamespacedName, Object | None] = {}
+
+        async def cluster_at(key: NamespacedName) -> Object | None:
+            if key not in clusters:
+                clusters[key] = await self._client.get(RAY_CLUSTER, key, live=True)
+            return clusters[key]
+
+        async def cluster_of(obj: Object) -> Object | None:
+            """Return the RayCluster to which an object belongs: by its owner reference, or a binding by its labels."""
+            for reference in owner_references_of(obj):
+                if reference.get("kind") == RAY_CLUSTER.kind:
+                    owner = await cluster_at(NamespacedName(namespace_of(obj), str(reference.get("name"))))
+                    if owner is not None and uid_of(owner) == reference.get("uid"):
+                        return owner
+            existing = (cluster for cluster in clusters.values() if cluster is not None)
+            is_binding = gvk_of(obj) == CLUSTER_ROLE_BINDING
+            return next((cluster for cluster in existing if is_binding and has_cluster_labels(obj, cluster)), None)
 
         async def plan_cluster_undo(record: Record) -> ObjectPlan:
             observed = await self._observer.cluster(key_of(record.before))
             return plan_undo_cluster(record, observed, force=force, allow_downtime=self._options.allow_downtime)
 
         async def plan_object_undo(record: Record) -> ObjectPlan:
-            cluster = await clusters.of(record.before)
+            cluster = await cluster_of(record.before)
             if cluster is None:
                 return ObjectPlan(record.before, notes=["its RayCluster does not exist any more: not created again"])
             if uid_of(cluster) in blocked:
@@ -148,7 +163,7 @@ class Session:
         records = list(file.records.values())
         of_clusters = [record for record in records if gvk_of(record.before) == RAY_CLUSTER]
         for record in of_clusters:
-            await clusters.find(key_of(record.before))
+            await cluster_at(key_of(record.before))
         last = [(await plan_cluster_undo(record), partial(plan_cluster_undo, record)) for record in of_clusters]
         blocked = {uid_of(plan.object) for plan, _ in last if plan.blockers}
         first = [
@@ -157,38 +172,6 @@ class Session:
             if gvk_of(record.before) != RAY_CLUSTER
         ]
         return [await executor.migrate(plan, replan) for plan, replan in (*first, *last)]
-
-
-class _Clusters:
-    """Reads each RayCluster once."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._found: dict[NamespacedName, ObservedCluster | None] = {}
-
-    async def find(self, key: NamespacedName) -> ObservedCluster | None:
-        """Return a RayCluster, or ``None`` if it does not exist."""
-        if key not in self._found:
-            self._found[key] = await self._observer.cluster(key)
-        return self._found[key]
-
-    async def of(self, obj: Object) -> Object | None:
-        """Return the RayCluster to which an object belongs: by its owner reference, or a binding by its labels."""
-        for reference in owner_references_of(obj):
-            if reference.get("kind") == RAY_CLUSTER.kind:
-                found = await self.find(NamespacedName(namespace_of(obj), str(reference.get("name"))))
-                if found is not None and uid_of(found.cluster) == reference.get("uid"):
-                    return found.cluster
-        if gvk_of(obj) != CLUSTER_ROLE_BINDING:
-            return None
-        namespace = labels_of(obj).get(NAMESPACE_LABEL, "")
-        for observed in self._found.values():
-            if observed is not None and (namespace_of(observed.cluster), label_value(name_of(observed.cluster))) == (
-                namespace,
-                labels_of(obj).get(CLUSTER_LABEL),
-            ):
-                return observed.cluster
-        return None
 
 
 def _record_nothing(_: ObjectPlan) -> None:

@@ -121,12 +121,8 @@ def document(plans: Iterable[ObjectPlan], target: str, obstacles: Sequence[str])
             "kind": plan.object["kind"],
             "namespace": namespace_of(plan.object),
             "name": name_of(plan.object),
-            "has": plan.has,
+            **{name: getattr(plan, name) for name in ("has", "downtime", "blockers", "kept", "notes")},
             "steps": [step.text for step in plan.steps],
-            "downtime": str(plan.downtime),
-            "blockers": plan.blockers,
-            "kept": plan.kept,
-            "notes": plan.notes,
         }
         for plan in plans
     ]

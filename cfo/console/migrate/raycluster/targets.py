@@ -90,7 +90,7 @@ def convert(cleaning: Cleaning, children: Sequence[Object], target: Target, kube
     """Return the RayCluster of ``cleaning`` at ``target``. ``children`` are the objects of its namespace."""
     result = Conversion(deepcopy(cleaning.cluster))
     if target is Target.RHOAI:
-        _set_annotation(result)
+        _secure_network(result)
         return result
     own = [obj for obj in children if is_operators(obj, cleaning.cluster)]
     has_tls = _convert_tls(result, cleaning, kuberay)
@@ -100,13 +100,14 @@ def convert(cleaning: Cleaning, children: Sequence[Object], target: Target, kube
     return result
 
 
-def _set_annotation(result: Conversion) -> None:
+def _annotate(result: Conversion, name: str, value: str) -> None:
+    result.cluster["metadata"]["annotations"] = {**annotations_of(result.cluster), name: value}
+    result.set.append(f"annotation {name}")
+
+
+def _secure_network(result: Conversion) -> None:
     if annotations_of(result.cluster).get(SECURE_NETWORK_ANNOTATION) != "true":
-        result.cluster["metadata"]["annotations"] = {
-            **annotations_of(result.cluster),
-            SECURE_NETWORK_ANNOTATION: "true",
-        }
-        result.set.append(f"annotation {SECURE_NETWORK_ANNOTATION}")
+        _annotate(result, SECURE_NETWORK_ANNOTATION, "true")
     head = result.cluster["spec"].get("headGroupSpec") or {}
     if head.get("enableIngress"):  # Open Data Hub exposes RayClusters only through its gateway
         head["enableIngress"] = False
@@ -189,11 +190,7 @@ def _convert_ingress(result: Conversion, own: Iterable[Object], kuberay: KubeRay
     result.set.append("ingressOptions")
     class_name = spec.get("ingressClassName")
     if class_name and _INGRESS_CLASS_ANNOTATION not in annotations_of(result.cluster):
-        result.cluster["metadata"]["annotations"] = {
-            **annotations_of(result.cluster),
-            _INGRESS_CLASS_ANNOTATION: class_name,
-        }
-        result.set.append(f"annotation {_INGRESS_CLASS_ANNOTATION}")
+        _annotate(result, _INGRESS_CLASS_ANNOTATION, class_name)
 
 
 _PROXY_PORT: Final = 8443
