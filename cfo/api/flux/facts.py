@@ -36,13 +36,8 @@ def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 
 def queue_of(cluster: Mapping[str, Any]) -> str:
-    """Return the LocalQueue of Kueue that a MiniCluster's Job names; empty if there is none."""
+    """Return the LocalQueue of Kueue that decides when a MiniCluster's Job starts; empty if there is none."""
     return str(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL) or "")
-
-
-def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
-    """Return whether a MiniCluster's Job has the label of a queue of Kueue, which then decides when it starts."""
-    return bool(queue_of(cluster))
 
 
 def own_queue(job: Object) -> str:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from typing import Any, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
@@ -109,13 +110,10 @@ def setup(
 
     readers: list[Reader] = []
     manager.when_available(FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader))
-    warn_job = _rule("queue", "flux_job_warnings")
 
-    def job_warnings(obj: Object) -> list[str]:
-        found: list[str] = warn_job(
-            obj, lambda namespace: (setup for reader in readers for setup in reader.list(namespace)), admin_namespaces
-        )
-        return found
+    def setups_for(job: Object) -> Iterator[Object]:
+        for reader, namespace in product(readers, {namespace_of(job), *admin_namespaces}):
+            yield from reader.list(namespace)
 
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
     validators = {
@@ -128,7 +126,7 @@ def setup(
         FLUX_JOB: FluxValidator(
             _rule("queue", "validate_flux_job"),
             _rule("queue", "flux_job_update_errors"),
-            job_warnings,
+            lambda job: _rule("queue", "flux_job_warnings")(job, setups_for(job)),
             reviewer,
         ),
         FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings),

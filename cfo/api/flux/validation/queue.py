@@ -6,7 +6,7 @@ label while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, own_queue, runners
@@ -79,19 +79,19 @@ def _runner_errors(spec: Mapping[str, Any], template: Mapping[str, Any], path: P
             yield forbidden(at.child("secrets").key(name), "must not be set together with spec.environment")
 
 
-def flux_job_warnings(obj: Object, setups_in: Callable[[str], Iterable[Object]], admins: Iterable[str]) -> list[str]:
+def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
     """Return a message if the priority of a valid FluxJob has no effect, because Kueue admits it.
 
-    ``setups_in`` returns the FluxSetups of a namespace; those of ``admins`` may select the namespace of the job.
+    ``setups``: the FluxSetups of its namespace, and of the administrators' namespaces, which may select it.
     """
     if (obj.get("spec") or {}).get("priority") is None:
         return []
     reason = "with a queue of Kueue"
     if not own_queue(obj):
-        own = [setup for setup in setups_in(namespace_of(obj)) if is_true(setup, ACTIVE)]
-        others = [setup for admin in admins for setup in setups_in(admin) if is_true(setup, ACTIVE)]
-        governing = own or [setup for setup in others if setup["spec"].get("namespaceSelector") is not None]
-        by_kueue = [str(key_of(setup)) for setup in governing if setup["spec"].get("queue") == Queue.KUEUE]
+        active = [(key_of(setup), setup.get("spec") or {}) for setup in setups if is_true(setup, ACTIVE)]
+        own = [(key, spec) for key, spec in active if key.namespace == namespace_of(obj)]
+        selecting = [(key, spec) for key, spec in active if spec.get("namespaceSelector") is not None]
+        by_kueue = [key for key, spec in own or selecting if spec.get("queue") == Queue.KUEUE]
         if not by_kueue:
             return []
         reason = f"if Kueue admits the job, as FluxSetup {by_kueue[0]} says"

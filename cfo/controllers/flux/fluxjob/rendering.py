@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux.facts import cluster_spec, own_queue, runners
+from cfo.api.flux.facts import cluster_spec, own_queue, queue_of, runners
 from cfo.api.flux.names import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
 
@@ -101,7 +101,7 @@ def priority_patch(job: Object, cluster: Object, *, is_admitted: bool) -> Object
     """
     before = ((cluster.get("spec") or {}).get("jobLabels") or {}).get(_KUEUE_PRIORITY_CLASS)
     named = _kueue_priority_class(job)
-    if not named or named == before or (is_admitted and not before):
+    if not queue_of(cluster) or named in ("", before) or (is_admitted and not before):
         return None
     return {"spec": {"jobLabels": {_KUEUE_PRIORITY_CLASS: named}}}
 

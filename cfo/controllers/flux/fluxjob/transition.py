@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of, own_queue, queue_of
+from cfo.api.flux.facts import is_false, is_true, message_of, own_queue, queue_of
 from cfo.api.flux.names import (
     EVICTED,
     OBJECTS_READY,
@@ -100,7 +100,7 @@ def _wait(seen: Observation, step: Step) -> None:
         or queue_of(cluster) != (own_queue(seen.job) or seen.setup_queue)
     ):
         step.action = Action.DELETE  # it was evicted or queued by Kueue, and then changed
-    elif cluster is not None and is_queued_by_kueue(cluster):
+    elif cluster is not None and queue_of(cluster):
         _follow_kueue(seen, step, cluster)
         return
     if _is_paused(seen, step) or verdict is None or verdict.reason in (EVICTED_BY_QUEUE, REFUSED):
@@ -142,7 +142,7 @@ def _is_paused(seen: Observation, step: Step) -> bool:
 def _keep_suspended(seen: Observation, step: Step) -> None:
     """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
     cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
-    is_ours = cluster is not None and not is_queued_by_kueue(cluster)
+    is_ours = cluster is not None and not queue_of(cluster)
     if cluster is not None and is_ours and not has_quota and not _is_suspended(cluster) and step.action is Action.NONE:
         step.action = Action.SUSPEND
 
@@ -216,7 +216,7 @@ def _is_evicted(seen: Observation, step: Step) -> bool:
             return False
         status.set(EVICTED, True, reason, message)
         step.normal(reason, message)
-    if cluster is not None and is_queued_by_kueue(cluster):
+    if cluster is not None and queue_of(cluster):
         step.action = Action.DELETE
     elif cluster is not None and not _is_suspended(cluster):
         step.action = Action.SUSPEND
@@ -270,13 +270,11 @@ def _run(seen: Observation, step: Step, cluster: Object) -> None:
         step.action = Action.DELETE  # its pods have no command to run; the new MiniCluster has
         status.enter(State.WAITING, "Restarting the MiniCluster with the command")
         return
-    if _is_suspended(cluster) and not is_queued_by_kueue(cluster):
+    if _is_suspended(cluster) and not queue_of(cluster):
         step.action = Action.LAUNCH
         if status.state is State.READY:
             return  # the state follows when the launch is visible
-    _pass_on(step, size_patch(seen.job, cluster))
-    if is_queued_by_kueue(cluster):
-        _pass_on(step, priority_patch(seen.job, cluster, is_admitted=True))
+    _pass_on(step, size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True))
     if not status["startTime"]:
         status["startTime"] = status.now
         step.normal("Launched", "The MiniCluster was started")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from cfo.api.flux.facts import is_queued_by_kueue
+from cfo.api.flux.facts import queue_of
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,
@@ -225,7 +225,7 @@ class ObjectWriter:
         updated = await self._children.patch(job, patch)
         before, size = job["spec"].get("parallelism"), updated["spec"].get("parallelism")
         if before != size:
-            note = " Kueue suspends and queues a resized Job again." if is_queued_by_kueue(self._cluster) else ""
+            note = " Kueue suspends and queues a resized Job again." if queue_of(self._cluster) else ""
             self._children.record_normal("Scaled", f"The Job was scaled from {before} to {size} pods.{note}")
         return updated
 

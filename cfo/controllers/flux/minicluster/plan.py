@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux.facts import is_queued_by_kueue, runners
+from cfo.api.flux.facts import queue_of, runners
 from cfo.api.flux.names import SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, name_of, namespace_of
 
@@ -229,7 +229,7 @@ def wanted_suspend(cluster: Mapping[str, Any]) -> bool | None:
     ``spec.suspend`` counts, and without it (upstream's CRD has no such field) an annotation. Kueue's decision is never
     overruled.
     """
-    if is_queued_by_kueue(cluster):
+    if queue_of(cluster):
         return None
     suspend = (cluster.get("spec") or {}).get("suspend")
     if suspend is not None:

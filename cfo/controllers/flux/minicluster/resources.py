@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cfo.api.flux.facts import is_queued_by_kueue
+from cfo.api.flux.facts import queue_of
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import (
     BROKER_PORT,
@@ -107,7 +107,7 @@ def desired_job(plan: Plan) -> Object:
     with a queue of Kueue is suspended, as Kueue's webhook does it, so it has no pods without Kueue. ``suspend`` is
     absent if nothing decides on it.
     """
-    suspend = True if is_queued_by_kueue(plan.cluster) else wanted_suspend(plan.cluster)
+    suspend = True if queue_of(plan.cluster) else wanted_suspend(plan.cluster)
     job = _object(plan, "Job", plan.name)
     job["metadata"] |= {
         # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.

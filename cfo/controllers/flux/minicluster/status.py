@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.flux.facts import is_queued_by_kueue, is_true, message_of
+from cfo.api.flux.facts import is_true, message_of, queue_of
 from cfo.api.flux.names import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
@@ -156,7 +156,7 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     if is_suspended(job):
         queued = "The Job is suspended until Kueue admits it."
         suspended = "The Job is suspended. It starts when spec.suspend is set to false."
-        return {State.WAITING: queued if is_queued_by_kueue(cluster) else suspended}
+        return {State.WAITING: queued if queue_of(cluster) else suspended}
     states: dict[str, str] = {State.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)
     if ready >= _needed(cluster) or is_true(cluster, State.RUNNING):
