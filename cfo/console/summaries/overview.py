@@ -34,6 +34,7 @@ MAX_DELAY_SECONDS: Final = 1.0
 _MAX_BYTES: Final = 64 << 10
 """Objects with more bytes are not cached, as in the operator, with which the informers are shared: anyone can create
 objects with these labels."""
+_MAX_POD_BYTES: Final = 256 << 10
 _MAX_EVENT_BYTES: Final = 16 << 10
 _BATCH: Final = 20
 """The number of summaries that are computed before other tasks run."""
@@ -123,7 +124,7 @@ class Overview:
                     self._watch(informer, gvk, partial(_owner_names, gvk.kind))
                     self.children_of[gvk][child.gvk] = informer.add_index(*_index_by_owner(gvk.kind))
             if view.pod_label and POD in related:
-                pods = self._informer(POD, label_selector=view.pod_label)
+                pods = self._informer(POD, label_selector=view.pod_label, max_bytes=_MAX_POD_BYTES)
                 self._watch(pods, gvk, partial(_label_values, view.pod_label))
                 self._pods[gvk] = pods.add_index(*_index_by_label(view.pod_label))
         self._events: Informer | None = None

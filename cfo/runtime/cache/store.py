@@ -132,7 +132,8 @@ class Store:
     @property
     def has_room(self) -> bool:
         """Whether a list would find objects that were left out because of others, which were deleted since."""
-        return any(len(self.of_namespace(namespace)) < self._max_objects for namespace in self._crowded)
+        limit, crowded = self._max_objects, self._crowded.items()
+        return any(len(self.of_namespace(name)) < limit for name, found in crowded if found.reason == "TooManyObjects")
 
     def of_namespace(self, namespace: str) -> Mapping[str, Entry]:
         """Return the entries of a namespace by name."""

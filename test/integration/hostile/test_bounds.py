@@ -9,13 +9,14 @@ from cfo.api.flux.models.minicluster import minicluster_crd
 from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import MINICLUSTER
 from cfo.api.inferencestack.models import inference_stack_crds
+from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config.model import OperatorConfiguration
 from cfo.features import FEATURES
 from cfo.operator import new_manager
 from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager
-from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.kinds import CONFIG_MAP, NETWORK_POLICY
 from cfo.runtime.objects.unstructured import NamespacedName
 from test.integration.hostile.attacks import labelled_config_map
 from test.support.flux_environment import (
@@ -25,7 +26,17 @@ from test.support.flux_environment import (
     start_flux_environment,
 )
 from test.support.operator_process import LOOPBACK_ADDRESSES
-from test.support.raycluster_environment import OPENSHIFT_CRDS, VANILLA_CRDS, crd, eventually, start_environment
+from test.support.raycluster_environment import (
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    crd,
+    eventually,
+    kuberay_config,
+    ray_cluster,
+    run_controllers,
+    start_environment,
+)
 
 LARGEST = 256 << 10
 """The largest limit of a kind that tenants can create and that is not the operator's own."""
@@ -118,6 +129,30 @@ async def test_large_config_maps_with_the_label_are_not_cached() -> None:
             await env.wait_until_idle()
             assert [event[2] for event in await env.events("editor")].count(note) <= 2, "not one for each change"
             assert await is_reported()
+
+
+async def test_own_object_that_a_tenant_makes_too_large_causes_no_loop_of_requests() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            policy = NamespacedName("ns", names_of(cluster).head_policy)
+            await env.wait_until_idle()
+            env.clear_requests()
+            for number in range(3):
+                annotations = {"large": f"{number}{'x' * 70_000}"}
+                await env.client.patch(NETWORK_POLICY, policy, {"metadata": {"annotations": annotations}})
+                await env.wait_for_event("ObjectTooLarge", "at most 65536 are allowed")
+                await env.wait_until_idle()
+            requests = [request for request in env.requests() if "networkpolicies" in request[1]]
+            assert len(requests) <= 30, requests
+            assert [reason for _, reason, _ in await env.events()].count("ObjectTooLarge") == 1
+            await env.client.patch(NETWORK_POLICY, policy, {"metadata": {"annotations": {"large": None}}})
+            await env.wait_until_idle()
+            env.clear_requests()
+            await env.client.patch(RAY_CLUSTER, NamespacedName("ns", "rc"), {"metadata": {"labels": {"a": "b"}}})
+            await env.wait_until_idle()
+            assert [request for request in env.requests() if "networkpolicies" in request[1]] == []
 
 
 async def test_minicluster_with_scripts_that_are_too_large_for_the_cache_runs() -> None:

@@ -12,14 +12,25 @@ from cfo.console.summaries.overview import Overview, Subscription
 from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.objects.kinds import CORE_EVENT
+from cfo.runtime.objects.kinds import CORE_EVENT, POD
 from test.support.summaries import summary
 
 
 def new_overview() -> Overview:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     return Overview(Cache(transport, RESTMapper(transport)), all_views(), related=())
+
+
+def test_informers_have_limits_for_what_tenants_create() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    views = all_views()
+    related = {CORE_EVENT, POD, *(child.gvk for view in views for child in view.children)}
+    Overview(cache, views, related=related)
+    without = {informer.gvk for informer in cache.informers if informer.selection.max_objects > MAX_OBJECTS}
+    assert without == {view.gvk for view in views}, "only the kinds that the page is about"
 
 
 class StubInformer:

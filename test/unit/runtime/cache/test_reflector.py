@@ -11,6 +11,7 @@ from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache import wire
 from cfo.runtime.cache.reflector import State
 from cfo.runtime.cache.selectors import MAX_OBJECTS
+from cfo.runtime.cache.store import MAX_LEFT_OUT
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.clocks import FakeClock
@@ -119,6 +120,24 @@ async def test_objects_of_a_namespace_that_has_too_many_are_left_out_until_there
         assert (harness.version("n10001"), len(harness.store)) == ("5", MAX_OBJECTS + 1)
         assert harness.store.is_complete("ns")
     assert [found.reason for found in harness.left_out] == ["TooManyObjects"]
+
+
+async def test_very_many_objects_that_are_too_large_cause_no_list() -> None:
+    """Their names are not remembered any more, so that the namespace stays incomplete until the next list."""
+    large = [ray_cluster(f"n{number}", 5, content="x" * 1000) for number in range(MAX_LEFT_OUT + 1)]
+    async with running_reflector(max_bytes=1000, page_size=2000) as (server, harness):
+        server.respond_with(list_response(9, *large))
+        watch = await start_watch(server, harness)
+        assert len(harness.left_out) == MAX_LEFT_OUT + 1
+        for number, obj in enumerate(large):
+            await watch.send("DELETED", {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(10 + number)}})
+        await watch.send("ADDED", ray_cluster("a", 5000))
+        await harness.wait_for_version("a", 5000)
+        assert not harness.store.is_complete("ns")
+        second = server.respond_with_watch()
+        await watch.close()
+        await asyncio.wait_for(second.opened.wait(), TIMEOUT_SECONDS)
+        assert server.queries[-1]["watch"] == "true"
 
 
 async def test_objects_of_a_kind_without_a_limit_of_size_are_never_left_out() -> None:
