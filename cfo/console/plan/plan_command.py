@@ -17,7 +17,7 @@ import yaml
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
-from cfo.console.errors import InvalidInput, echo
+from cfo.console.errors import InvalidInput, echo, one_line
 from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
 from cfo.console.plan.planning import Action, Change, StackPlan, plan_stack
 from cfo.console.summaries.reading import counted
@@ -110,7 +110,7 @@ def _read(files: tuple[BinaryIO, ...], namespace: str) -> Documents:
     try:
         return read_documents(((_name(file), file.read(MAX_BYTES + 1)) for file in files), namespace)
     except InvalidDocument as error:
-        raise InvalidInput(str(error)) from None
+        raise InvalidInput(one_line(error)) from None
 
 
 def _with_version(stack: Object, version: str | None) -> Object:

@@ -71,6 +71,7 @@ def test_warnings_are_on_standard_error() -> None:
         (["-"], "a: [", "<stdin>: not valid YAML"),
         (["-"], "- 1", "<stdin>: must contain Kubernetes objects, not list"),
         (["-"], "kind: X", "X: metadata.name is missing"),
+        (["-"], f'kind: "X\\n\\t{"y" * 20_000}"', "X y"),
         (["-"], "metadata: {name: s}", "s: apiVersion is missing"),
         (["-"], "{apiVersion: v1, kind: X, metadata: {name: s, labels: [1]}}", "metadata.labels: must be an object"),
         (["-"], manifest() + "---\n" + manifest(), "InferenceStack ns/s is duplicated"),
@@ -83,6 +84,7 @@ def test_invalid_input_is_one_line(arguments: list[str], stdin: str, message: st
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr) < 11_000
 
 
 def test_large_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
