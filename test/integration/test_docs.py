@@ -257,9 +257,9 @@ READERS = {"administrators.md": 2500, "operator-authors.md": 2000, "data-scienti
 """How many words a reader may have to read before the first installation, operator or RayCluster, at most."""
 
 
-def words(*pages: Path) -> int:
-    """Count the words of pages, without the bars of tables and other tokens that have no letter or digit."""
-    return sum(bool(re.search(r"\w", word)) for page in pages for word in page.read_text().split())
+def words(text: str) -> int:
+    """Count the words, without the bars of tables and other tokens that have no letter or digit."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -268,10 +268,13 @@ def test_path_of_a_reader_has_at_most_the_promised_words(name: str) -> None:
     (path,) = re.findall(r"^\*\*Path to [^*]*\*\*(.*?)\n\n", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     (limit,) = re.findall(r"at\s+most\s+([\d,]+)\s+words", path)
     assert int(limit.replace(",", "")) <= READERS[name]
-    pages = [DOCS / target for target in re.findall(r"\]\(([\w-]+\.md)\)", path)]
-    assert words(page, *pages) <= READERS[name]
+    pages = [page, *(DOCS / target for target in re.findall(r"\]\(([\w-]+\.md)\)", path))]
+    assert words(" ".join(each.read_text() for each in pages)) <= READERS[name]
 
 
-def test_docs_are_short() -> None:
-    """What people must read stays small: say a fact once, and link to it."""
-    assert words(ROOT / "README.md", *DOCS.rglob("*.md")) <= 46_000
+def test_what_people_write_is_short() -> None:
+    """Say a fact once, and link to it. Generated parts do not count; ``wc -w`` also counts 5,000 bars of tables."""
+    pages = {*DOCS.rglob("*.md"), ROOT / "README.md"} - {DOCS / "configuration.md"}
+    text = "".join(page.read_text() for page in pages)
+    written = re.sub(r"<!-- Benchmarks start.*<!-- Benchmarks end -->", "", text, flags=re.DOTALL)
+    assert words(written) <= 41_000

@@ -22,7 +22,7 @@ def cells(line: str) -> list[str]:
 
 
 def documented_cases() -> list[tuple[str, str, list[str]]]:
-    """Return the rows of the table: the RayCluster, the active feature, and the actors."""
+    """Return the rows of the table: the RayCluster, the active feature, and the actors (empty cells: the operator)."""
     lines = DOCUMENT.read_text().splitlines()
     start = lines.index("| " + " | ".join(HEADER) + " |") + 2
     rows = []
@@ -30,6 +30,7 @@ def documented_cases() -> list[tuple[str, str, list[str]]]:
         if not line.startswith("|"):
             break
         cluster, feature, *actors = cells(line)
+        actors = [actor or Actor.OPERATOR.value for actor in actors]
         rows.append((cluster.strip("`"), feature.strip("`"), actors))
     return rows
 
