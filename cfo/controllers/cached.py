@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cfo.runtime import Entry, Informer, NamespacedName, Reader, Request
-from cfo.runtime.cache.index import IndexFunction
+from cfo.runtime.cache import IndexFunction
 
 _T = TypeVar("_T")
 

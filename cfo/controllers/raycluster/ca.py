@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime.process import PrivateKey, load_private_key
-from cfo.runtime.webhook.certificates.certificate_authority import (
+from cfo.runtime.webhook import (
     BACKDATED,
     authority_key_identifier,
     certificate_builder,
@@ -34,7 +34,7 @@ from cfo.runtime.webhook.certificates.certificate_authority import (
     key_usage,
     renewal_time,
 )
-from cfo.runtime.webhook.certificates.certificate_authority import CertificateAuthority as IssuingAuthority
+from cfo.runtime.webhook import CertificateAuthority as IssuingAuthority
 
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"

@@ -1,6 +1,7 @@
 from .cache import Cache as Cache
 from .entry import Entry as Entry
 from .entry import Meta as Meta
+from .index import IndexFunction as IndexFunction
 from .index import by_controller as by_controller
 from .informer import Informer as Informer
 from .informer import Reader as Reader
