@@ -22,8 +22,8 @@ from cfo.config.document import ConfigurationError, ParsedConfiguration, default
 from cfo.config.endpoints import MetricsConfiguration, WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
-from cfo.features import FEATURES, Context, enabled_features, warn_about_missing_roles
-from cfo.features.contract import METRICS_SERVICE
+from cfo.features import FEATURES, enabled_features, warn_about_missing_roles
+from cfo.features.contract import METRICS_SERVICE, Context
 from cfo.runtime import (
     CONFIG_MAP,
     EVENT_RULES,

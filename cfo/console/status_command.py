@@ -154,9 +154,13 @@ def _report(
         reason = unavailable.get(kind) or ("not installed" if len(session.not_served) == len(views) else "")
         problem = f"cannot be read ({reason})" if reason else "not found"
         raise CommandFailed(f"{kind} {name} in namespace {namespace}: {problem}")
-    if output in ("json", "yaml"):
-        content = _document(summaries, unavailable)
-        click.echo(json.dumps(content, indent=2) if output == "json" else _as_yaml(content), nl=output == "json")
+    if output == "json":
+        click.echo(json.dumps(_document(summaries, unavailable), indent=2))
+        return
+    if output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(_document(summaries, unavailable), sort_keys=False, allow_unicode=True), nl=False)
         return
     now = SystemClock().now()
     if name:
@@ -215,12 +219,6 @@ def _object_document(summary: Summary) -> dict[str, Any]:
         "conditions": [asdict(condition) for condition in summary.conditions],
         "warnings": [asdict(warning) for warning in summary.warnings],
     }
-
-
-def _as_yaml(content: dict[str, object]) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 class NotReadable(Exception):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cfo.features import appwrapper, dashboard, flux, inferencestack, raycluster
-from cfo.features.contract import Context, Feature, UserRole
+from cfo.features.contract import Feature
 from cfo.runtime import APIError, DiscoveryIncomplete, Object, Rule, TransportError, UnknownKind
 from cfo.runtime.client import is_allowed
 
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from cfo.config.model import OperatorConfiguration
     from cfo.console.summaries.kind_view import KindView
     from cfo.runtime import Client
-
-__all__ = [
-    "FEATURES",
-    "OPTIONAL",
-    "Context",
-    "Feature",
-    "UserRole",
-    "all_views",
-    "attributes_of",
-    "enabled_features",
-    "warn_about_missing_roles",
-]
 
 _log = structlog.get_logger("cfo.features")
 

@@ -10,7 +10,8 @@ from typing import Any
 import jsonpatch
 
 from cfo.config.model import OperatorConfiguration
-from cfo.features import FEATURES, OPTIONAL, Feature
+from cfo.features import FEATURES, OPTIONAL
+from cfo.features.contract import Feature
 from cfo.manifests import monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT

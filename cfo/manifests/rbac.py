@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from cfo import operator
 from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
-from cfo.features import FEATURES, Feature, UserRole
+from cfo.features import FEATURES
+from cfo.features.contract import Feature, UserRole
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import Object, Rule, policy_rules
 

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from cfo.api.raycluster.cluster import is_suspended, requests_ray_token, requires_ray_token
+from cfo.api.raycluster.cluster import (
+    NODE_TYPE_LABEL,
+    POD_CLUSTER_LABEL,
+    is_suspended,
+    requests_ray_token,
+    requires_ray_token,
+)
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries.reading import conditions_of, is_true
 from cfo.runtime import (
@@ -39,15 +45,12 @@ from cfo.runtime import (
     uid_of,
 )
 
-_CLUSTER = "ray.io/cluster"
-_NODE_TYPE = "ray.io/node-type"
-
 
 def setup(manager: Manager) -> None:
     """Add the fake KubeRay controller to ``manager``."""
-    pods = manager.cache.informer(POD, label_selector=_CLUSTER)
+    pods = manager.cache.informer(POD, label_selector=POD_CLUSTER_LABEL)
     reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods, manager.clock)
-    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
+    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=POD_CLUSTER_LABEL).complete(reconciler)
 
 
 class _KubeRayReconciler:
@@ -94,7 +97,7 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     Its state is ``None`` (no state) until all pods are ready, and when pods have ended, which KubeRay would replace.
     """
     pods = list(pods)
-    ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if is_true(conditions_of(pod), "Ready")]
+    ready = [pod["metadata"]["labels"][NODE_TYPE_LABEL] for pod in pods if is_true(conditions_of(pod), "Ready")]
 
     def total(field: str) -> int:
         groups = cluster["spec"].get("workerGroupSpecs") or ()
@@ -131,10 +134,10 @@ def _pod(cluster: Mapping[str, Any], node_type: str, group: str, number: int, sp
     metadata = template.get("metadata") or {}
     labels = {
         **(metadata.get("labels") or {}),
-        _CLUSTER: name_of(cluster),
+        POD_CLUSTER_LABEL: name_of(cluster),
         "ray.io/group": group,
         "ray.io/is-ray-node": "yes",
-        _NODE_TYPE: node_type,
+        NODE_TYPE_LABEL: node_type,
     }
     if requests_ray_token(cluster) and not requires_ray_token(template["spec"]):
         template["spec"]["containers"][0].setdefault("env", []).append({"name": "RAY_AUTH_MODE", "value": "token"})

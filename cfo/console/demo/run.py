@@ -44,16 +44,6 @@ from cfo.runtime.webhook import WebhookURL
 from envtest import ControlPlane
 from envtest.formats.manifests import read_manifests
 
-__all__ = [
-    "apply_objects",
-    "control_plane",
-    "free_port",
-    "read_objects",
-    "run_embedded",
-    "simulate_pods",
-    "take_configuration",
-]
-
 _log = structlog.get_logger("cfo.demo")
 
 CONFIGURATION = """\

@@ -83,12 +83,12 @@ async def run_embedded(
     ``arguments`` are options of ``cfo run`` for logs. ``key``: the ConfigMap, in the operator's namespace. The
     kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises :class:`InvalidInput`.
     """
+    from cfo.console.demo import raycluster_nodes
     from cfo.console.demo.run import (
         apply_objects,
         control_plane,
         free_port,
         read_objects,
-        simulate_pods,
         take_configuration,
     )
 
@@ -107,7 +107,7 @@ async def run_embedded(
             {"NAMESPACE": key.namespace},
         )
         manager = Manager(target)
-        simulate_pods(manager)
+        raycluster_nodes.setup(manager)
         async with manager, anyio.create_task_group() as tasks:
 
             async def supervise() -> None:

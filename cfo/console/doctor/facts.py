@@ -131,13 +131,15 @@ async def find_namespace(client: Client, config_name: str) -> str:
 
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
     """Read the ConfigMap, the Deployment and its pods."""
-    config_map, parsed, config_error = None, None, None
+    parsed: ParsedConfiguration | ConfigurationError | None = None
+    config_map, config_error = None, None
     try:
         config_map = await client.get(CONFIG_MAP, NamespacedName(namespace, config_name), live=True)
+        parsed = parse(single_document(config_map.get("data") or {})[1]) if config_map is not None else None
     except APIError as error:
         config_error = error
-    if config_map is not None:
-        parsed = _parse(config_map.get("data") or {})
+    except ConfigurationError as error:
+        parsed = error
     deployment, deployment_error, pods = None, None, list[Object]()
     try:
         deployment = await client.get(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), live=True)
@@ -147,13 +149,6 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
     except APIError as error:
         deployment_error = error
     return Installation(namespace, config_map, parsed, config_error, deployment, deployment_error, tuple(pods))
-
-
-def _parse(data: Mapping[str, str]) -> ParsedConfiguration | ConfigurationError:
-    try:
-        return parse(single_document(data)[1])
-    except ConfigurationError as error:
-        return error
 
 
 async def read_webhooks(client: Client, installation: Installation) -> list[WebhookConfigurationFacts]:

@@ -16,7 +16,7 @@ import yaml
 
 from cfo.api.builtin_types import type_problems
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.runtime import GVK, NamespacedName, Object, gvk_of, key_of
+from cfo.runtime import NamespacedName, Object, gvk_of, key_of
 
 MAX_LEVELS: Final = 100
 """The maximum number of levels of nested values."""
@@ -43,15 +43,12 @@ def parse(content: bytes) -> list[Any]:
         with suppress(orjson.JSONDecodeError):  # YAML in flow style
             return [orjson.loads(content)]
     try:
-        if content.count(b"[") + content.count(b"{") > _SUSPICIOUS or _longest_line(content) > _SUSPICIOUS:
+        longest = max(map(len, content.splitlines()), default=0)
+        if content.count(b"[") + content.count(b"{") > _SUSPICIOUS or longest > _SUSPICIOUS:
             _check_levels(content)
         return list(yaml.load_all(content, Loader=_Loader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _longest_line(content: bytes) -> int:
-    return max(map(len, content.splitlines()), default=0)
 
 
 def _check_levels(content: bytes) -> None:
@@ -127,17 +124,13 @@ def read_documents(files: Iterable[tuple[str, bytes]], namespace: str) -> Docume
             raise InvalidDocument(f"{file}: larger than {MAX_BYTES >> 20} MiB")
         for obj in _objects(file, content):
             obj["metadata"].setdefault("namespace", namespace)
-            if not _is_stack(gvk_of(obj)):
+            if (gvk_of(obj).group, gvk_of(obj).kind) not in _GROUP_KINDS:
                 found.others.append(obj)
             elif key_of(obj) in found.stacks:
                 raise InvalidDocument(f"{file}: InferenceStack {key_of(obj)} is duplicated")
             else:
                 found.stacks[key_of(obj)] = obj
     return found
-
-
-def _is_stack(gvk: GVK) -> bool:
-    return (gvk.group, gvk.kind) in _GROUP_KINDS
 
 
 def _objects(file: str, content: bytes) -> Iterator[Object]:

@@ -31,11 +31,8 @@ def is_interactive() -> bool:
     Textual writes to stderr. If that is redirected, for the log, changes are printed as lines to stdout instead.
     """
     streams = (sys.stdin, sys.stdout, sys.stderr)
-    return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") not in (
-        None,
-        "",
-        "dumb",
-    )
+    has_terminal = all(stream is not None and stream.isatty() for stream in streams)
+    return has_terminal and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def is_installed() -> bool:

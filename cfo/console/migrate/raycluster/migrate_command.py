@@ -102,20 +102,20 @@ def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
 
     Changes nothing.
     """
-    scope = _Scope(arguments)
+    target = _check_scope(arguments)
 
     async def work(client: Client) -> tuple[list[ObjectPlan], list[str]]:
-        observer, session = await scope.session(client)
-        return await session.plan(), await observer.obstacles(scope.operator_namespace)
+        observer, session = await _session(client, arguments)
+        return await session.plan(), await observer.obstacles(arguments["operator_namespace"])
 
-    plans, obstacles = _run(scope.kubeconfig, work)
+    plans, obstacles = _run(arguments["kubeconfig"], work)
     if output == "json":
-        click.echo(document(plans, str(scope.target), obstacles))
+        click.echo(document(plans, str(target), obstacles))
     else:
         for line in table(plans):
             echo(line)
         echo(_summary(plans))
-        _echo_obstacles(obstacles, scope.target)
+        _echo_obstacles(obstacles, target)
     if exit_code and any(plan.steps or plan.blockers for plan in plans):
         raise SystemExit(_INCOMPLETE_EXIT_CODE)
 
@@ -135,32 +135,32 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
 
     Refuses to start while an operator runs or its webhook for RayClusters is registered, which would revert it.
     """
-    scope = _Scope(arguments)
+    target = _check_scope(arguments)
 
     async def check(client: Client) -> tuple[list[str], str, str]:
         observer = Observer(client)
         return (
-            await observer.obstacles(scope.operator_namespace),
+            await observer.obstacles(arguments["operator_namespace"]),
             await observer.identity(),
             client.transport.config.server,
         )
 
-    obstacles, identity, server = _run(scope.kubeconfig, check)
+    obstacles, identity, server = _run(arguments["kubeconfig"], check)
     if obstacles:
-        _echo_obstacles(obstacles, scope.target)
+        _echo_obstacles(obstacles, target)
         raise SystemExit(_INCOMPLETE_EXIT_CODE)
-    if scope.target is Target.CFO:
+    if target is Target.CFO:
         echo("nothing to apply: the operator makes the planned changes when it starts")
         return
-    undo = None if dry_run else _undo_file(undo_file, identity, scope.target)
+    undo = None if dry_run else _undo_file(undo_file, identity, target)
     if sys.stdin.isatty() and not yes and not dry_run:
-        click.confirm(f"Migrate RayClusters in {scope.namespace or 'all namespaces'} of {server}?", abort=True)
+        click.confirm(f"Migrate RayClusters in {arguments['namespace'] or 'all namespaces'} of {server}?", abort=True)
 
     async def work(client: Client) -> list[Outcome]:
-        _, session = await scope.session(client)
+        _, session = await _session(client, arguments)
         return await session.apply(undo, echo, timeout=timeout, dry_run=dry_run)
 
-    outcomes = _run(scope.kubeconfig, work)
+    outcomes = _run(arguments["kubeconfig"], work)
     if undo is not None and undo.records:
         echo(f"to undo: cfo migrate undo {undo.path}")
     _finish(outcomes)
@@ -196,40 +196,35 @@ def undo_command(
     _finish(_run(kubeconfig, work))
 
 
-class _Scope:
-    """The common arguments of ``plan`` and ``apply``."""
+async def _session(client: Client, arguments: dict[str, Any]) -> tuple[Observer, Session]:
+    """Return an observer and a session for the common arguments of ``plan`` and ``apply``."""
+    target, namespace, names = Target(arguments["target"]), arguments["namespace"] or "", arguments["names"]
+    for name in names:
+        if await client.get(RAY_CLUSTER, NamespacedName(namespace, name), live=True) is None:
+            raise InvalidInput(f"RayCluster {namespace}/{name} does not exist")
+    observer = Observer(client, namespace, names)
+    config = await observer.configuration(arguments["operator_namespace"])
+    options = Options(
+        target,
+        await observer.kuberay(arguments["features"]) if target is Target.KUBERAY else KubeRay(),
+        allow_downtime=arguments["allow_downtime"],
+        without_tls=arguments["without_tls"],
+        finalizers_only=arguments["finalizers_only"],
+        settings=known_settings(config),
+    )
+    return observer, Session(client, observer, options, config)
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.kubeconfig: str | None = arguments["kubeconfig"]
-        self.names: tuple[str, ...] = arguments["names"]
-        self.namespace: str = arguments["namespace"] or ""
-        self.operator_namespace: str = arguments["operator_namespace"]
-        self.target = Target(arguments["target"])
-        self._arguments = arguments
-        if bool(self.namespace) == arguments["all_namespaces"]:
-            raise InvalidInput("either --namespace NAMESPACE or --all-namespaces is required")
-        if self.names and not self.namespace:
-            raise InvalidInput("names of RayClusters require --namespace")
-        if self.target is Target.CFO and (arguments["finalizers_only"] or arguments["without_tls"]):
-            raise InvalidInput("--finalizers-only and --without-tls cannot be used with --to cfo")
 
-    async def session(self, client: Client) -> tuple[Observer, Session]:
-        """Return an observer and a session for these arguments. Raises :class:`InvalidInput` for unknown names."""
-        for name in self.names:
-            if await client.get(RAY_CLUSTER, NamespacedName(self.namespace, name), live=True) is None:
-                raise InvalidInput(f"RayCluster {self.namespace}/{name} does not exist")
-        observer = Observer(client, self.namespace, self.names)
-        config = await observer.configuration(self.operator_namespace)
-        kuberay = await observer.kuberay(self._arguments["features"]) if self.target is Target.KUBERAY else KubeRay()
-        options = Options(
-            self.target,
-            kuberay,
-            allow_downtime=self._arguments["allow_downtime"],
-            without_tls=self._arguments["without_tls"],
-            finalizers_only=self._arguments["finalizers_only"],
-            settings=known_settings(config),
-        )
-        return observer, Session(client, observer, options, config)
+def _check_scope(arguments: dict[str, Any]) -> Target:
+    """Return the target. Raises :class:`InvalidInput` if the common arguments do not fit together."""
+    target = Target(arguments["target"])
+    if bool(arguments["namespace"]) == arguments["all_namespaces"]:
+        raise InvalidInput("either --namespace NAMESPACE or --all-namespaces is required")
+    if arguments["names"] and not arguments["namespace"]:
+        raise InvalidInput("names of RayClusters require --namespace")
+    if target is Target.CFO and (arguments["finalizers_only"] or arguments["without_tls"]):
+        raise InvalidInput("--finalizers-only and --without-tls cannot be used with --to cfo")
+    return target
 
 
 def _run(kubeconfig: str | None, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:

@@ -182,7 +182,7 @@ class Observer:
         bindings = await self._list(CLUSTER_ROLE_BINDING)
         own = {namespace} | operator_namespaces(deployments, bindings, configurations)
         deployments, leases = ([obj for obj in found if namespace_of(obj) in own] for found in (deployments, leases))
-        return find_obstacles(deployments, leases, configurations, datetime.now(UTC))
+        return list(find_obstacles(deployments, leases, configurations, datetime.now(UTC)))
 
     async def identity(self) -> str:
         """Return a string that identifies the Kubernetes cluster: the uid of the namespace ``kube-system``."""
@@ -272,22 +272,14 @@ def _service_account(deployment: Object) -> str:
 
 def find_obstacles(
     deployments: Iterable[Object], leases: Iterable[Object], webhook_configurations: Iterable[Object], now: datetime
-) -> list[str]:
-    """Return one line for each operator and webhook that would revert or reject the migration, with its remedy.
+) -> Iterator[str]:
+    """Yield one line for each operator and webhook that would revert or reject the migration, with its remedy.
 
     The webhook of a running operator injects its entries again and rejects their removal. Without its server, it
     rejects every change, because it fails closed. Both must be removed before RayClusters are changed.
 
     ``deployments`` and ``leases`` are those with the operator's names in :func:`operator_namespaces`.
     """
-    return [
-        *_deployments(deployments),
-        *_leases(leases, now),
-        *_webhooks(webhook_configurations),
-    ]
-
-
-def _deployments(deployments: Iterable[Object]) -> Iterator[str]:
     for deployment in deployments:
         wanted = (deployment.get("spec") or {}).get("replicas", 1)
         existing = (deployment.get("status") or {}).get("replicas", 0)
@@ -297,23 +289,12 @@ def _deployments(deployments: Iterable[Object]) -> Iterator[str]:
                 f"Deployment {namespace}/{name} is running; stop it: "
                 f"kubectl -n {namespace} scale deployment {name} --replicas 0"
             )
-
-
-def _leases(leases: Iterable[Object], now: datetime) -> Iterator[str]:
     for lease in leases:
         spec = lease.get("spec") or {}
         if spec.get("holderIdentity") and not _is_expired(spec, now):
             holder = printable(str(spec["holderIdentity"]), 200)
             yield f"Lease {namespace_of(lease)}/{name_of(lease)} is held by {holder}; stop that operator"
-
-
-def _is_expired(spec: Mapping[str, Any], now: datetime) -> bool:
-    renewed = time_of(spec.get("renewTime"))
-    return renewed is not None and renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 15) < now
-
-
-def _webhooks(configurations: Iterable[Object]) -> Iterator[str]:
-    for configuration in configurations:
+    for configuration in webhook_configurations:
         for webhook in configuration.get("webhooks") or ():
             name = str(webhook.get("name") or "")
             if name.endswith(_WEBHOOK_SUFFIX):
@@ -323,3 +304,8 @@ def _webhooks(configurations: Iterable[Object]) -> Iterator[str]:
                     if resource in _WEBHOOK_RESOURCES
                     else f"webhook {name} is registered"
                 )
+
+
+def _is_expired(spec: Mapping[str, Any], now: datetime) -> bool:
+    renewed = time_of(spec.get("renewTime"))
+    return renewed is not None and renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 15) < now

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from cfo.console.migrate.raycluster.children import is_by_kuberay, title
 from cfo.console.migrate.raycluster.planning import (
@@ -119,15 +119,14 @@ def load(path: Path) -> UndoFile:
     result = UndoFile(path, str(document.get("cluster")), str(document.get("target")))
     items = document.get("objects")
     for item in items if isinstance(items, list) else ():
-        if not isinstance(item, dict) or not _is_object(item.get("before")):
+        before, after = (item.get("before"), item.get("after")) if isinstance(item, dict) else (None, None)
+        if not _is_object(before) or not (after is None or _is_object(after)):
             raise InvalidUndoFile(f"{path}: an object has no kind, name or uid")
-        if item.get("after") is not None and not _is_object(item["after"]):
-            raise InvalidUndoFile(f"{path}: an object has no kind, name or uid")
-        result.records[uid_of(item["before"])] = Record(item["before"], item.get("after"))
+        result.records[uid_of(before)] = Record(before, after)
     return result
 
 
-def _is_object(value: Any) -> bool:
+def _is_object(value: Any) -> TypeGuard[Object]:
     if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
         return False
     metadata = value["metadata"]

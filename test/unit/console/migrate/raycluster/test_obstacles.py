@@ -23,7 +23,7 @@ def named(kind: str, **fields: Any) -> dict[str, Any]:
 def test_deployment_is_an_obstacle_until_its_pods_are_deleted(
     spec: dict[str, Any], status: dict[str, Any], *, found: bool
 ) -> None:
-    obstacles = find_obstacles([named("Deployment", spec=spec, status=status)], [], [], NOW)
+    obstacles = list(find_obstacles([named("Deployment", spec=spec, status=status)], [], [], NOW))
     assert bool(obstacles) is found
 
 
@@ -31,12 +31,12 @@ def test_deployment_is_an_obstacle_until_its_pods_are_deleted(
 def test_held_lease_is_an_obstacle(age: int, *, found: bool) -> None:
     renewed = (NOW - timedelta(seconds=age)).isoformat().replace("+00:00", "Z")
     spec = {"holderIdentity": "laptop", "renewTime": renewed, "leaseDurationSeconds": 15}
-    assert bool(find_obstacles([], [named("Lease", spec=spec)], [], NOW)) is found
+    assert bool(list(find_obstacles([], [named("Lease", spec=spec)], [], NOW))) is found
 
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": "x", "renewTime": "soon"}, {"holderIdentity": "x"}])
 def test_lease_with_unknown_time_is_an_obstacle(spec: dict[str, Any]) -> None:
-    assert find_obstacles([], [named("Lease", spec=spec)], [], NOW) != []
+    assert list(find_obstacles([], [named("Lease", spec=spec)], [], NOW)) != []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_lease_with_unknown_time_is_an_obstacle(spec: dict[str, Any]) -> None:
 )
 def test_only_webhooks_of_ray_clusters_are_obstacles(name: str, *, found: bool) -> None:
     configuration = named("ValidatingWebhookConfiguration", webhooks=[{"name": name}])
-    assert bool(find_obstacles([], [], [configuration], NOW)) is found
+    assert bool(list(find_obstacles([], [], [configuration], NOW))) is found
 
 
 def in_namespace(kind: str, namespace: str, **fields: Any) -> dict[str, Any]:
