@@ -119,17 +119,11 @@ class Feed:
     def _reset(self) -> None:
         self._state = State({})
         self._ready = anyio.Event()
-        self._watching = False
         self._informers: Sequence[Informer] = ()
         self._kinds: list[dict[str, str]] = []
         self._states_changed = anyio.Event()
         self._worked = anyio.Event()
         self._controllers: Sequence[Mapping[str, Any]] | None = None
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether objects are watched."""
-        return self._watching
 
     def details(self, identity: str) -> Mapping[str, Any] | None:
         """Return what the page shows of an object that a user opens; ``None`` if it does not exist."""
@@ -177,7 +171,6 @@ class Feed:
 
     async def _watch(self) -> None:
         async with self._source() as overview, anyio.create_task_group() as tasks:
-            self._watching = True
             self._state = State(overview.views, overview.related_objects)
             self._informers = tuple(overview.informers)
             for informer in self._informers:

@@ -86,13 +86,13 @@ async def test_names_of_the_loopback_interface_are_accepted(dashboard: Dashboard
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {token}x", "Bearer ü"]
 )
-async def test_data_requires_the_token(dashboard: Dashboard, authorization: str | None) -> None:
+async def test_data_requires_the_token(dashboard: Dashboard, overview: FakeOverview, authorization: str | None) -> None:
     headers = {} if authorization is None else {"Authorization": authorization.format(token=dashboard.token)}
     for path in ("/stream", "/object?id=RayCluster-default-one", "/unknown"):
         async with dashboard.request(path, headers=headers) as response:
             assert response.status == 401
             assert "one" not in (await response.text()).split()
-    assert not dashboard.feed.is_watching
+    assert not overview.is_running
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
