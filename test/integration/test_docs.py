@@ -205,7 +205,7 @@ def test_each_python_example_runs_or_has_a_reason(page: Path) -> None:
 def own_commands(page: Path) -> list[list[str]]:
     """Return the words of each cfo or envtest command in the shell examples of a page."""
     lines = "".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines()
-    parts = [shlex.split(part, comments=True) for line in lines for part in re.split(r" \| | && ", line)]
+    parts = [shlex.split(part, comments=True) for line in lines for part in re.split(r" \| | && |^[.]venv/bin/", line)]
     return [part for part in parts if part and part[0] in ("cfo", "envtest")]
 
 
