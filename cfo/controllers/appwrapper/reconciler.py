@@ -161,7 +161,7 @@ class AppWrapperReconciler:
         written = await apply_status(self.client, wrapper, status)
         phase = decision.status.phase
         if phase is not before.phase:
-            self.metrics.count_transition(namespace_of(wrapper), phase.value)
+            self.metrics.transitions.labels(namespace_of(wrapper), phase.value).inc()
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
 
@@ -242,17 +242,13 @@ class PhaseMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry, wrappers: Reader) -> None:
         self._wrappers = wrappers
-        self._total = Counter(
+        self.transitions = Counter(
             "appwrapper_phase_total",
             "The total number of times an appwrapper transitioned to a given phase per namespace",
             ("namespace", "phase"),
             registry=registry,
         )
         registry.register(self)
-
-    def count_transition(self, namespace: str, phase: str) -> None:
-        """Count the transition of an AppWrapper in ``namespace`` to ``phase``."""
-        self._total.labels(namespace, phase).inc()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current number of AppWrappers by namespace and phase."""

@@ -6,10 +6,10 @@ an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import FaultToleranceConfiguration
@@ -21,7 +21,10 @@ from cfo.runtime.process import printable
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
 """The annotation that delays the deletion of a failed AppWrapper's resources."""
 
+_T = TypeVar("_T")
+
 _ZERO: Final = timedelta(0)
+_DURATION_RULE: Final = "must be a duration such as 90s or 5m"
 _MAX_SHOWN_CHARACTERS: Final = 64
 _MAX_PROBLEMS: Final = 10
 
@@ -78,22 +81,16 @@ class _AnnotationReader:
         self.problems: list[str] = []
 
     def period(self, name: str, default: timedelta) -> timedelta:
-        duration = self._duration(name, f"{format_duration(default)} is used")
+        duration = self._parsed(name, _duration, _DURATION_RULE, format_duration(default))
         return min(max(default if duration is None else duration, _ZERO), self._ceiling)
 
     def time_to_live(self, name: str, ceiling: timedelta) -> timedelta:
-        duration = self._duration(name, f"{format_duration(ceiling)} is used")
+        duration = self._parsed(name, _duration, _DURATION_RULE, format_duration(ceiling))
         return duration if duration is not None and _ZERO < duration < ceiling else ceiling
 
     def number(self, name: str, default: int) -> int:
-        text = self._value(name)
-        if text is None:
-            return default
-        try:
-            return parse_integer(text)
-        except ValueError:
-            self._report(name, text, f"must be an integer; {default} is used")
-            return default
+        number = self._parsed(name, parse_integer, "must be an integer", default)
+        return default if number is None else number
 
     def codes(self, name: str) -> frozenset[int]:
         text = self._value(name) or ""
@@ -109,14 +106,12 @@ class _AnnotationReader:
             self._report(name, text, f"only the first {MAX_ITEMS} exit codes are used")
         return frozenset(codes)
 
-    def _duration(self, name: str, fallback: str) -> timedelta | None:
+    def _parsed(self, name: str, parse: Callable[[str], _T], rule: str, default: object) -> _T | None:
         text = self._value(name)
-        if text is None:
-            return None
         try:
-            return parse_duration(text.strip())
+            return parse(text) if text is not None else None
         except ValueError:
-            self._report(name, text, f"must be a duration such as 90s or 5m; {fallback}")
+            self._report(name, text or "", f"{rule}; {default} is used")
             return None
 
     def _value(self, name: str) -> str | None:
@@ -126,3 +121,7 @@ class _AnnotationReader:
         if len(self.problems) < _MAX_PROBLEMS:
             shown = printable(value, _MAX_SHOWN_CHARACTERS)
             self.problems.append(f"annotation {ANNOTATION_PREFIX}{name}: '{shown}': {problem}")
+
+
+def _duration(text: str) -> timedelta:
+    return parse_duration(text.strip())

@@ -92,7 +92,7 @@ class ProxySecrets:
         """Delete the Secret of the cookie key."""
         names = children.facts.names
         self._cookie.forget(key_of(children.cluster))
-        await children.delete(SECRET, self._cookie.metadata(NamespacedName(names.namespace, names.cookie_secret)))
+        await children.delete(SECRET, self._cookie.informer.get(NamespacedName(names.namespace, names.cookie_secret)))
 
     async def write_config(self, children: Children) -> None:
         """Write the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
@@ -143,12 +143,12 @@ class ProxySecrets:
 
     def certificate_ca(self, facts: RayClusterFacts) -> str:
         """Return the CA of the serving certificate, PEM; empty if there is none."""
-        return recorded_ca(self._certificates.metadata(_certificate_key(facts)))
+        return recorded_ca(self._certificates.informer.get(_certificate_key(facts)))
 
     async def delete_certificate(self, children: Children) -> None:
         """Delete the serving certificate, if it is the operator's."""
         self.forget(key_of(children.cluster))
-        await children.delete(SECRET, self._certificates.metadata(_certificate_key(children.facts)))
+        await children.delete(SECRET, self._certificates.informer.get(_certificate_key(children.facts)))
 
 
 def _certificate_key(facts: RayClusterFacts) -> NamespacedName:

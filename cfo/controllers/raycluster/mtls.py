@@ -99,7 +99,7 @@ class MutualTLS(ClusterConcern):
         key = NamespacedName(names.namespace, names.ca_secret)
         if not _needs_ca(children, cluster.settings.kuberay):
             self._secrets.forget(key_of(children.cluster))
-            await children.delete(SECRET, self._secrets.metadata(key))
+            await children.delete(SECRET, self._secrets.informer.get(key))
             return
         renewal_due = self._secrets.known_validity(children, _secret(children.facts, key.name, {}))
         now = self._clock.now()

@@ -120,9 +120,13 @@ class NodeSigner:
     async def reconcile(self, request: Request) -> Result:
         """Decide about one request; requeue while the cause of a refusal may disappear."""
         csr = self._requests.get(request)
-        age = self._age(csr) if csr is not None else 0.0
-        identity = _identity(csr["spec"]) if csr is not None else ""
-        if csr is None or _is_decided(csr) or age > _MAX_AGE_SECONDS or self._has_enough(identity):
+        if csr is None:
+            self._end_wait(request.name)
+            return Result()
+        age = (self._clock.now() - parse_time(csr["metadata"]["creationTimestamp"])).total_seconds()
+        identity = _identity(csr["spec"])
+        has_enough = len(self._requests.keys(_DECIDED, identity)) >= MAX_DECISIONS
+        if _is_decided(csr) or age > _MAX_AGE_SECONDS or has_enough:
             self._end_wait(request.name)
             return Result()
         if request.name not in self._waiting and self._number_waiting[identity] >= MAX_WAITING:
@@ -153,14 +157,6 @@ class NodeSigner:
             self._number_waiting[identity] -= 1
             if not self._number_waiting[identity]:
                 del self._number_waiting[identity]
-
-    def _age(self, csr: Object) -> float:
-        """Return the age of a request in seconds."""
-        return (self._clock.now() - parse_time(csr["metadata"]["creationTimestamp"])).total_seconds()
-
-    def _has_enough(self, identity: str) -> bool:
-        """Return whether no more requests of this requester are decided for now."""
-        return len(self._requests.keys(_DECIDED, identity)) >= MAX_DECISIONS
 
     async def _cluster_of(self, pod: Object) -> Object:
         key, uid = cluster_of_pod(pod)

@@ -65,10 +65,6 @@ class ClusterSecrets:
     _verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = field(default_factory=dict, init=False)
     """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
 
-    def metadata(self, key: NamespacedName) -> Object | None:
-        """Return apiVersion, kind and metadata of the Secret, or ``None``."""
-        return self.informer.get(key)
-
     async def read(self, key: NamespacedName) -> Object | None:
         """Return the Secret with its content, from the API server; ``None`` without a request if it does not exist.
 

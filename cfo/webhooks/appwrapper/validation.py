@@ -128,9 +128,9 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
         template = component["template"]
         errors += _template_errors(template, path.child("template"), namespace, access)
         errors += _name_errors(template, path.child("template", "metadata", "name"), names)
-        found = _PodSets(component, path)
-        errors += found.errors
-        pod_sets += found.count
+        count, found = _pod_set_errors(component, path)
+        errors += found
+        pod_sets += count
     if pod_sets == 0:
         errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
     if pod_sets > MAX_POD_SETS:
@@ -250,32 +250,26 @@ def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]])
         names.add((gvk.group, gvk.kind, name))
 
 
-class _PodSets:
-    """The pod sets of one component: their number, without submitters of RayJobs, and the errors in them."""
-
-    def __init__(self, component: Mapping[str, Any], path: Path) -> None:
-        template, declared = component["template"], component.get("podSets") or []
-        sets_path = path.child("podSets")
-        self.errors: list[FieldError] = []
-        inferred: list[Object] = []
-        failure = ""
-        try:
-            inferred = infer_pod_sets(template)
-            check_added_pods(template)
-        except PodSetError as error:
-            failure = f"error inferring PodSets: {error}"
-        problems = {pod_set["path"]: "" for pod_set in inferred}  # their templates have been read
-        for index, pod_set in enumerate(declared):
-            self.errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
-        self.count = 0
-        if failure:
-            self.errors.append(invalid(path.child("template"), OMIT, failure))
-        else:
-            self.count = max(_count(template, declared), _count(template, inferred))
-            self.errors += [
-                invalid(sets_path, _as_go_prints(declared), mismatch)
-                for mismatch in pod_set_mismatches(declared, inferred)
-            ]
+def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list[FieldError]]:
+    """Return the number of pod sets of one component, without submitters of RayJobs, and the errors in them."""
+    template, declared = component["template"], component.get("podSets") or []
+    sets_path = path.child("podSets")
+    errors: list[FieldError] = []
+    inferred: list[Object] = []
+    failure = ""
+    try:
+        inferred = infer_pod_sets(template)
+        check_added_pods(template)
+    except PodSetError as error:
+        failure = f"error inferring PodSets: {error}"
+    problems = {pod_set["path"]: "" for pod_set in inferred}  # their templates have been read
+    for index, pod_set in enumerate(declared):
+        errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
+    if failure:
+        return 0, [*errors, invalid(path.child("template"), OMIT, failure)]
+    for mismatch in pod_set_mismatches(declared, inferred):
+        errors.append(invalid(sets_path, _as_go_prints(declared), mismatch))
+    return max(_count(template, declared), _count(template, inferred)), errors
 
 
 def _count(template: Object, pod_sets: list[Object]) -> int:

@@ -144,12 +144,9 @@ def _toleration_errors(toleration: Mapping[str, Any], path: Path) -> Iterator[Fi
         yield invalid(path.child("value"), toleration["value"], "must be empty if operator is Exists")
 
 
-def validate_minicluster(obj: Object) -> list[FieldError]:
+@checked_spec
+def validate_minicluster(obj: Object) -> Iterator[FieldError]:
     """Return the errors in a MiniCluster, at most one more than are reported."""
-    return checked_spec(obj, _errors)
-
-
-def _errors(obj: Object) -> Iterator[FieldError]:
     yield from name_errors(obj)
     spec = obj.get("spec") or {}
     yield from size_errors(spec, _SPEC, size=1 if spec.get("size") is None else spec["size"])

@@ -40,15 +40,12 @@ _LABELS: Final = Path("metadata").child("labels").key(QUEUE_NAME_LABEL)
 _JOB_LABELS: Final = Path("spec").child("jobLabels").key(QUEUE_NAME_LABEL)
 
 
-def validate_flux_job(obj: Object) -> list[FieldError]:
+@checked_spec
+def validate_flux_job(obj: Object) -> Iterator[FieldError]:
     """Return the errors in a FluxJob, at most one more than are reported.
 
     The MiniCluster that results from it, with the defaults of its FluxSetup, must be validated in addition.
     """
-    return checked_spec(obj, _job_errors)
-
-
-def _job_errors(obj: Object) -> Iterator[FieldError]:
     yield from name_errors(obj)
     spec = obj.get("spec") or {}
     template, path = spec.get("template") or {}, _SPEC.child("template")
@@ -120,12 +117,9 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
     return [forbidden(path, _IMMUTABLE) for path in changed]
 
 
-def validate_flux_setup(obj: Object) -> list[FieldError]:
+@checked_spec
+def validate_flux_setup(obj: Object) -> Iterator[FieldError]:
     """Return the errors in a FluxSetup, at most one more than are reported."""
-    return checked_spec(obj, _setup_errors)
-
-
-def _setup_errors(obj: Object) -> Iterator[FieldError]:
     spec = obj.get("spec") or {}
     defaults, path = spec.get("mini-cluster") or {}, _SPEC.child("mini-cluster")
     yield from between(path.child("size"), defaults.get("size"), 1, MAX_SIZE)

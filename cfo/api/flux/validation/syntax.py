@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from itertools import islice
 from typing import Any, Final
 
@@ -24,14 +25,19 @@ _SHELL_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DNS_LABEL_RULE: Final = "lower-case letters, digits and '-', with a letter or digit at both ends"
 
 
-def checked_spec(obj: Object, errors: Callable[[Object], Iterator[FieldError]]) -> list[FieldError]:
-    """Return the ``errors`` in an object, at most one more than are reported.
+def checked_spec(errors: Callable[[Object], Iterator[FieldError]]) -> Callable[[Object], list[FieldError]]:
+    """Make a function return the errors that it yields about an object, at most one more than are reported.
 
-    If its spec has more than :data:`MAX_VALUES` values, nothing else is checked.
+    If the spec has more than :data:`MAX_VALUES` values, nothing else is checked.
     """
-    if has_more_values_than(MAX_VALUES, obj.get("spec") or {}):
-        return [invalid(Path("spec"), OMIT, f"must have at most {MAX_VALUES} values, at all levels")]
-    return list(islice(errors(obj), MAX_ERRORS + 1))
+
+    @wraps(errors)
+    def check(obj: Object) -> list[FieldError]:
+        if has_more_values_than(MAX_VALUES, obj.get("spec") or {}):
+            return [invalid(Path("spec"), OMIT, f"must have at most {MAX_VALUES} values, at all levels")]
+        return list(islice(errors(obj), MAX_ERRORS + 1))
+
+    return check
 
 
 def dns_label(path: Path, value: str, limit: int = MAX_DNS_LABEL) -> Iterator[FieldError]:

@@ -67,14 +67,10 @@ class Ledger:
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _classes: dict[str, int] = field(default_factory=dict)
     _governance: Governance = field(default_factory=Governance)
-    _started: bool = False
+    is_started: bool = False
+    """Whether :meth:`start` was called."""
 
     # For the reconcilers.
-
-    @property
-    def is_started(self) -> bool:
-        """Whether :meth:`start` was called."""
-        return self._started
 
     async def prepare(self) -> None:
         """Compute what each job demands, before :meth:`start`, which computes nothing twice. Others run in between."""
@@ -87,7 +83,7 @@ class Ledger:
 
     def start(self) -> list[Request]:
         """Begin to decide, because all informers have synced; return all setups."""
-        self._started = True
+        self.is_started = True
         self._govern()
         for namespace in list(self._groups):
             self._refresh_namespace(namespace)
@@ -130,7 +126,7 @@ class Ledger:
     def is_drained(self, key: NamespacedName) -> bool:
         """Return whether the MiniCluster of a FluxJob is stopped, and no pod of it exists or can be created."""
         group = self._group(key)
-        if not self._started:
+        if not self.is_started:
             return False
         if group is None:
             return True
@@ -152,7 +148,7 @@ class Ledger:
         Returns the numbers after the decision.
         """
         setup = self._setups.get(key)
-        if setup is None or not self._started:
+        if setup is None or not self.is_started:
             return Totals()
         groups = [
             group
@@ -312,7 +308,7 @@ class Ledger:
 
     def _govern(self) -> list[Request]:
         """Determine who governs each namespace; return all setups if that has changed."""
-        if not self._started:
+        if not self.is_started:
             return []
         before, self._governance = self._governance, self._new_governance()
         for namespace in list(self._groups):
@@ -327,7 +323,7 @@ class Ledger:
 
     def _update(self, key: NamespacedName) -> list[Request]:
         """Compute what follows from changed records; return the setup if its queue may have changed."""
-        if not self._started:
+        if not self.is_started:
             return []
         changed: list[Request] = []
         if key.namespace not in self._governance.governors and key.namespace not in self._labels:
