@@ -65,11 +65,12 @@ class GatewayRoutes:
     claims: HostClaims
     clusters: Reader
     secrets: Reader
-    _events: _RouteEvents = field(default_factory=lambda: _RouteEvents(), init=False)
+    _reported: dict[NamespacedName, dict[GVK, _State]] = field(default_factory=dict, init=False)
+    """The last state of each route that was recorded, by RayCluster."""
 
     def forget(self, cluster: NamespacedName) -> None:
         """Forget a cluster that no longer exists."""
-        self._events.forget(cluster)
+        self._reported.pop(cluster, None)
 
     async def apply(self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration) -> None:
         """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
@@ -203,7 +204,37 @@ class GatewayRoutes:
             self._served(children, kind, route["kind"], "the route is deleted")
             return
         if stored is not None:
-            self._events.report(children, stored, gateway=f"Gateway {self.gateway.namespace}/{self.gateway.name}")
+            self._report(children, stored)
+
+    def _report(self, children: Children, route: Mapping[str, Any]) -> None:
+        """Record what the Gateway says about ``route``: one Event for each change of its state.
+
+        A route that is already accepted when the operator starts causes none. The state is kept in memory, because a
+        route has no place for it; after a restart, a problem that persists is reported again.
+        """
+        gateway = f"Gateway {self.gateway.namespace}/{self.gateway.name}"
+        states = self._reported.setdefault(key_of(children.cluster), {})
+        gvk, state = gvk_of(route), _state_of(route)
+        previous = states.get(gvk)
+        if state == previous:
+            return
+        states[gvk] = state
+        title = f"{gvk.kind} {name_of(route)}"
+        if isinstance(state, tuple):
+            for problem in state:
+                children.record_warning(
+                    "RouteNotAccepted",
+                    f"{title}: {problem.parent} reports {problem.condition}: False ({problem.reason}): "
+                    f"{problem.message}",
+                )
+        elif state == _PENDING and previous is None:
+            children.record_normal(
+                "RoutePending",
+                f"{title} waits until {gateway} accepts it. If this takes long, ask the administrator whether the "
+                "Gateway exists and its listeners admit routes of this namespace",
+            )
+        elif state == _ACCEPTED and previous is not None:
+            children.record_normal("RouteAccepted", f"{title} is accepted by {gateway}")
 
     def _served(self, children: Children, kind: OptionalKind, title: str, consequence: str) -> Informer | None:
         """Return the informer of ``kind`` if it can be read; otherwise report this or schedule a retry."""
@@ -228,49 +259,6 @@ class GatewayRoutes:
             await children.delete(informer.gvk, informer.reader.get(key))
         except UnknownKind:
             kind.mark_lost()
-
-
-class _RouteEvents:
-    """Records what a Gateway says about routes: one Event for each change of a route's state.
-
-    A route that is already accepted when the operator starts causes none. The state is kept in memory, because a route
-    has no place for it; after a restart, a problem that persists is reported again.
-    """
-
-    def __init__(self) -> None:
-        self._reported: dict[NamespacedName, dict[GVK, _State]] = {}
-
-    def forget(self, cluster: NamespacedName) -> None:
-        """Forget a cluster that no longer exists."""
-        self._reported.pop(cluster, None)
-
-    def report(self, children: Children, route: Mapping[str, Any], *, gateway: str) -> None:
-        """Record the state of ``route`` on its cluster, unless it was the last one that was recorded.
-
-        ``gateway``: what the route waits for, for the message.
-        """
-        states = self._reported.setdefault(key_of(children.cluster), {})
-        gvk, state = gvk_of(route), _state_of(route)
-        previous = states.get(gvk)
-        if state == previous:
-            return
-        states[gvk] = state
-        title = f"{gvk.kind} {name_of(route)}"
-        if isinstance(state, tuple):
-            for problem in state:
-                children.record_warning(
-                    "RouteNotAccepted",
-                    f"{title}: {problem.parent} reports {problem.condition}: False ({problem.reason}): "
-                    f"{problem.message}",
-                )
-        elif state == _PENDING and previous is None:
-            children.record_normal(
-                "RoutePending",
-                f"{title} waits until {gateway} accepts it. If this takes long, ask the administrator whether the "
-                "Gateway exists and its listeners admit routes of this namespace",
-            )
-        elif state == _ACCEPTED and previous is not None:
-            children.record_normal("RouteAccepted", f"{title} is accepted by {gateway}")
 
 
 def _state_of(route: Mapping[str, Any]) -> _State:

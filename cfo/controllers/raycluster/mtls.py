@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -60,20 +60,16 @@ _REQUESTS_DISABLED = (
 
 @dataclass(frozen=True, slots=True)
 class _DesiredCA:
-    """The desired CA, the data of its Secret, and the message of the Event to record when the key was replaced.
+    """The desired CA, and the message of the Event to record when the key was replaced.
 
-    ``records_renewal`` is whether the Secret gets :data:`RENEWAL_ANNOTATION`. A Secret of another version that needs no
-    other change does not get it.
+    ``data`` is that of its Secret, if that differs from the data of a new CA. ``records_renewal`` is whether the Secret
+    gets :data:`RENEWAL_ANNOTATION`. A Secret of another version that needs no other change does not get it.
     """
 
     authority: ca.CertificateAuthority
-    data: Mapping[str, bytes]
     note: str = ""
+    data: Mapping[str, bytes] = field(default_factory=dict)
     records_renewal: bool = True
-
-    @classmethod
-    def new(cls, authority: ca.CertificateAuthority, note: str = "") -> _DesiredCA:
-        return cls(authority, authority.data(), note)
 
 
 class MutualTLS(ClusterConcern):
@@ -122,7 +118,7 @@ class MutualTLS(ClusterConcern):
         async def desired_from(existing: Object | None) -> Object:
             nonlocal desired
             desired = await (self._desired_ca(cluster, existing) if existing else self._new_ca(note))
-            return _secret(children.facts, key.name, desired.data, desired)
+            return _secret(children.facts, key.name, desired.data or desired.authority.data(), desired)
 
         consequence = "the cluster has no CA, so mutual TLS does not work"
         stored = await children.create_or_update(
@@ -136,7 +132,7 @@ class MutualTLS(ClusterConcern):
         return desired.authority.renewal_due
 
     async def _new_ca(self, note: str) -> _DesiredCA:
-        return _DesiredCA.new(await self._create(self._clock.now()), note)
+        return _DesiredCA(await self._create(self._clock.now()), note)
 
     async def _desired_ca(self, cluster: Object, existing: Object) -> _DesiredCA:
         now = self._clock.now()
@@ -149,11 +145,11 @@ class MutualTLS(ClusterConcern):
         try:
             authority = ca.load(data[ca.CERTIFICATE_KEY], data[ca.PRIVATE_KEY_KEY])
         except ca.InvalidCertificateAuthority as error:
-            return _DesiredCA.new(await self._create(now, error.key), _restart_note(cluster, str(error)))
+            return _DesiredCA(await self._create(now, error.key), _restart_note(cluster, str(error)))
         if now < authority.renewal_due:
-            return _DesiredCA(authority, data, records_renewal=RENEWAL_ANNOTATION in annotations_of(existing))
+            return _DesiredCA(authority, data=data, records_renewal=RENEWAL_ANNOTATION in annotations_of(existing))
         renewed = ca.renew(authority, now=now)
-        return _DesiredCA(renewed, {**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
+        return _DesiredCA(renewed, data={**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
 
     async def _create(self, now: datetime, key: PrivateKey | None = None) -> ca.CertificateAuthority:
         create = partial(ca.create, self._config.ca.key_algorithm, now=now, key=key)
