@@ -32,10 +32,9 @@ from cfo.runtime import (
     labels_of,
     name_of,
     namespace_of,
-    owner_reference,
     uid_of,
 )
-from cfo.runtime.objects import parse_integer
+from cfo.runtime.objects import new_object, parse_integer, set_controller_owner
 
 WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))
 """The supported versions, the preferred one first."""
@@ -76,17 +75,9 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
         spec |= {"priorityClassName": class_name, "priorityClassSource": f"{group}/{kind.lower()}"}
     elif class_name:
         spec["priorityClassRef"] = {"group": group, "kind": kind, "name": class_name}
-    return {
-        "apiVersion": gvk.api_version,
-        "kind": gvk.kind,
-        "metadata": {
-            "namespace": namespace_of(wrapper),
-            "name": workload_name(wrapper),
-            "labels": {_JOB_UID_LABEL: uid_of(wrapper)},
-            "ownerReferences": [owner_reference(wrapper, block_owner_deletion=True)],
-        },
-        "spec": spec,
-    }
+    labels = {_JOB_UID_LABEL: uid_of(wrapper)}
+    workload = new_object(gvk, workload_name(wrapper), namespace_of(wrapper), labels=labels, spec=spec)
+    return set_controller_owner(workload, wrapper, block_owner_deletion=True)
 
 
 def _components(wrapper: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

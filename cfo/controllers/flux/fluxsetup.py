@@ -51,7 +51,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import apply_status
 from cfo.runtime.manager import SelectionKeywords
-from cfo.runtime.objects import PRIORITY_CLASS, Conditions
+from cfo.runtime.objects import PRIORITY_CLASS, Conditions, new_object
 from cfo.runtime.process import micro_time
 
 _log = structlog.get_logger("cfo.controllers.flux")
@@ -103,17 +103,13 @@ def default_setup(config: DefaultSetupConfiguration, namespace: str, selector: L
     """
     requirements = selector.requirements if selector is not None else ()
     labels = {each.key: next(iter(each.values), "") for each in requirements if each.operator in ("In", "Exists")}
-    return {
-        "apiVersion": FLUX_SETUP.api_version,
-        "kind": FLUX_SETUP.kind,
-        "metadata": {"name": "default", "namespace": namespace, "labels": labels},
-        "spec": {
-            "max-size": config.max_size,
-            "mini-cluster": {"size": config.mini_cluster_size},
-            "namespaceSelector": {},
-            "queueingStrategy": config.queueing_strategy,
-        },
+    spec = {
+        "max-size": config.max_size,
+        "mini-cluster": {"size": config.mini_cluster_size},
+        "namespaceSelector": {},
+        "queueingStrategy": config.queueing_strategy,
     }
+    return new_object(FLUX_SETUP, "default", namespace, labels=labels, spec=spec)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
 _SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
@@ -80,17 +80,14 @@ class CertificateRequesters:
 
 def desired_binding(namespace: str) -> Object:
     """Return the ClusterRoleBinding for the ServiceAccounts in ``namespace``."""
-    group = "rbac.authorization.k8s.io"
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {
-            "name": fit(f"codeflare-certificate-requesters-{namespace}"),
-            "labels": {REQUESTERS_LABEL: namespace},
-        },
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": REQUESTER_ROLE},
-        "subjects": [{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
-    }
+    group = CLUSTER_ROLE_BINDING.group
+    return new_object(
+        CLUSTER_ROLE_BINDING,
+        fit(f"codeflare-certificate-requesters-{namespace}"),
+        labels={REQUESTERS_LABEL: namespace},
+        roleRef={"apiGroup": group, "kind": "ClusterRole", "name": REQUESTER_ROLE},
+        subjects=[{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
+    )
 
 
 def setup(manager: Manager) -> None:

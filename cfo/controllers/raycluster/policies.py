@@ -17,6 +17,7 @@ from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.network import EgressConfiguration
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
+from cfo.runtime.objects import new_object
 
 _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
@@ -102,15 +103,9 @@ def desired_default_deny(namespace: str) -> Object:
 
     It selects the label that KubeRay sets on the pods of all RayClusters.
     """
-    return {
-        "apiVersion": NETWORK_POLICY.api_version,
-        "kind": NETWORK_POLICY.kind,
-        "metadata": {"name": DEFAULT_DENY_NAME, "namespace": namespace, "labels": {DEFAULT_DENY_LABEL: "true"}},
-        "spec": {
-            "podSelector": {"matchExpressions": [{"key": POD_CLUSTER_LABEL, "operator": "Exists"}]},
-            "policyTypes": ["Ingress"],
-        },
-    }
+    selector = {"matchExpressions": [{"key": POD_CLUSTER_LABEL, "operator": "Exists"}]}
+    spec = {"podSelector": selector, "policyTypes": ["Ingress"]}
+    return new_object(NETWORK_POLICY, DEFAULT_DENY_NAME, namespace, labels={DEFAULT_DENY_LABEL: "true"}, spec=spec)
 
 
 def _egress(facts: RayClusterFacts, config: EgressConfiguration) -> list[Object]:

@@ -24,7 +24,7 @@ from cfo.api.raycluster.ports import PROXY_PORT
 from cfo.config.network import GatewayConfiguration
 from cfo.controllers.host_claims import DASHBOARD_PATHS
 from cfo.runtime import CONFIG_MAP, GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
 COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
@@ -32,8 +32,7 @@ COOKIE_KEY = "cookie_secret"
 
 def child_object(facts: RayClusterFacts, gvk: GVK, name: str, **fields: Any) -> Object:
     """Return an object called ``name`` in the namespace of the cluster, with its label and further ``fields``."""
-    metadata = {"name": name, "namespace": facts.names.namespace, "labels": cluster_labels(facts.cluster)}
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
+    return new_object(gvk, name, facts.names.namespace, labels=cluster_labels(facts.cluster), **fields)
 
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
@@ -105,15 +104,14 @@ def desired_cluster_role_binding(facts: RayClusterFacts, name: str) -> Object:
 
     The OAuth reconciler explains why the name varies.
     """
-    return {
-        "apiVersion": CLUSTER_ROLE_BINDING.api_version,
-        "kind": CLUSTER_ROLE_BINDING.kind,
-        "metadata": {"name": name, "labels": cluster_labels(facts.cluster, with_namespace=True)},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": facts.names.proxy_service_account, "namespace": facts.names.namespace}
-        ],
-    }
+    names = facts.names
+    return new_object(
+        CLUSTER_ROLE_BINDING,
+        name,
+        labels=cluster_labels(facts.cluster, with_namespace=True),
+        roleRef={"apiGroup": CLUSTER_ROLE_BINDING.group, "kind": "ClusterRole", "name": "system:auth-delegator"},
+        subjects=[{"kind": "ServiceAccount", "name": names.proxy_service_account, "namespace": names.namespace}],
+    )
 
 
 # --- On both platforms: Secrets ---------------------------------------------------------------------------------------

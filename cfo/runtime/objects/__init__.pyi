@@ -84,8 +84,10 @@ from .unstructured import labels_of as labels_of
 from .unstructured import merged as merged
 from .unstructured import name_of as name_of
 from .unstructured import namespace_of as namespace_of
+from .unstructured import new_object as new_object
 from .unstructured import owner_reference as owner_reference
 from .unstructured import owner_references_of as owner_references_of
 from .unstructured import resource_version_of as resource_version_of
 from .unstructured import set_condition as set_condition
+from .unstructured import set_controller_owner as set_controller_owner
 from .unstructured import uid_of as uid_of

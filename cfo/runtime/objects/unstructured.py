@@ -178,6 +178,21 @@ def owner_references_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _metadata(obj).get("ownerReferences") or []
 
 
+def new_object(
+    gvk: GVK,
+    name: str,
+    namespace: str = "",
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Object:
+    """Return an object with further top-level ``fields``; metadata that is empty is left out."""
+    metadata = {"name": name, "namespace": namespace, "labels": dict(labels or {}), "annotations": annotations}
+    present = {key: value for key, value in metadata.items() if value}
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": present, **fields}
+
+
 def owner_reference(
     owner: Mapping[str, Any], *, controller: bool = True, block_owner_deletion: bool | None = None
 ) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import orjson
 
 from cfo.api.flux.facts import cluster_spec, own_queue, queue_of, runners
 from cfo.api.flux.names import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
-from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
+from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of
+from cfo.runtime.objects import new_object, set_controller_owner
 
 SPEC_ANNOTATION: Final = "flux-framework.org/fluxjob-spec"
 """Annotation of a MiniCluster: the hash of the part of the FluxJob's spec that must not change after its admission."""
@@ -48,18 +49,11 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
     else:
         spec["suspend"] = True
         annotations[SUSPEND_ANNOTATION] = "true"
-    return {
-        "apiVersion": MINICLUSTER.api_version,
-        "kind": MINICLUSTER.kind,
-        "metadata": {
-            "namespace": namespace_of(job),
-            "name": name_of(job),
-            "labels": dict(labels_of(job)),  # so that the operator's label selector also selects the MiniCluster
-            "annotations": annotations,
-            "ownerReferences": [owner_reference(job, block_owner_deletion=True)],
-        },
-        "spec": spec,
-    }
+    # with the labels of the job, so that the operator's label selector also selects the MiniCluster
+    cluster = new_object(
+        MINICLUSTER, name_of(job), namespace_of(job), labels=labels_of(job), annotations=annotations, spec=spec
+    )
+    return set_controller_owner(cluster, job, block_owner_deletion=True)
 
 
 def has_command(cluster: Object) -> bool:

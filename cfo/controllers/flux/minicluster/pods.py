@@ -22,7 +22,8 @@ from cfo.controllers.flux.minicluster.plan import (
     service_pod_name,
 )
 from cfo.controllers.flux.minicluster.scripts import script_files
-from cfo.runtime import Object
+from cfo.runtime import POD, Object
+from cfo.runtime.objects import new_object
 
 _HOME_VOLUME = "flux-operator-home"
 _SOFTWARE_VOLUME = "spack-software"
@@ -149,12 +150,7 @@ def desired_service_pod(plan: Plan) -> Object:
         ],
         **_optional(imagePullSecrets=_pull_secrets(plan.services)),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": plan.namespace, "labels": labels},
-        "spec": spec,
-    }
+    return new_object(POD, name, plan.namespace, labels=labels, spec=spec)
 
 
 def _labels(plan: Plan) -> dict[str, str]:

@@ -34,7 +34,8 @@ from cfo.controllers.flux.minicluster.plan import (
 )
 from cfo.controllers.flux.minicluster.pods import pod_template
 from cfo.controllers.flux.minicluster.scripts import script_files
-from cfo.runtime import Object
+from cfo.runtime import CONFIG_MAP, GVK, JOB, SECRET, SERVICE, Object
+from cfo.runtime.objects import new_object
 
 Z85_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -68,17 +69,13 @@ def z85_encode(data: bytes) -> str:
 def desired_secret(plan: Plan) -> Object:
     """Return the Secret with the certificate of ``spec.flux.curveCert``, or with a new one. It cannot be changed."""
     certificate = plan.flux.get("curveCert") or create_certificate(lead_host(plan.name))
-    return {
-        **_object(plan, "Secret", secret_name(plan.name)),
-        "immutable": True,
-        "stringData": {CERTIFICATE_KEY: certificate},
-    }
+    return _object(plan, SECRET, secret_name(plan.name), immutable=True, stringData={CERTIFICATE_KEY: certificate})
 
 
 def desired_config_map(plan: Plan) -> Object:
     """Return the ConfigMap with the scripts."""
     scripts = {key: text for key, (_, text) in script_files(plan).items()}
-    return {**_object(plan, "ConfigMap", config_map_name(plan.name)), "data": scripts}
+    return _object(plan, CONFIG_MAP, config_map_name(plan.name), data=scripts)
 
 
 def desired_service(plan: Plan) -> Object:
@@ -91,13 +88,13 @@ def desired_service(plan: Plan) -> Object:
         spec: Object = {"selector": {**selector, INDEX_LABEL: "0"}, "ports": _ports([BROKER_PORT])}
     else:
         spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
-    return {**_object(plan, "Service", plan.service), "spec": spec}
+    return _object(plan, SERVICE, plan.service, spec=spec)
 
 
 def desired_sidecar_service(plan: Plan, container: Mapping[str, Any], name: str) -> Object:
     """Return the Service ``name`` of the ports of ``container``, on all pods."""
     spec = {"selector": {"app.kubernetes.io/name": plan.name}, "ports": _ports(container.get("ports") or ())}
-    return {**_object(plan, "Service", name), "spec": spec}
+    return _object(plan, SERVICE, name, spec=spec)
 
 
 def desired_job(plan: Plan) -> Object:
@@ -108,7 +105,7 @@ def desired_job(plan: Plan) -> Object:
     absent if nothing decides on it.
     """
     suspend = True if queue_of(plan.cluster) else wanted_suspend(plan.cluster)
-    job = _object(plan, "Job", plan.name)
+    job = _object(plan, JOB, plan.name)
     job["metadata"] |= {
         # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.
         "labels": job_labels(plan) if plan.spec.get("jobLabels") else {},
@@ -152,9 +149,8 @@ def deadline_seconds(spec: Mapping[str, Any]) -> int:
     return DEFAULT_DEADLINE_SECONDS if seconds is None else int(seconds)
 
 
-def _object(plan: Plan, kind: str, name: str) -> Object:
-    metadata = {"name": name, "namespace": plan.namespace, "labels": {MINICLUSTER_LABEL: plan.name}}
-    return {"apiVersion": "batch/v1" if kind == "Job" else "v1", "kind": kind, "metadata": metadata}
+def _object(plan: Plan, gvk: GVK, name: str, **fields: Any) -> Object:
+    return new_object(gvk, name, plan.namespace, labels={MINICLUSTER_LABEL: plan.name}, **fields)
 
 
 def _ports(numbers: Any) -> list[Object]:
