@@ -251,7 +251,7 @@ def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]])
 
 
 def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list[FieldError]]:
-    """Return the number of pod sets of one component, without submitters of RayJobs, and the errors in them."""
+    """Count the pod sets of one component, without submitters of RayJobs, and return the errors in them as well."""
     template, declared = component["template"], component.get("podSets") or []
     sets_path = path.child("podSets")
     errors: list[FieldError] = []
