@@ -38,7 +38,6 @@ from cfo.runtime import (
     name_of,
 )
 from cfo.runtime.manager import MetricsTLS
-from cfo.runtime.objects import CORE_EVENT
 from envtest import ControlPlane
 from test.support.tenant_clients import new_account_token
 
@@ -204,7 +203,7 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
             "message": "taken",
             "lastTimestamp": "2026-01-01T00:00:00Z",
         }
-        await client.create(warning, gvk=CORE_EVENT)
+        await client.create(warning)
 
         async def snapshot(config: ClientConfig) -> dict[str, Any]:
             async with Transport(config) as transport, anyio.create_task_group() as tasks:
