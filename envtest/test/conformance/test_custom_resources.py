@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -431,7 +432,7 @@ async def kubectl(plane: ControlPlane, folder: Path, *arguments: str, stdin: str
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={"KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)},
+        env={"KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder), "PATH": os.environ["PATH"]},
     )
     plane.kubeconfig(folder / "kubeconfig")
     output, _ = await process.communicate(stdin.encode())

@@ -26,6 +26,19 @@ __all__ = ["Kubelets"]
 NODES: Final = GroupResource("", "nodes")
 
 
+_DEADLINE: Final = {
+    "reason": "DeadlineExceeded",
+    "message": "Pod was active on the node longer than the specified deadline",
+}
+
+
+def _ended_conditions(pod: Object) -> list[dict[str, Any]]:
+    """Return the conditions of a pod, none of which is ready."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    unready = {"status": "False", "reason": "PodFailed"}
+    return [{**each, **(unready if each["type"] in ("Ready", "ContainersReady") else {})} for each in conditions]
+
+
 class Kubelets(Controller[NamespacedName]):
     """Reconciles pods that have a node."""
 
@@ -107,14 +120,23 @@ class Kubelets(Controller[NamespacedName]):
             self._begun[metadata["uid"]] = begun
         begin = datetime.fromtimestamp(begun, UTC)
         behavior = scenario.behavior_of(pod).completed_by(obvious_behavior(pod))
+        deadline = pod["spec"].get("activeDeadlineSeconds")
+        remaining = None if deadline is None else begun + float(deadline) - now
+        if remaining is not None and remaining <= 0:
+            await self._write(pod, {"phase": "Failed", **_DEADLINE, "conditions": _ended_conditions(pod)})
+            return None
         state = pod_state(pod, behavior, elapsed=max(0.0, now - begun), begin=begin)
-        changes = {**state.status, "startTime": start_time or format_time(begin)}
+        changes = {
+            **state.status,
+            "startTime": start_time or format_time(begin),
+            "observedGeneration": metadata.get("generation"),
+        }
         if now - begun >= (behavior.start_after or 0.0):
             changes |= self._addresses_of(pod, node)
         await self._write(pod, changes)
         await self._report(pod, changes)
         scenario.touch(key.namespace, key.name)
-        return state.next_change
+        return min((each for each in (state.next_change, remaining) if each is not None), default=None)
 
     async def _lacks_ports(self, pod: Object, node: str) -> bool:
         """Return whether another pod of the node uses a host port: only pods that set their node have this problem."""

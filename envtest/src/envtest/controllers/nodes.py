@@ -6,6 +6,7 @@ eviction follow, as from the node lifecycle controller. Pods of a node that was 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -35,6 +36,10 @@ _BY_TAINT: Final = ("DeletionByTaintManager", "Taint manager: deleting due to No
 _BY_GC: Final = ("DeletionByPodGC", "PodGC: node no longer exists")
 
 
+def _identity(taint: Mapping[str, Any]) -> tuple[str, str]:
+    return taint.get("key") or "", taint.get("value") or ""
+
+
 class Nodes(Controller[NamespacedName]):
     """Reconciles nodes (keys without a namespace) and the pods on nodes that fail or are tainted."""
 
@@ -48,6 +53,8 @@ class Nodes(Controller[NamespacedName]):
         self._missing: set[str] = set()
         self._failed: dict[str, str] = {}
         self._tainted: dict[str, Any] = {}
+        self._since: dict[str, dict[tuple[str, str], str]] = {}
+        """When each node was first seen with a taint that has no time itself, because a user added it."""
         self._deleted: dict[str, Any] = {}
         self._addresses: dict[str, str] = {}
         self._started = 0.0
@@ -72,6 +79,7 @@ class Nodes(Controller[NamespacedName]):
         if resource == NODES:
             self.queue.add(NamespacedName("", record.name))
             if deleted:
+                self._since.pop(record.name, None)
                 self._orphan(record.name)
             else:
                 self._deleted.pop(record.name, None)
@@ -113,6 +121,8 @@ class Nodes(Controller[NamespacedName]):
             return failure.next_change
         taints = [each for each in node["spec"].get("taints") or () if each.get("effect") == "NoExecute"]
         ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get("status") == "True"
+        before, now = self._since.get(name, {}), self.core.clock.now().isoformat()
+        self._since[name] = {_identity(each): before.get(_identity(each), now) for each in taints}
         state = (ready, taints)
         if self._tainted.get(name) != (None if ready and not taints else state):
             if ready and not taints:
@@ -164,7 +174,12 @@ class Nodes(Controller[NamespacedName]):
         ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get("status")
         if ready != "True":
             await self._mark_unready(pod)
-        due = eviction_time(node["spec"].get("taints") or (), pod["spec"].get("tolerations") or (), now)
+        since = self._since.get(name, {})
+        taints = [
+            {"timeAdded": max(since.get(_identity(each), ""), pod["metadata"]["creationTimestamp"]), **each}
+            for each in node["spec"].get("taints") or ()
+        ]
+        due = eviction_time(taints, pod["spec"].get("tolerations") or (), now)
         if due is None:
             return None
         if due > now:

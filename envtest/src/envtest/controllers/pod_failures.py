@@ -30,6 +30,7 @@ _IMAGE: Final = re.compile(
 _ABSENT: Final = re.compile(r"does-not-exist|not-found|no-such|non-?existent|:404\Z")
 _INVALID_REGISTRY: Final = ".invalid"
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_CODES: Final = {"true": 0, "/bin/true": 0, "false": 1, "/bin/false": 1}
 _EXIT: Final = re.compile(r"(?:^|[;\n])[ \t]*exit[ \t]+([0-9]{1,3})[ \t\n]*\Z")
 
 
@@ -65,8 +66,10 @@ def image_problem(pod: Object) -> ImageProblem | None:
 
 
 def exit_code(container: Mapping[str, Any]) -> int | None:
-    """Return the code of a container whose shell command always ends with ``exit N``; otherwise ``None``."""
+    """Return the code of a container whose command is ``true``, ``false`` or a shell that ends with ``exit N``."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    if len(words) == 1:
+        return _CODES.get(words[0])
     if len(words) != 3 or words[0] not in _SHELLS or words[1] not in ("-c", "-ec", "-lc"):
         return None
     match = _EXIT.search(words[2]) if len(words[2]) <= _MAX_LENGTH else None
