@@ -244,7 +244,7 @@ async def test_pods_with_volumes_start(client: SpecClient, namespace: str) -> No
     "Kubelet when scheduling a busybox command that always fails in a pod should have an terminated reason",
     "Kubelet when scheduling a busybox command that always fails in a pod should be possible to delete",
 )
-async def test_pod_whose_command_fails(client: SpecClient, namespace: str) -> None:
+async def test_pod_with_a_failing_command(client: SpecClient, namespace: str) -> None:
     path = PODS.format(namespace)
     container = {"name": "bin-false", "image": "busybox", "command": ["/bin/false"]}
     await client.create(path, pod("bin-false", containers=[container], restartPolicy="Never"))
@@ -291,3 +291,35 @@ async def test_init_containers(
     assert "init2" in conditions["Initialized"]["message"]
     assert "waiting" in status["containerStatuses"][0]["state"]
     assert (second["restartCount"] >= 3) == (policy == "Always")
+
+
+@plays(
+    "SchedulerPreemption validates basic preemption works",
+    "SchedulerPreemption validates lower priority pod preemption by critical pod",
+    "SchedulerPreemption validates pod disruption condition is added to the preempted pod",
+)
+@pytest.mark.parametrize("priority", ["high", "system-cluster-critical"])
+async def test_pods_with_priority_preempt_others(client: SpecClient, namespace: str, priority: str) -> None:
+    path, classes = PODS.format(namespace), "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in (("low", 1), ("medium", 100), ("high", 1000)):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        await client.create(classes, {**body, "value": value})
+    for name in ("low", "medium"):
+        body = requesting(name, "6", priorityClassName=name)
+        body["metadata"]["finalizers"] = ["example.com/test-finalizer"]
+        await client.create(path, body)
+        await client.eventually(f"{path}/{name}", is_ready)
+    # A pod that fits on no node even without the others removes none.
+    await client.create(path, requesting("too-large", "60", priorityClassName="high"))
+    await client.eventually(f"{path}/too-large", is_unschedulable)
+    assert "deletionTimestamp" not in (await client.read(f"{path}/low"))["metadata"]
+    await client.create(path, requesting("preemptor", "6", priorityClassName=priority))
+    victim = await client.eventually(f"{path}/low", lambda body: body["metadata"].get("deletionTimestamp"))
+    conditions = {each["type"]: each for each in victim["status"]["conditions"]}
+    assert conditions["DisruptionTarget"]["reason"] == "PreemptionByScheduler"
+    nominated = (await client.read(f"{path}/preemptor"))["status"]["nominatedNodeName"]
+    assert nominated == victim["spec"]["nodeName"]
+    await client.update(f"{path}/low", lambda obj: obj["metadata"].pop("finalizers"))
+    await client.eventually(f"{path}/preemptor", is_ready)
+    assert "deletionTimestamp" not in (await client.read(f"{path}/medium"))["metadata"]
+    assert (await client.merge(f"{path}/medium", {"metadata": {"finalizers": None}})).code == 200

@@ -17,6 +17,7 @@ from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
 from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, score
 from envtest.scenarios.fit import unschedulable_message as message_of
+from envtest.scenarios.preemption import Candidate, plan_preemption
 from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
 
@@ -29,6 +30,7 @@ _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/regio
 _PASS: Final = ""
 _UNSCHEDULABLE: Final = "Unschedulable"
 _MAX_RANKINGS: Final = 16
+_NO_PRIORITY: Final = 2**31
 _Rank = tuple[tuple[int, float, int, str], int, NodeInfo]
 
 
@@ -46,6 +48,8 @@ class _Placed(NamedTuple):
     node: str
     uid: str
     demand: Demand
+    priority: int
+    is_leaving: bool
 
 
 class Scheduler(Controller[str]):
@@ -64,6 +68,8 @@ class Scheduler(Controller[str]):
         self._due: set[NamespacedName] | None = None
         self._rankings: dict[bytes, Ranking] = {}
         self._reported: dict[NamespacedName, str] = {}
+        self._nominated: dict[NamespacedName, str] = {}
+        """The nodes on which pods are deleted for others, by these others."""
 
     def enqueue_all(self) -> None:
         """Index nodes and pods, and start a pass."""
@@ -101,6 +107,8 @@ class Scheduler(Controller[str]):
         placed, node = self._placed.get(key), pod["spec"].get("nodeName")
         runs = bool(node) and not deleted and not is_finished(pod)
         if runs and placed is not None and placed.node == node and placed.uid == record.uid:
+            if record.deleting and not placed.is_leaving:
+                self._placed[key] = placed._replace(is_leaving=True)
             return False
         waiting = self._pending.pop(key, None)
         self._reported.pop(key, None)
@@ -108,10 +116,13 @@ class Scheduler(Controller[str]):
             del self._placed[key]
             self._usage[placed.node].change(placed.demand, -1)
             self._retry_all()
+        if deleted or node:
+            self._nominated.pop(key, None)
         if runs:
             demand = demand_of(pod)
             self._usage.setdefault(node, Usage()).change(demand, 1)
-            self._placed[key] = _Placed(node, record.uid, demand)
+            priority = pod["spec"].get("priority") or 0
+            self._placed[key] = _Placed(node, record.uid, demand, priority, bool(record.deleting))
             return placed is not None
         if deleted or node or is_finished(pod):
             return placed is not None
@@ -142,6 +153,9 @@ class Scheduler(Controller[str]):
 
     async def _schedule(self, waiting: list[_Pending]) -> None:
         failed: dict[bytes, str] = {}
+        lowest: int | None = None
+        is_preempting = False  # one preemption in each pass: the deletion of its victims begins the next
+        hopeless: set[tuple[bytes, int]] = set()
         for pending in waiting:
             if pending.demand.signature not in failed:
                 await asyncio.sleep(0)  # lets requests through: a pass can have thousands of pods
@@ -156,6 +170,13 @@ class Scheduler(Controller[str]):
                 failed[signature] = message_of(self._refusals(pending.demand), preempts=pending.demand.preempts)
             if self._reported.get(pending.key) != failed[signature]:
                 await self._report(pending, failed[signature])
+            if pending.demand.preempts and not is_preempting:
+                if lowest is None:
+                    lowest = min((each.priority for each in self._placed.values()), default=_NO_PRIORITY)
+                tried = (signature, pending.priority)
+                if lowest < -pending.priority and tried not in hopeless:
+                    is_preempting = await self._preempt(pending)
+                    hopeless.add(tried)
 
     def _ranking(self, demand: Demand) -> Ranking:
         ranking = self._rankings.get(demand.signature)
@@ -193,6 +214,55 @@ class Scheduler(Controller[str]):
             return
         name = f"{pending.key.namespace}/{pending.key.name}"
         await self.events.normal(_subject(pending), "Scheduled", f"Successfully assigned {name} to {node.name}")
+
+    async def _preempt(self, pending: _Pending) -> bool:
+        """Delete pods of lower priority so that a pod fits; return whether it waits for their deletion."""
+        nominated = self._nominated.get(pending.key)
+        lower: dict[str, list[Candidate]] = {}
+        staying: dict[str, list[Demand]] = {}
+        for key, placed in self._placed.items():
+            if placed.priority >= -pending.priority:
+                staying.setdefault(placed.node, []).append(placed.demand)
+            elif placed.is_leaving and placed.node == nominated:
+                return True
+            else:
+                lower.setdefault(placed.node, []).append(Candidate(placed.priority, key, placed.demand))
+        nodes = [(node, staying.get(node.name, ())) for node in self._nodes.values()]
+        plan = plan_preemption(pending.demand, nodes, lower)
+        if plan is None:
+            return False
+        self._nominated[pending.key] = plan.node
+        await self.client.modify(
+            PODS,
+            *pending.key,
+            lambda pod: pod["status"].update(nominatedNodeName=plan.node),
+            uid=pending.uid,
+            subresource="status",
+        )
+        for key in plan.victims:
+            await self._evict(key, pending, plan.node)
+        return True
+
+    async def _evict(self, key: NamespacedName, pending: _Pending, node: str) -> None:
+        uid = self._placed[key].uid
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{SCHEDULER}: preempting to accommodate a higher priority pod",
+        }
+
+        def change(pod: Object) -> None:
+            set_condition(pod["status"].setdefault("conditions", []), dict(condition), now=self.client.now())
+
+        await self.client.modify(PODS, *key, change, uid=uid, subresource="status")
+        victim = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid},
+        }
+        await self.events.normal(victim, "Preempted", f"Preempted by pod {pending.uid} on node {node}")
+        await self.client.delete(PODS, *key, uid=uid)
 
     async def _report(self, pending: _Pending, message: str, *, reason: str = _UNSCHEDULABLE) -> None:
         """Set the condition PodScheduled of a pod to false."""
