@@ -46,7 +46,6 @@ ALLOWED: Final = {
     "cfo/console/doctor/components.py": _DIGITS,
     "cfo/console/migrate/raycluster/injected.py": _DIGITS,
     "cfo/console/plan/planning.py": _DECLARED,
-    "cfo/console/summaries/flux.py": _DIGITS,
     "cfo/console/summaries/reading.py": _NUMBER,
     "cfo/controllers/flux/fluxjob/reconciler.py": _DECLARED,
     "cfo/controllers/flux/minicluster/job_changes.py": _DIGITS,

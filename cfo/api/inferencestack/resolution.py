@@ -126,4 +126,5 @@ def is_enabled(section: Mapping[str, Any] | None) -> bool:
 
 def engine_port(application: Mapping[str, Any]) -> int:
     """Return the port of an application's engine. Only an external one has another than the default."""
-    return int((application.get("readerConfig") or {}).get("enginePort") or engine_of(application).port)
+    port: int = (application.get("readerConfig") or {}).get("enginePort") or engine_of(application).port
+    return port

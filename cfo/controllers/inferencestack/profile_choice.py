@@ -52,7 +52,9 @@ def _has_changed(stack: Object) -> bool:
     status: Mapping[str, Any] = stack.get("status") or {}
     observed = status.get("observedGeneration")
     is_scaled = (stack.get("spec") or {}).get("replicas") != status.get("observedReplicas")
-    return isinstance(observed, int) and stack["metadata"].get("generation", 0) - observed not in (0, int(is_scaled))
+    return isinstance(observed, int) and stack["metadata"].get("generation", 0) - observed not in (
+        (0, 1) if is_scaled else (0,)
+    )
 
 
 def _deployments(stack: Object, profile: Profile, facts: Facts | None = None) -> dict[str, Object]:

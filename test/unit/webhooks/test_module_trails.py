@@ -28,7 +28,7 @@ from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 19
+MAX_MODULES = 20
 
 
 @contextmanager
