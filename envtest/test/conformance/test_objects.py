@@ -180,6 +180,19 @@ async def test_tokens_are_mounted(client: SpecClient, namespace: str, of_account
     assert ("/var/run/secrets/kubernetes.io/serviceaccount" in paths) == expected
 
 
+@plays("ServiceAccounts should create a serviceAccountToken and ensure a successful TokenReview")
+async def test_token_of_an_account_is_reviewed(client: SpecClient, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    account = await client.create(path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "e2e"}})
+    version = {"apiVersion": "authentication.k8s.io/v1"}
+    request = await client.create(f"{path}/e2e/token", {**version, "kind": "TokenRequest", "spec": {}})
+    review = {**version, "kind": "TokenReview", "spec": {"token": request["status"]["token"]}}
+    status = (await client.create("/apis/authentication.k8s.io/v1/tokenreviews", review))["status"]
+    assert (status["authenticated"], status.get("error")) == (True, None)
+    assert status["user"]["username"] == f"system:serviceaccount:{namespace}:e2e"
+    assert status["user"]["uid"] == account["metadata"]["uid"]
+
+
 @plays("SubjectReview should support SubjectReview API operations")
 async def test_subject_access_reviews(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
