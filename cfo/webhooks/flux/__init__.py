@@ -93,12 +93,13 @@ def _renders_more(old: Object, new: Object) -> bool:
 
 
 def setup(
-    manager: Manager, admin_namespaces: Collection[str], *, check_permissions: bool = True
+    manager: Manager, admin_namespaces: Collection[str], *, check_permissions: bool = True, reads_setups: bool = True
 ) -> dict[GVK, FluxValidator]:
     """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica; return them.
 
     ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces. ``check_permissions``: whether
-    creators of MiniClusters and FluxJobs must be allowed to create Jobs.
+    creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``reads_setups``: whether warnings about a
+    FluxJob depend on FluxSetups, which only an operator whose controllers run may read.
     """
 
     def setup_warnings(obj: Object) -> list[str]:
@@ -109,7 +110,8 @@ def setup(
         return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
 
     readers: list[Reader] = []
-    manager.when_available(FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader))
+    if reads_setups:
+        manager.when_available(FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader))
 
     def setups_for(job: Object) -> Iterator[Object]:
         for reader, namespace in product(readers, {namespace_of(job), *admin_namespaces}):
