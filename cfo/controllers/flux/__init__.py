@@ -6,6 +6,7 @@ function, which FluxJobs get quota of a FluxSetup. :mod:`.metrics` exports the q
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
@@ -14,7 +15,7 @@ from cfo.controllers.flux import fluxsetup
 from cfo.controllers.flux.fluxjob import reconciler as fluxjob
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.flux.minicluster import reconciler as minicluster
-from cfo.runtime import Channel, Manager
+from cfo.runtime import GVK, Channel, Manager
 
 RULES: Final = (
     *minicluster.MiniClusterReconciler.rules,
@@ -31,13 +32,16 @@ def setup(manager: Manager, config: FluxConfiguration, namespace: str) -> None:
     """
     minicluster.setup(manager)
 
-    def when_jobs(manager: Manager) -> None:
-        manager.when_available(FLUX_JOB, when_clusters)
+    missing = {FLUX_SETUP, FLUX_JOB, MINICLUSTER}
 
-    def when_clusters(manager: Manager) -> None:
-        manager.when_available(MINICLUSTER, lambda manager: _start_queue(manager, config, namespace))
+    def found(gvk: GVK, manager: Manager) -> None:
+        missing.discard(gvk)
+        if not missing:
+            _start_queue(manager, config, namespace)
 
-    manager.when_available(FLUX_SETUP, when_jobs)
+    # each at once, not one within the other: what is served at the start is set up before the first controller starts
+    for gvk in (FLUX_SETUP, FLUX_JOB, MINICLUSTER):
+        manager.when_available(gvk, partial(found, gvk))
 
 
 def _start_queue(manager: Manager, config: FluxConfiguration, namespace: str) -> None:
