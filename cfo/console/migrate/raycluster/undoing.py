@@ -223,12 +223,14 @@ def _restored(before: Any, after: Any, current: Any, path: tuple[str, ...], conf
     added to ``conflicts``. :data:`_ABSENT` is the value of a part that does not exist.
     """
     field, parent = path[-1] if path else "spec", path[-2] if path[1:] else ""
-    is_group = parent == "workerGroupSpecs"
-    is_changed = parent in _NAMED or field in _NESTED | _CHANGED
+    is_entry = parent in _NAMED and len(path) == 3  # users name their groups, which can have the names of fields
+    is_group = is_entry and parent == "workerGroupSpecs"
+    is_nested = is_group or (field in _NESTED and len(path) < 3)
+    is_changed = is_entry or is_nested or field in _CHANGED
     if before == after or path in _KEPT or not is_changed:
         return current
     values = [_entries(value) for value in (before, after, current)]
-    if not (field in _NESTED or is_group) or None in values:
+    if not is_nested or None in values:
         if current not in (before, after):
             conflicts.append(".".join(path))
         return deepcopy(before)
@@ -243,7 +245,7 @@ def _restored(before: Any, after: Any, current: Any, path: tuple[str, ...], conf
     left = {key: value for key, value in result.items() if value is not _ABSENT}
     if not left:
         return _ABSENT  # an empty map would be a change that the API server drops, so the undo would never end
-    return list(left.values()) if field in ("finalizers", "workerGroupSpecs") else left
+    return list(left.values()) if field in ("finalizers", "workerGroupSpecs") and not is_group else left
 
 
 def _entries(value: Any) -> dict[str, Any] | None:

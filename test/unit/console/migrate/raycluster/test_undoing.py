@@ -72,6 +72,18 @@ def test_what_others_changed_between_two_runs_is_not_restored() -> None:
     assert result["spec"]["workerGroupSpecs"][1]["template"] == record.before["spec"]["workerGroupSpecs"][1]["template"]
 
 
+@pytest.mark.parametrize("name", ["finalizers", "annotations", "workerGroupSpecs", "template"])
+def test_group_with_the_name_of_a_field_is_restored(name: str) -> None:
+    """Users name their groups; one that could not be read would prevent the undo of all RayClusters."""
+    record, current = migrated()
+    for obj in (record.before, record.after, current):
+        assert obj is not None
+        obj["spec"]["workerGroupSpecs"][0]["groupName"] = name
+    current["spec"]["workerGroupSpecs"][0]["replicas"] = 3
+    expected = {**record.before["spec"]["workerGroupSpecs"][0], "replicas": 3}
+    assert restored(undo(record, current), current)["spec"]["workerGroupSpecs"][0] == expected
+
+
 def test_deleted_group_is_a_conflict_and_not_created_again() -> None:
     record, current = migrated()
     del current["spec"]["workerGroupSpecs"][1]
