@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from itertools import islice
+from typing import Any, Final, Self
 
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.controllers.host_claims import Holder, HostClaims, claims_of, controller_uid, is_owned_by
 from cfo.runtime import Entry, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
 
 _DNS_LABEL_LIMIT = 63
+
+_MAX_EXAMINED: Final = 100
+"""How many objects with the host of a cluster are examined: usually one has it, and users can create thousands."""
 
 
 # --- Clusters with the same address -----------------------------------------------------------------------------------
@@ -97,17 +101,18 @@ def choose_host(
     """Choose the host of the object ``key`` of ``cluster``, an Ingress or a route (``kind``).
 
     An object keeps the host that it has (and a route takes the host of the Ingress that it replaces, and vice versa),
-    unless an object of an older colliding cluster has the same host. It keeps the host even if an object of another
-    client has it: the age of an object does not show since when it has a host. Otherwise it gets the plain host when no
-    other object has it and no older cluster claims it, and the hashed one when only colliding clusters claim the plain
-    one. It never gets a host that another client's object already has.
+    unless that is the plain one, and an object of an older colliding cluster has it, too. It keeps the host even if an
+    object of another client has it: the age of an object does not show since when it has a host. Otherwise it gets the
+    plain host when no other object has it and no older cluster claims it, and the hashed one when only colliding
+    clusters claim the plain one. It never gets a host that another client's object already has.
     """
     own = [host for entry in claims.of_owner(cluster, kind, key) for host in claims_of(entry)]
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
 
     def others(host: str) -> Iterator[Holder]:
-        for holder in claims.of(host):
-            if (holder.kind, holder.entry.key) != (kind, key) and not is_owned_by(holder.entry, cluster):
+        for number, holder in enumerate(claims.of(host)):
+            is_own = (holder.kind, holder.entry.key) == (kind, key)
+            if number >= _MAX_EXAMINED or not (is_own or is_owned_by(holder.entry, cluster)):
                 yield holder
 
     # Of the objects that claim a host, no more are examined than necessary: each tenant can create thousands.
@@ -116,10 +121,12 @@ def choose_host(
     for suffix, host in (("", hosts.plain), (hosts.suffix, hosts.hashed)):
         if not host or host not in own:
             continue
-        if older and any(
-            (holder.entry.namespace, controller_uid(holder.entry)) in older_owners
-            for holder in claims.of(host)
-            if holder.entry.namespace in older_namespaces
+        # the hash is of this cluster's name and namespace, so only users can let an object of an older one have it
+        candidates = claims.of(host) if older and not suffix else ()
+        of_older = (each for each in candidates if each.entry.namespace in older_namespaces)
+        if any(
+            (each.entry.namespace, controller_uid(each.entry)) in older_owners
+            for each in islice(of_older, _MAX_EXAMINED)
         ):
             continue
         other = next(others(host), None)
@@ -141,7 +148,8 @@ def choose_host(
             return HostChoice("", "HostTooLong", message)
         return HostChoice("")
     hashed_holder = next(others(hosts.hashed), None) if hosts.hashed else None
-    foreign = next((each for each in others(hosts.plain) if not _is_of_colliding_cluster(each.entry, cluster)), None)
+    some = islice(others(hosts.plain), _MAX_EXAMINED)
+    foreign = next((each for each in some if not _is_of_colliding_cluster(each.entry, cluster)), None)
     if hosts.hashed and foreign is None and hashed_holder is None:
         used_by = holder or f"RayCluster {key_of(older[0])}"
         message = f"{kind} {key.name}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"

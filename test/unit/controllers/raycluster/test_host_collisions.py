@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import orjson
+import pytest
 
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.host_claims import Holder, HostClaims, claims_of
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostChoice, choose_host, clusters_at_address
 from cfo.runtime.cache.entry import Entry, EntryDecoder
@@ -92,6 +94,49 @@ def test_few_of_many_objects_with_the_same_host_are_examined() -> None:
         claims = CountingClaims(lambda own=own_objects: cast("list[Informer]", [Claimants(INGRESS, *own, *planted)]))
         found = choose_host(claims, NO_CLUSTERS, CLUSTER, "Ingress", KEY, HOSTS)
         assert (found.reason, claims.examined <= 5) == (reason, True)
+
+
+class OlderCluster(Reader):
+    """A reader of one RayCluster: rc-x in namespace ns, which has the address of rc in namespace x-ns."""
+
+    def __init__(self) -> None:
+        content = {"name": "rc-x", "namespace": "ns", "uid": "older", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        self._entry = EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({"metadata": content}))
+
+    def contains(self, key: NamespacedName) -> bool:
+        return key == self._entry.key
+
+    def entry(self, key: NamespacedName) -> Entry | None:
+        return self._entry if self.contains(key) else None
+
+
+NEWER: Object = {
+    "metadata": {"name": "rc", "namespace": "x-ns", "uid": "newer", "creationTimestamp": "2026-02-01T00:00:00Z"}
+}
+NEWER_KEY = NamespacedName("x-ns", "ray-dashboard-rc")
+
+
+def test_owner_of_an_older_cluster_of_the_address_takes_no_hashed_host() -> None:
+    """Its tenant can let any Ingress belong to its RayCluster."""
+    rules = [{"host": "hashed.test"}]
+    own = claimant(NEWER_KEY.name, "x-ns", uid="newer", rules=rules)
+    planted = claimant("planted", uid="older", rules=rules)
+    claims = HostClaims(lambda: cast("list[Informer]", [Claimants(INGRESS, own, planted)]))
+    found = choose_host(claims, OlderCluster(), NEWER, "Ingress", NEWER_KEY, HOSTS)
+    assert (found.suffix, found.reason) == ("hash", "HostShared")
+
+
+@pytest.mark.parametrize(
+    ("uid", "clusters"), [("newer", NO_CLUSTERS), ("older", OlderCluster()), ("other", OlderCluster())]
+)
+def test_few_objects_of_the_own_or_an_older_cluster_are_examined(uid: str, clusters: Reader) -> None:
+    rules = [{"host": "plain.test"}]
+    own = claimant(NEWER_KEY.name, "x-ns", uid="newer", rules=rules)
+    planted = [claimant(f"p{n}", "x-ns" if uid == "newer" else "ns", uid=uid, rules=rules) for n in range(2000)]
+    for objects in ([own, *planted], planted):
+        claims = CountingClaims(lambda objects=objects: cast("list[Informer]", [Claimants(INGRESS, *objects)]))
+        choose_host(claims, clusters, NEWER, "Ingress", NEWER_KEY, HOSTS)
+        assert claims.examined < 500
 
 
 def test_route_takes_the_host_of_the_ingress_that_it_replaces() -> None:
