@@ -28,8 +28,9 @@ from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.objects import CORE_EVENT
 
 MAX_PODS: Final = 200
+MAX_CHILDREN: Final = 200
 MAX_EVENTS: Final = 50
-"""The maximum number of each that the summary of one object depends on."""
+"""The maximum number of each (children: of one kind) that the summary of one object depends on."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -20,7 +20,15 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, related_objects, summarize
+from cfo.console.summaries.kind_view import (
+    MAX_CHILDREN,
+    MAX_EVENTS,
+    MAX_PODS,
+    KindView,
+    Related,
+    related_objects,
+    summarize,
+)
 from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import GVK, POD, Cache, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
@@ -294,7 +302,7 @@ class Overview:
         key, uid, (owner_index, _) = entry.key, entry.meta.uid, _index_by_owner(gvk.kind)
         return Related(
             children={
-                kind: _decoded(child.reader.entries(key.namespace, index=(owner_index, uid)))
+                kind: _decoded(child.reader.entries(key.namespace, index=(owner_index, uid))[:MAX_CHILDREN])
                 for kind, child in self.children_of[gvk].items()
                 if child.has_synced
             },

@@ -6,15 +6,18 @@ from typing import Any, cast
 
 import anyio
 import orjson
+import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.console.summaries.kind_view import MAX_CHILDREN
 from cfo.console.summaries.overview import Overview, Subscription
 from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.objects.kinds import CORE_EVENT, POD
+from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY, POD
 from test.support.summaries import summary
 
 
@@ -71,6 +74,23 @@ def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
     overview._update((RAY_CLUSTER, key))
     found = overview._summaries[RAY_CLUSTER, key]
     assert [warning.reason for warning in found.warnings] == ["victim"]
+
+
+def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone in the namespace can let objects belong to a RayCluster, and each change of one updates its summary."""
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    overview = Overview(Cache(transport, RESTMapper(transport)), all_views(), related=(NETWORK_POLICY,))
+    monkeypatch.setattr(Informer, "has_synced", True)
+    cluster = EntryDecoder(RAY_CLUSTER).decode(b'{"metadata": {"namespace": "ns", "name": "shop", "uid": "1"}}')
+    overview.informer_of[RAY_CLUSTER].store.put(cluster)
+    policies = overview.children_of[RAY_CLUSTER][NETWORK_POLICY]
+    owner = {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "name": "shop", "uid": "1"}
+    for number in range(1000):
+        policy = {"metadata": {"namespace": "ns", "name": f"p{number}", "ownerReferences": [owner]}}
+        policies.store.put(EntryDecoder(NETWORK_POLICY).decode(orjson.dumps(policy)))
+    assert len(overview._related(RAY_CLUSTER, cluster).children[NETWORK_POLICY]) == MAX_CHILDREN
+    ((_, names),) = overview.related_objects(RAY_CLUSTER, cluster.key)["Children"]
+    assert len(names) < 1000
 
 
 def test_events_with_fields_of_other_types_are_ignored() -> None:
