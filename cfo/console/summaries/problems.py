@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -66,12 +67,14 @@ _WAITING: Final = {
     "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
     "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",
     "InvalidImageName": "correct the name of the image",
-    "CrashLoopBackOff": "read the log of the container: kubectl logs --previous",
+    "CrashLoopBackOff": "",  # read the log
     "CreateContainerConfigError": "create the ConfigMap or Secret that the container refers to",
     "CreateContainerError": "check the command and the volumes of the container",
     "RunContainerError": "check the command of the container",
 }
 """Reasons for which a container waits until someone acts, with the remedy. Source: kubelet."""
+
+_READ_LOG: Final = "read the log: kubectl logs"
 
 _MAX_NAMED: Final = 3
 """The maximum number of pods that are named for each problem."""
@@ -80,11 +83,14 @@ _MAX_NAMED: Final = 3
 def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield what is wrong with ``pods``: each cause once, with the names of the first pods."""
     found: dict[tuple[str, str], list[str]] = {}
+    namespace = ""
     for pod in pods:
-        name = text(path(pod, "metadata", "name"), 80)
+        name, namespace = (text(path(pod, "metadata", field), 80) for field in ("name", "namespace"))
         for cause, remedy in dict.fromkeys(_causes(pod)):
             found.setdefault((cause, remedy), []).append(name)
     for (cause, remedy), names in found.items():
+        if _READ_LOG in remedy:
+            remedy += f" -n {shlex.quote(namespace)} {shlex.quote(names[0])}"
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         subject = "Pod" if len(names) == 1 else "Pods"
         yield Problem(f"{subject} {', '.join(names[:_MAX_NAMED])}{more}: {cause}", remedy)
@@ -105,7 +111,8 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     reason = text(path(status, "state", "waiting", "reason"), 80)
     if reason in _WAITING:
         message = text(path(status, "state", "waiting", "message"), 160)
-        yield f"container {container} waits: {reason}{f' ({message})' if message else ''}", _WAITING[reason]
+        remedy = _WAITING[reason] or _read_log(container, previous=True)
+        yield f"container {container} waits: {reason}{f' ({message})' if message else ''}", remedy
     # the state before the last restart explains why a container waits; of one that runs, it is over
     for state in ("state", "lastState") if reason else ("state",):
         ended = path(status, state, "terminated")
@@ -113,7 +120,11 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if code and text(path(ended, "reason"), 80) == "OOMKilled":
             yield f"container {container} used more memory than its limit", "raise the memory limit of the container"
         elif code:
-            yield f"container {container} ended with exit code {code}", "read the log of the container: kubectl logs"
+            yield f"container {container} ended with exit code {code}", _read_log(container, state == "lastState")
+
+
+def _read_log(container: str, previous: bool) -> str:
+    return f"{_READ_LOG} -c {shlex.quote(container)}{' --previous' if previous else ''}"
 
 
 def condition_problems(

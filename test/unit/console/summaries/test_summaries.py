@@ -15,6 +15,7 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console.summaries import kind_view as summaries
 from cfo.console.summaries.kind_view import Related, related_objects
+from cfo.console.summaries.problems import pod_problems
 from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, NamespacedName, Object
 from test.support.summaries import VIEWS
@@ -254,6 +255,21 @@ def test_pods_of_an_appwrapper_are_counted_as_pods() -> None:
     found = summarize(APPWRAPPER, wrapper, related(pods=[ready, pod("Succeeded"), pod("Running")]))
     assert (found.level, found.ready, found.fact("pods")) == (Level.OK, "2/3", "3 (2 running, 1 succeeded)")
     assert summarize(APPWRAPPER, wrapper).ready == "3/3"  # who cannot read pods relies on the condition
+
+
+def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
+    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 3}}}
+    ended = {"state": {"terminated": {"exitCode": 4}}}
+    pods = [
+        {"metadata": {"namespace": "n", "name": name}, "status": {"containerStatuses": [{"name": "r", **state}]}}
+        for name, state in {"a": waiting, "b": waiting, "c": ended}.items()
+    ]
+    command = "read the log: kubectl logs -c r"
+    assert [problem.remedy for problem in pod_problems(pods)] == [
+        f"{command} --previous -n n a",
+        f"{command} --previous -n n a",
+        f"{command} -n n c",
+    ]
 
 
 def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
