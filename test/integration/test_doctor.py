@@ -212,6 +212,7 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert found["permissions"][0][0] == "ok"
     assert "no ready endpoint" in found["webhooks"][0][1]
     assert "failed calling webhook" in found["admission"][0][1]
+    await check_remedy_of_a_missing_role(environment, admin)
 
     leaf = create_certificate(create_ca(), "x", f"codeflare-operator-webhook-service.{NAMESPACE}.svc", days=100)
     data = {"tls.crt": base64.b64encode(leaf.cert_pem).decode()}
@@ -234,6 +235,16 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert {status for status, _ in found["permissions"]} == {"fail"}
     assert found["configuration"][0][1].endswith("kuberay.mTLSEnabled: 'maybe': must be true or false")
     assert found["operator"] == [("fail", "is scaled to 0 replicas")]
+
+
+async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) -> None:
+    """The command that installs the role has the namespace, and the components of all enabled features."""
+    await write_configuration(environment, appwrapper={"enabled": True})
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)], prog_name="cfo")
+    )
+    command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side -f -"
+    assert f"-> apply the manifests, with your other options: {command}\n" in result.stdout
 
 
 async def check_other_operators(environment: Environment, admin: Path) -> None:

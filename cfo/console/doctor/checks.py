@@ -163,10 +163,7 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
     for namespace, rules in sorted(by_namespace.items()):
         policies = policy_rules(rules)
         for policy in policies[:_MAX_SHOWN]:
-            yield fail(
-                f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}",
-                f"{APPLY}; roles of features are added by --with",
-            )
+            yield fail(f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}", APPLY)
         if len(policies) > _MAX_SHOWN:
             yield fail(f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
 

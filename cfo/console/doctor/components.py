@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ from cfo.console.errors import one_line
 from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, namespace_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
-APPLY: Final = "apply the manifests: cfo manifests | kubectl apply --server-side -f -"
-"""A remedy."""
+_MANIFESTS: Final = "cfo manifests"
+APPLY: Final = f"apply the manifests, with your other options: {_MANIFESTS} | kubectl apply --server-side -f -"
+"""A remedy, to which :func:`with_options` adds what the installation needs."""
 
 
 class Status(StrEnum):
@@ -58,6 +60,15 @@ def skip(message: str, remedy: str = "") -> Finding:
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
+
+
+def with_options(findings: Findings, namespace: str, features: Iterable[str]) -> Findings:
+    """Add ``namespace`` and the components of ``features`` to the command ``cfo manifests`` in all remedies."""
+    command = " ".join([_MANIFESTS, "--namespace", shlex.quote(namespace), *(f"--with {name}" for name in features)])
+    return {
+        check: [replace(finding, remedy=finding.remedy.replace(_MANIFESTS, command)) for finding in found]
+        for check, found in findings.items()
+    }
 
 
 def has_failed(findings: Findings) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import anyio
 
 from cfo.console.doctor import checks, facts, other_operators
-from cfo.console.doctor.components import Finding, Findings, Subject, fail, skip
-from cfo.features import FEATURES
+from cfo.console.doctor.components import Finding, Findings, Subject, fail, skip, with_options
+from cfo.features import FEATURES, enabled_features
+from cfo.features.contract import Feature
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
 from cfo.runtime import APIError, Client, Clock, DiscoveryIncomplete, Forbidden, TransportError, UnknownKind
@@ -68,7 +70,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         checked, missing = await facts.read_permissions(client, installation, account)
         return checks.check_permissions(f"system:serviceaccount:{namespace}:{account}", checked, missing)
 
-    return await _run(
+    findings = await _run(
         {
             "kubernetes": lambda: checks.check_kubernetes(version, dict(platforms())["Kubernetes"]),
             "clock": lambda: checks.check_clock(skew),
@@ -82,6 +84,11 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
             **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
         }
     )
+    enabled: Sequence[Feature] = ()
+    # An error is a finding already.
+    with suppress(APIError, TransportError), anyio.move_on_after(_TIMEOUT):
+        enabled = await enabled_features(client, installation.configuration)
+    return with_options(findings, namespace, [feature.name for feature in enabled])
 
 
 async def _run(all_checks: dict[str, _Check]) -> Findings:
