@@ -16,7 +16,7 @@ from cfo.runtime.handlers.causes import Cause
 from cfo.runtime.handlers.declarations import Activity
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.errors import LoginError
-from cfo.runtime.handlers.execution import call_handler
+from cfo.runtime.handlers.execution import call_handlers
 from cfo.runtime.handlers.progress import Progress
 
 
@@ -80,20 +80,15 @@ async def run_activity(environment: Environment, activity: Activity) -> dict[str
     Handlers that failed temporarily are called again after their delay, except probes. Raises :class:`ActivityError` if
     one has failed.
     """
-    progress = Progress(environment.registry.activities(activity), environment.now())
+    progress = Progress(environment.registry.activities(activity), environment)
     cause = Cause(environment, settings=environment.settings, memo=environment.memo, activity=activity)
-    results: dict[str, Any] = {}
     while True:
-        for handler in progress.due(environment.now()):
-            outcome = await call_handler(handler, cause, progress.states[handler.id])
-            progress.record(handler, outcome, environment.now())
-            if outcome.final and outcome.exception is None:
-                results[handler.id] = outcome.result
+        await call_handlers(progress, cause, progress.due())
         if progress.failed:
             raise ActivityError(f"{activity} failed: {', '.join(progress.failed)}")
-        delay = progress.delay(environment.now())
+        delay = progress.delay()
         if delay is None or activity is Activity.PROBE:
-            return results
+            return progress.results
         await environment.clock.sleep(delay)
 
 

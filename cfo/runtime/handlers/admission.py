@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.causes import ObjectCause, matches
@@ -17,13 +17,9 @@ from cfo.runtime.handlers.execution import call_handler
 from cfo.runtime.handlers.filters import Token
 from cfo.runtime.handlers.patching import patched
 from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation
-from cfo.runtime.webhook.registration import Webhook
+from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, errored
+from cfo.runtime.webhook.registration import Webhook, Webhooks
 from cfo.runtime.webhook.review import json_patch
-
-if TYPE_CHECKING:
-    from cfo.runtime.webhook.registration import Webhooks
-
 
 _NOT_IN_PATH = re.compile(r"[^a-zA-Z0-9\-]+")
 _TIMEOUT_SECONDS = 30
@@ -87,7 +83,6 @@ class _AdmissionHandler:
         """Call the handler if its filters match."""
         environment, handler = self.environment, self.handler
         obj = request.object if request.object is not None else request.old_object or {}
-        warnings: list[str] = []
         cause = ObjectCause(
             environment,
             self.resource,
@@ -106,18 +101,18 @@ class _AdmissionHandler:
             },
             headers={},
             sslpeer={},
-            warnings=warnings,
+            warnings=[],
         )
         if not matches(handler, cause):
             return AdmissionResponse(allowed=True)
         outcome = await call_handler(handler, cause)
+        request.warn(*map(str, cause.specific["warnings"]))
         error = outcome.exception
         if error is not None:
             code = (error.code if isinstance(error, AdmissionError) else None) or 500
-            message = str(error) or repr(error)
-            return AdmissionResponse(allowed=False, code=code, message=message).with_warnings(*map(str, warnings))
+            return errored(code, str(error) or repr(error))
         patch = await request.compute(patch_operations, obj, cause.patch) if handler.mutating and cause.patch else []
-        return AdmissionResponse(allowed=True, patch=patch).with_warnings(*map(str, warnings))
+        return AdmissionResponse(allowed=True, patch=patch)
 
 
 def patch_operations(obj: dict[str, Any], patch: Patch) -> Sequence[dict[str, Any]]:

@@ -10,7 +10,7 @@ from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
 from cfo.runtime.handlers.declarations import ChangingHandler, Handler, Reason, ResourceHandler, WebhookHandler
 from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
 from cfo.runtime.handlers.environment import Environment, ObjectLogger
-from cfo.runtime.handlers.filters import is_changed, matches_changes, matches_metadata, matches_value
+from cfo.runtime.handlers.filters import MISSING, PRESENT, accepts
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 
@@ -100,22 +100,22 @@ def matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool = Tru
 
     Filters that are functions may raise any exception.
     """
-    metadata = cause.body.metadata
-    if not (
-        matches_metadata(handler.labels, metadata.labels, cause.kwargs)
-        and matches_metadata(handler.annotations, metadata.annotations, cause.kwargs)
-    ):
-        return False
+    metadata, kwargs = cause.body.metadata, cause.kwargs
+    for wanted, actual in ((handler.labels, metadata.labels), (handler.annotations, metadata.annotations)):
+        if not all(accepts(value, actual.get(key, MISSING), kwargs) for key, value in (wanted or {}).items()):
+            return False
     if isinstance(handler, WebhookHandler) and handler.subresource not in ("*", cause.specific.get("subresource")):
         return False
     if handler.field:
-        if not matches_value(handler.field, handler.value, cause.states, cause.kwargs):
+        values = [resolve(state, handler.field, MISSING) for state in cause.states]
+        if not any(accepts(PRESENT if handler.value is None else handler.value, value, kwargs) for value in values):
             return False
         if changes and isinstance(handler, ChangingHandler) and cause.change is not None:
-            states = cause.change.old, cause.change.new
-            if handler.needs_change and not is_changed(handler.field, states):
+            new, old = values
+            if handler.needs_change and old == new:
                 return False
-            if not matches_changes(handler.field, handler.old, handler.new, states, cause.kwargs):
+            pairs = ((handler.old, old), (handler.new, new))
+            if not all(wanted is None or accepts(wanted, value, kwargs) for wanted, value in pairs):
                 return False
     return handler.when is None or bool(handler.when(**cause.kwargs()))
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cfo.runtime.handlers.causes import Cause, ObjectCause, select_changing
+from cfo.runtime.handlers.causes import Cause, ObjectCause
 from cfo.runtime.handlers.declarations import ChangingHandler, Handler, handler_id, unwrapped
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
 from cfo.runtime.handlers.errors import (
@@ -22,7 +22,7 @@ from cfo.runtime.handlers.errors import (
 )
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle
 from cfo.runtime.handlers.patching import make_plain, plain
-from cfo.runtime.handlers.progress import HandlerState, Outcome, StoredProgress
+from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress, StoredProgress
 
 
 @dataclass(slots=True)
@@ -122,14 +122,16 @@ def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Ou
     return Outcome(final=True, exception=final, children=children)
 
 
-async def call_handlers(progress: StoredProgress[ChangingHandler], cause: ObjectCause) -> None:
-    """Call the handlers that are due, record their progress, and put their results into the patch."""
-    environment = cause.environment
-    lifecycle = environment.lifecycle or get_default_lifecycle()
-    due = progress.due(environment.now())
-    for handler in lifecycle(due, state=progress.states, **cause.kwargs()):
-        outcome = await call_handler(handler, cause, progress.states[handler.id])
-        progress.record(handler, outcome, environment.now())
+async def call_handlers(progress: Progress, cause: Cause, due: Iterable[Handler]) -> None:
+    """Call the handlers that are ``due``, record their progress, and put their results into the patch."""
+    for handler in due:
+        progress.record(handler, await call_handler(handler, cause, progress.states[handler.id]))
+
+
+async def call_changing(progress: StoredProgress, cause: ObjectCause) -> None:
+    """Call those of the handlers of a change that are due which the lifecycle selects."""
+    lifecycle = cause.environment.lifecycle or get_default_lifecycle()
+    await call_handlers(progress, cause, lifecycle(progress.due(), state=progress.states, **cause.kwargs()))
 
 
 async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
@@ -139,27 +141,13 @@ async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingH
         return
     cause = invocation.cause
     assert isinstance(cause, ObjectCause)  # that of a handler of changes
-    progress = stored_progress(cause, handlers)
-    await call_handlers(progress, cause)
-    progress.store(cause.patch)
+    progress = StoredProgress(handlers, cause)
+    await call_changing(progress, cause)
+    progress.store()
     invocation.children.update(progress.states, *(state.children for state in progress.states.values()))
-    delay = progress.delay(cause.environment.now())
+    delay = progress.delay()
     if delay is not None:
         raise SubhandlersPending("sub-handlers have not finished", delay=delay)
-
-
-def stored_progress(cause: ObjectCause, handlers: Collection[ChangingHandler]) -> StoredProgress[ChangingHandler]:
-    """Return the progress of those ``handlers`` that a change of an object concerns."""
-    change, environment = cause.change, cause.environment
-    assert change is not None
-    return StoredProgress(
-        select_changing(handlers, cause),
-        environment.now(),
-        storage=environment.settings.persistence.progress_storage,
-        body=cause.body,
-        owned=handlers,
-        purpose=change.reason,
-    )
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Self
 
-from cfo.runtime.handlers.bodies import Patch
-from cfo.runtime.handlers.declarations import Handler
-from cfo.runtime.handlers.storage import ProgressRecord, ProgressStorage
+from cfo.runtime.handlers.causes import ObjectCause, select_changing
+from cfo.runtime.handlers.declarations import ChangingHandler, Handler
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.storage import ProgressRecord
 from cfo.runtime.objects import parse_time
 
 _MAX_MESSAGE: Final = 1024
@@ -100,56 +101,48 @@ class HandlerState:
         )
 
 
-HandlerT = TypeVar("HandlerT", bound=Handler)
+class Progress:
+    """The progress of ``handlers`` in ``states``, and their ``results``, by their identifiers."""
 
-
-class Progress(Generic[HandlerT]):
-    """The progress of ``handlers`` in ``states``, by their identifiers."""
-
-    def __init__(self, handlers: Sequence[HandlerT], now: datetime.datetime) -> None:
+    def __init__(self, handlers: Sequence[Handler], environment: Environment) -> None:
         self.handlers = handlers
-        self.states = {handler.id: HandlerState(started=now) for handler in handlers}
+        self.states = {handler.id: HandlerState(started=environment.now()) for handler in handlers}
+        self.results: dict[str, Any] = {}
+        self._environment = environment
 
-    def due(self, now: datetime.datetime) -> list[HandlerT]:
+    def due(self) -> list[Handler]:
         """Return the handlers that must be called now."""
-        states = self.states
+        now, states = self._environment.now(), self.states
         return [item for item in self.handlers if not states[item.id].finished and not states[item.id].delay(now)]
 
-    def record(self, handler: Handler, outcome: Outcome, now: datetime.datetime) -> None:
+    def record(self, handler: Handler, outcome: Outcome) -> None:
         """Record a call of a handler."""
-        self.states[handler.id] = self.states[handler.id].after(outcome, now)
+        self.states[handler.id] = self.states[handler.id].after(outcome, self._environment.now())
+        if self.states[handler.id].success:
+            self.results[handler.id] = outcome.result
 
     @property
     def failed(self) -> list[str]:
         """The identifiers of the handlers that have failed."""
         return [identity for identity, state in self.states.items() if state.failure]
 
-    def delay(self, now: datetime.datetime) -> float | None:
+    def delay(self) -> float | None:
         """Return the seconds until the next call of a handler; ``None`` if all have finished."""
+        now = self._environment.now()
         return min((state.delay(now) for state in self.states.values() if not state.finished), default=None)
 
 
-class StoredProgress(Progress[HandlerT]):
-    """The progress of handlers that are called for a purpose, as stored in the object.
+class StoredProgress(Progress):
+    """The progress of those ``owned`` handlers that a change of an object concerns, as stored in the object."""
 
-    ``owned`` are all handlers whose progress may be stored.
-    """
-
-    def __init__(
-        self,
-        handlers: Sequence[HandlerT],
-        now: datetime.datetime,
-        *,
-        storage: ProgressStorage,
-        body: Mapping[str, Any],
-        owned: Iterable[Handler],
-        purpose: str,
-    ) -> None:
-        super().__init__(handlers, now)
-        self._storage = storage
-        self._body = body
+    def __init__(self, owned: Collection[ChangingHandler], cause: ObjectCause) -> None:
+        assert cause.change is not None
+        environment, self._cause = cause.environment, cause
+        super().__init__(select_changing(owned, cause), environment)
+        self._storage = environment.settings.persistence.progress_storage
         self._owned = {handler.id for handler in owned}
-        records = {identity: storage.fetch(key=identity, body=body) for identity in self._owned}
+        records = {identity: self._storage.fetch(key=identity, body=cause.body) for identity in self._owned}
+        now, purpose = environment.now(), cause.change.reason
         self._stored = {name: HandlerState.parse(record, now) for name, record in records.items() if record is not None}
         self.states = {
             identity: replace(self._stored.get(identity, state), purpose=purpose)
@@ -157,17 +150,17 @@ class StoredProgress(Progress[HandlerT]):
         }
         self.superseded = {state.purpose for state in self._stored.values()} - {None, purpose}
 
-    def store(self, patch: Patch) -> None:
-        """Add the progress that changed to a patch."""
+    def store(self) -> None:
+        """Add the progress that changed to the patch."""
         for identity, state in self.states.items():
             if state != self._stored.get(identity):
-                self._storage.store(key=identity, record=state.record(), body=self._body, patch=patch)
+                self._storage.store(key=identity, record=state.record(), body=self._cause.body, patch=self._cause.patch)
 
-    def purge(self, patch: Patch) -> None:
-        """Remove all stored progress in a patch, also that of sub-handlers."""
+    def purge(self) -> None:
+        """Remove all stored progress in the patch, also that of sub-handlers."""
         states = [*self.states.values(), *self._stored.values()]
         for identity in self._owned.union(self.states, *(state.children for state in states)):
-            self._storage.purge(key=identity, body=self._body, patch=patch)
+            self._storage.purge(key=identity, body=self._cause.body, patch=self._cause.patch)
 
 
 def _parse_time(value: Any) -> datetime.datetime | None:

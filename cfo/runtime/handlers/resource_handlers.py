@@ -30,8 +30,9 @@ from cfo.runtime.handlers.declarations import (
 )
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.events import EnqueueAndRemember
-from cfo.runtime.handlers.execution import call_handler, call_handlers, is_async, stored_progress
+from cfo.runtime.handlers.execution import call_changing, call_handler, is_async
 from cfo.runtime.handlers.patching import apply_patch
+from cfo.runtime.handlers.progress import StoredProgress
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.objects.unstructured import NamespacedName, Object, has_finalizer, is_deleting, key_of, uid_of
 
@@ -211,26 +212,26 @@ class ResourceHandlers:
     async def _handle_change(self, obj: Object, cause: ObjectCause, change: Change) -> float | None:
         """Call the handlers of a change; return the seconds until the next call, or ``None`` if all have finished."""
         logger, title, patch = cause.logger, _TITLES[change.reason], cause.patch
-        progress = stored_progress(cause, self.changing)
+        progress = StoredProgress(self.changing, cause)
         for purpose in progress.superseded:
             if purpose in _TITLES:  # stored in the object, where any user can write
                 logger.info(f"{_TITLES[Reason(purpose)]} is superseded by {title.lower()}.")
         if progress.handlers:
             logger.debug(f"{title} is in progress: {self.resource} {key_of(obj)}")
-            await call_handlers(progress, cause)
-        if progress.delay(self.environment.now()) is not None:
-            progress.store(patch)
+            await call_changing(progress, cause)
+        if progress.delay() is not None:
+            progress.store()
         else:
             if progress.handlers:
                 failed = len(progress.failed)
                 logger.info(f"{title} is processed: {len(progress.states) - failed} succeeded; {failed} failed.")
-            progress.purge(patch)
+            progress.purge()
             if change.reason in (Reason.CREATE, Reason.UPDATE) and change.new is not None:
                 storage = self.environment.settings.persistence.diffbase_storage
                 storage.store(body=obj, patch=patch, essence=change.new)
         await apply_patch(self.environment, self.resource, obj, patch, logger)
         cause.patch = Patch()
-        return progress.delay(self.environment.now())
+        return progress.delay()
 
     # Deletion, and what must end before.
 

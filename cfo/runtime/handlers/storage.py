@@ -284,14 +284,11 @@ class ProgressStorage:
 
 
 class AnnotationsProgressStorage(_Annotations, ProgressStorage):
-    """Stores the progress in the annotations ``prefix/HANDLER``."""
+    """Stores the progress in the annotations ``prefix/HANDLER``; ``touch_key`` is ignored: nothing is touched."""
 
-    def __init__(
-        self, *, prefix: str = PREFIX, verbose: bool = False, touch_key: str = "touch-dummy", v1: bool = True
-    ) -> None:
+    def __init__(self, *, prefix: str = PREFIX, verbose: bool = False, v1: bool = True, **_: Any) -> None:
         self.prefix = prefix
         self.verbose = verbose
-        self.touch_key = touch_key
         self.v1 = v1
 
     def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
@@ -326,17 +323,10 @@ def _remove_stored(path: FieldPath, body: Mapping[str, Any], patch: Patch) -> No
 
 
 class StatusProgressStorage(ProgressStorage):
-    """Stores the progress in a field of the status."""
+    """Stores the progress in a field of the status; ``touch_field`` is ignored: nothing is touched."""
 
-    def __init__(
-        self,
-        *,
-        name: str = "kopf",
-        field: FieldSpec = "status.{name}.progress",
-        touch_field: FieldSpec = "status.{name}.dummy",
-    ) -> None:
+    def __init__(self, *, name: str = "kopf", field: FieldSpec = "status.{name}.progress", **_: Any) -> None:
         self.field = _field(name, field)
-        self.touch_field = _field(name, touch_field)
 
     def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
         """Return the progress of a handler, or ``None``."""
@@ -380,18 +370,7 @@ class _ReadOnlyStatus(StatusProgressStorage):
 
 
 class SmartProgressStorage(MultiProgressStorage):
-    """The default: annotations, and what former versions of kopf stored in the status."""
+    """The default: annotations, and what former versions of kopf stored in the status; the keywords of both."""
 
-    def __init__(
-        self,
-        *,
-        name: str = "kopf",
-        field: FieldSpec = "status.{name}.progress",
-        touch_key: str = "touch-dummy",
-        touch_field: FieldSpec = "status.{name}.dummy",
-        prefix: str = PREFIX,
-        v1: bool = True,
-        verbose: bool = False,
-    ) -> None:
-        annotations = AnnotationsProgressStorage(prefix=prefix, verbose=verbose, touch_key=touch_key, v1=v1)
-        super().__init__([annotations, _ReadOnlyStatus(name=name, field=field, touch_field=touch_field)])
+    def __init__(self, **options: Any) -> None:
+        super().__init__([AnnotationsProgressStorage(**options), _ReadOnlyStatus(**options)])

@@ -20,9 +20,9 @@ Source: `AdmissionReview v1`_ and controller-runtime's ``pkg/webhook/admission``
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from cfo.runtime.objects.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
@@ -132,15 +132,6 @@ class AdmissionResponse:
     warnings: tuple[str, ...] = ()
     audit_annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def with_warnings(self, *warnings: str) -> Self:
-        """Return a copy with these warnings for the user added."""
-        return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *warnings))))
-
-
-def allowed(message: str = "") -> AdmissionResponse:
-    """Return a response that allows the request."""
-    return AdmissionResponse(allowed=True, message=message)
-
 
 def denied(
     message: str, *, code: int = 403, reason: str = "Forbidden", details: Mapping[str, Any] | None = None
@@ -152,11 +143,6 @@ def denied(
 def errored(code: int, message: str) -> AdmissionResponse:
     """Return the response to a failed review; ``code`` is 400 for an invalid request, 500 for a webhook error."""
     return AdmissionResponse(allowed=False, code=code, message=message)
-
-
-def patched(message: str, *operations: Mapping[str, Any]) -> AdmissionResponse:
-    """Return a response that allows the request and changes the object by these JSON Patch operations."""
-    return AdmissionResponse(allowed=True, message=message, patch=operations)
 
 
 class Denied(Exception):

@@ -7,8 +7,8 @@ Only ``admission.k8s.io/v1`` is supported; every supported API server sends it i
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
@@ -30,6 +30,8 @@ _MAX_STEPS: Final = 4  # of a path in a message
 _MAX_KEY: Final = 63
 _MAX_MESSAGE: Final = 1 << 20
 
+NamesT = TypeVar("NamesT", GVK, GVR)
+
 
 class BadReview(ValueError):
     """Raised for a body that is not a review with a request; the message gives the reason."""
@@ -43,43 +45,18 @@ class NestedTooDeeply(ValueError):
         self.uid = uid
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    version: str = ""
-    kind: str = ""
-
-    def gvk(self) -> GVK:
-        return GVK(self.group, self.version, self.kind)
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-
-    def gvr(self) -> GVR:
-        return GVR(self.group, self.version, self.resource)
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] | None = None
-    extra: dict[str, list[str]] | None = None
-
-
 class _Request(msgspec.Struct, rename="camel"):
     uid: str
     operation: Operation
-    kind: _Kind = _Kind()
-    resource: _Resource = _Resource()
+    kind: dict[str, str] = {}
+    resource: dict[str, str] = {}
     sub_resource: str = ""
-    request_kind: _Kind | None = None
-    request_resource: _Resource | None = None
+    request_kind: dict[str, str] | None = None
+    request_resource: dict[str, str] | None = None
     request_sub_resource: str = ""
     name: str = ""
     namespace: str = ""
-    user_info: _User = msgspec.field(default_factory=_User)
+    user_info: UserInfo = UserInfo()
     object: msgspec.Raw = _NULL
     old_object: msgspec.Raw = _NULL
     dry_run: bool | None = None
@@ -137,34 +114,26 @@ def read_review(body: bytes) -> AdmissionRequest:
         if request is None:
             raise BadReview("the review contains no request")
         uid = request.uid
-        return AdmissionRequest(
-            operation=request.operation,
-            uid=request.uid,
-            kind=request.kind.gvk(),
-            resource=request.resource.gvr(),
-            sub_resource=request.sub_resource,
-            request_kind=(request.request_kind or request.kind).gvk(),
-            request_resource=(request.request_resource or request.resource).gvr(),
-            request_sub_resource=request.request_sub_resource,
-            name=request.name,
-            namespace=request.namespace,
-            user_info=UserInfo(
-                request.user_info.username,
-                request.user_info.uid,
-                request.user_info.groups or (),
-                request.user_info.extra or {},
-            ),
-            object=_object(request.object),
-            old_object=_object(request.old_object),
-            dry_run=bool(request.dry_run),
-            options=request.options or {},
-            raw_object=bytes(request.object),
-        )
+        fields = msgspec.structs.asdict(request) | {
+            "kind": _names(GVK, request.kind),
+            "resource": _names(GVR, request.resource),
+            "request_kind": _names(GVK, request.request_kind or request.kind),
+            "request_resource": _names(GVR, request.request_resource or request.resource),
+            "object": _object(request.object),
+            "old_object": _object(request.old_object),
+            "dry_run": bool(request.dry_run),
+            "options": request.options or {},
+        }
+        return AdmissionRequest(**fields, raw_object=bytes(request.object))
     except NestedTooDeeply as error:
         error.uid = error.uid or uid
         raise
     except (msgspec.MsgspecError, orjson.JSONDecodeError) as error:
         raise BadReview(f"cannot decode the body: {error}") from None
+
+
+def _names(kind: type[NamesT], given: Mapping[str, str]) -> NamesT:
+    return kind(*(given.get(name, "") for name in kind._fields))
 
 
 def _uid(body: bytes) -> str:

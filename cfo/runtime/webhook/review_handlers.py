@@ -24,10 +24,8 @@ from cfo.runtime.webhook.admission import (
     Operation,
     Validator,
     Warnings,
-    allowed,
     denied,
     errored,
-    patched,
 )
 from cfo.runtime.webhook.review import json_patch
 
@@ -57,7 +55,7 @@ class DefaultingHandler(Generic[T]):
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Call the defaulter for the object of the request."""
         if request.operation is Operation.DELETE:
-            return allowed()
+            return AdmissionResponse(allowed=True)
         if request.object is None:
             return errored(400, f"{request.operation} without object")
         raw = request.raw_object or orjson.dumps(request.object)
@@ -65,13 +63,14 @@ class DefaultingHandler(Generic[T]):
             obj = self._kind.decode(request.object)
         except InvalidResource:
             if is_deleting(request.object):
-                return allowed()
+                return AdmissionResponse(allowed=True)
             raise
         if isinstance(obj, TypedObject):
             # A value that the class converts (the string "1" to a number) is not a change of the defaulter.
             raw = await request.compute(_encode, obj)
         result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
-        return patched("", *await request.compute(_patch, raw, obj if result is None else result))
+        patch = await request.compute(_patch, raw, obj if result is None else result)
+        return AdmissionResponse(allowed=True, patch=patch)
 
 
 def _encode(obj: TypedObject) -> bytes:
@@ -118,7 +117,7 @@ class ValidatingHandler(Generic[T]):
             case _:
                 pass
         warnings = await _await_if_needed(waiting)
-        return allowed().with_warnings(*(warnings or ()))
+        return AdmissionResponse(allowed=True, warnings=tuple(warnings or ()))
 
     def _decode_stored(self, obj: Object) -> T | None:
         """Return the stored object, or ``None`` if it does not fit the class."""

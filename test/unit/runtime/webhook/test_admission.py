@@ -20,10 +20,8 @@ from cfo.runtime.webhook.admission import (
     Denied,
     InvalidObject,
     Operation,
-    allowed,
     denied,
     errored,
-    patched,
 )
 from cfo.runtime.webhook.review import BadReview, json_patch, read_review, write_review
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler, respond
@@ -115,7 +113,8 @@ def test_repr_of_a_request_contains_no_object() -> None:
 
 
 def test_response_is_written_as_a_review() -> None:
-    response = patched("fine", {"op": "add", "path": "/a", "value": 1}).with_warnings("careful", "careful")
+    patch = [{"op": "add", "path": "/a", "value": 1}]
+    response = AdmissionResponse(allowed=True, message="fine", patch=patch, warnings=("careful",))
     written = json.loads(write_review("u1", response))
     assert (written["apiVersion"], written["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     fields = written["response"]
@@ -126,7 +125,12 @@ def test_response_is_written_as_a_review() -> None:
 
 
 @pytest.mark.parametrize(
-    "response", [allowed(), denied("no"), AdmissionResponse(allowed=False, patch=({"op": "remove", "path": "/a"},))]
+    "response",
+    [
+        AdmissionResponse(allowed=True),
+        denied("no"),
+        AdmissionResponse(allowed=False, patch=({"op": "remove", "path": "/a"},)),
+    ],
 )
 def test_response_without_a_patch_has_no_patch_type(response: AdmissionResponse) -> None:
     written = json.loads(write_review("u", response))["response"]
@@ -135,7 +139,7 @@ def test_response_without_a_patch_has_no_patch_type(response: AdmissionResponse)
 
 
 def test_response_of_a_validating_webhook_has_no_patch() -> None:
-    response = patched("", {"op": "remove", "path": "/a"})
+    response = AdmissionResponse(allowed=True, patch=[{"op": "remove", "path": "/a"}])
     assert "patch" not in json.loads(write_review("u", response, mutating=False))["response"]
 
 

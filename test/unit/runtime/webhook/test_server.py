@@ -21,7 +21,7 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
-from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
+from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, denied
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
     StoredCertificates,
@@ -68,7 +68,7 @@ class ScriptedHandler:
                 except asyncio.CancelledError:
                     self.cancelled = True
                     raise
-        return allowed()
+        return AdmissionResponse(allowed=True)
 
 
 class Harness:
@@ -523,7 +523,7 @@ class ComputingHandler:
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         await request.compute(self._compute)
-        return allowed()
+        return AdmissionResponse(allowed=True)
 
     def _compute(self) -> None:
         while self.endless:
