@@ -286,7 +286,7 @@ class ProgressStorage:
 class AnnotationsProgressStorage(_Annotations, ProgressStorage):
     """Stores the progress in the annotations ``prefix/HANDLER``; ``touch_key`` is ignored: nothing is touched."""
 
-    def __init__(self, *, prefix: str = PREFIX, verbose: bool = False, v1: bool = True, **_: Any) -> None:
+    def __init__(self, *, prefix: str = PREFIX, verbose: bool = False, v1: bool = True, touch_key: Any = None) -> None:
         self.prefix = prefix
         self.verbose = verbose
         self.v1 = v1
@@ -325,7 +325,9 @@ def _remove_stored(path: FieldPath, body: Mapping[str, Any], patch: Patch) -> No
 class StatusProgressStorage(ProgressStorage):
     """Stores the progress in a field of the status; ``touch_field`` is ignored: nothing is touched."""
 
-    def __init__(self, *, name: str = "kopf", field: FieldSpec = "status.{name}.progress", **_: Any) -> None:
+    def __init__(
+        self, *, name: str = "kopf", field: FieldSpec = "status.{name}.progress", touch_field: Any = None
+    ) -> None:
         self.field = _field(name, field)
 
     def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
@@ -370,7 +372,9 @@ class _ReadOnlyStatus(StatusProgressStorage):
 
 
 class SmartProgressStorage(MultiProgressStorage):
-    """The default: annotations, and what former versions of kopf stored in the status; the keywords of both."""
+    """The default: annotations, and what former versions of kopf stored in the status."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__([AnnotationsProgressStorage(**options), _ReadOnlyStatus(**options)])
+    def __init__(
+        self, *, name: str = "kopf", field: FieldSpec = "status.{name}.progress", touch_field: Any = None, **others: Any
+    ) -> None:
+        super().__init__([AnnotationsProgressStorage(**others), _ReadOnlyStatus(name=name, field=field)])
