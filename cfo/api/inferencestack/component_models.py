@@ -6,33 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from cfo.api.inferencestack.field_types import (
-    Affinity,
-    AnyObject,
-    ContainerPort,
-    DeploymentStrategy,
-    EnvVar,
-    HorizontalPodAutoscalerBehavior,
-    Host,
-    IntOrString,
-    Lifecycle,
-    MetricSpec,
-    OpenModel,
-    PodSecurityContext,
-    Probe,
-    Quantity,
-    ResourceRequirements,
-    Scalar,
-    SecretKeySelector,
-    SecurityContext,
-    ServicePort,
-    Strings,
-    Toleration,
-    Volume,
-    VolumeMount,
-    open_schema,
-    rule,
-)
+from cfo.api.inferencestack import field_types as fields
+from cfo.api.inferencestack.field_types import AnyObject, OpenModel, Scalar, Strings, open_schema, rule
 from cfo.runtime import Int32, Int64
 from cfo.runtime.objects import optional
 
@@ -59,35 +34,35 @@ class PodDisruptionBudget(OpenModel):
         )
     )
 
-    min_available: IntOrString | None = optional("Number or percentage of pods that must be available.")
-    max_unavailable: IntOrString | None = optional("Number or percentage of pods that can be unavailable.")
+    min_available: fields.IntOrString | None = optional("Number or percentage of pods that must be available.")
+    max_unavailable: fields.IntOrString | None = optional("Number or percentage of pods that can be unavailable.")
 
 
 class PodSettings(OpenModel):
     """What the gateway and the applications have in common: settings of the Deployment and its pods."""
 
     image: Image | None = optional("Image of the container.")
-    env: list[EnvVar] | None = optional("Environment variables.")
+    env: list[fields.EnvVar] | None = optional("Environment variables.")
     replica_count: Count | None = optional("Number of replicas. Ignored while scaling is enabled.")
     pod_annotations: Strings | None = optional("Annotations of the pods.")
     pod_labels: Strings | None = optional("Labels of the pods.")
-    pod_security_context: PodSecurityContext | None = optional("securityContext of the pods.")
-    security_context: SecurityContext | None = optional("securityContext of the container.")
-    ports: list[ContainerPort] | None = optional("Ports of the container.")
-    resources: ResourceRequirements | None = optional("Resources of the container.")
-    liveness_probe: Probe | None = optional("Liveness probe of the container.")
-    readiness_probe: Probe | None = optional("Readiness probe of the container.")
-    startup_probe: Probe | None = optional("Startup probe of the container.")
-    volumes: list[Volume] | None = optional("Further volumes of the pods.")
-    volume_mounts: list[VolumeMount] | None = optional("Further volume mounts of the container.")
+    pod_security_context: fields.PodSecurityContext | None = optional("securityContext of the pods.")
+    security_context: fields.SecurityContext | None = optional("securityContext of the container.")
+    ports: list[fields.ContainerPort] | None = optional("Ports of the container.")
+    resources: fields.ResourceRequirements | None = optional("Resources of the container.")
+    liveness_probe: fields.Probe | None = optional("Liveness probe of the container.")
+    readiness_probe: fields.Probe | None = optional("Readiness probe of the container.")
+    startup_probe: fields.Probe | None = optional("Startup probe of the container.")
+    volumes: list[fields.Volume] | None = optional("Further volumes of the pods.")
+    volume_mounts: list[fields.VolumeMount] | None = optional("Further volume mounts of the container.")
     node_selector: Strings | None = optional("nodeSelector of the pods.")
-    tolerations: list[Toleration] | None = optional("Tolerations of the pods.")
-    affinity: Affinity | None = optional("Affinity of the pods.")
-    strategy: DeploymentStrategy | None = optional("Strategy of the Deployment (extension).")
+    tolerations: list[fields.Toleration] | None = optional("Tolerations of the pods.")
+    affinity: fields.Affinity | None = optional("Affinity of the pods.")
+    strategy: fields.DeploymentStrategy | None = optional("Strategy of the Deployment (extension).")
     termination_grace_period_seconds: Int64 | None = optional(
         "Time in seconds that a pod has to finish its requests when it is deleted (extension)."
     )
-    lifecycle: Lifecycle | None = optional("Lifecycle hooks of the container, such as preStop (extension).")
+    lifecycle: fields.Lifecycle | None = optional("Lifecycle hooks of the container, such as preStop (extension).")
     pod_disruption_budget: PodDisruptionBudget | None = optional("Creates a PodDisruptionBudget (extension).")
 
 
@@ -95,7 +70,7 @@ class GatewayService(OpenModel):
     """The Service of the gateway."""
 
     type: str | None = optional("Type of the Service. ClusterIP if unset.")
-    ports: list[ServicePort] | None = optional("Ports of the Service.")
+    ports: list[fields.ServicePort] | None = optional("Ports of the Service.")
     annotations: Strings | None = optional("Annotations of the Service (extension).")
 
 
@@ -109,14 +84,14 @@ class IngressPath(OpenModel):
 class IngressHost(OpenModel):
     """A host of the Ingress."""
 
-    host: Host | None = optional("The host name.")
+    host: fields.Host | None = optional("The host name.")
     paths: list[IngressPath] | None = optional("The paths that are routed to the gateway.")
 
 
 class IngressTLS(OpenModel):
     """A certificate of the Ingress."""
 
-    hosts: list[Host] | None = optional("The hosts of the certificate.")
+    hosts: list[fields.Host] | None = optional("The hosts of the certificate.")
     secret_name: str | None = optional("The Secret with the certificate.")
 
 
@@ -157,7 +132,7 @@ class HTTPRoute(OpenModel):
     parent_refs: list[AnyObject] = Field(
         description="The Gateways to which the route attaches.", json_schema_extra={"minItems": 1}
     )
-    hostnames: list[Host] | None = optional("The host names of the route.")
+    hostnames: list[fields.Host] | None = optional("The host names of the route.")
     rules: list[HTTPRouteRule] | None = optional(
         "The rules; the gateway is the backend of rules without backendRefs. One rule for all paths if unset."
     )
@@ -214,7 +189,7 @@ class ReaderConfig(OpenModel):
     consumer_group: Scalar | None = optional("Queue of the application; the `model` in requests of the OpenAI API.")
     buffer_requests: Scalar | None = optional("Whether requests wait in the queue instead of being rejected.")
     access_token: Scalar | None = optional("Access token for Hugging Face, in clear. Prefer accessTokenSecretRef.")
-    access_token_secret_ref: SecretKeySelector | None = optional(
+    access_token_secret_ref: fields.SecretKeySelector | None = optional(
         "Key of a Secret with the access token for Hugging Face (extension)."
     )
     log_level: Scalar | None = optional("Log level.")
@@ -242,9 +217,9 @@ class ReaderConfig(OpenModel):
 class Sidecar(OpenModel):
     """The sidecar of an external engine."""
 
-    resources: ResourceRequirements | None = optional("Resources of the sidecar.")
-    env: list[EnvVar] | None = optional("Environment variables of the sidecar.")
-    ports: list[ContainerPort] | None = optional("Ports of the sidecar.")
+    resources: fields.ResourceRequirements | None = optional("Resources of the sidecar.")
+    env: list[fields.EnvVar] | None = optional("Environment variables of the sidecar.")
+    ports: list[fields.ContainerPort] | None = optional("Ports of the sidecar.")
 
 
 class QueueTarget(OpenModel):
@@ -262,8 +237,10 @@ class Scaling(OpenModel):
     metric_target: QueueTarget | None = optional("The target of KEDA's trigger.")
     annotations: Strings | None = optional("Annotations of the ScaledObject or HorizontalPodAutoscaler.")
     spec: AnyObject | None = optional("Spec of the ScaledObject; triggers replace the generated trigger.")
-    metrics: list[MetricSpec] | None = optional("Metrics of a HorizontalPodAutoscaler (extension).")
-    behavior: HorizontalPodAutoscalerBehavior | None = optional("Behavior of a HorizontalPodAutoscaler (extension).")
+    metrics: list[fields.MetricSpec] | None = optional("Metrics of a HorizontalPodAutoscaler (extension).")
+    behavior: fields.HorizontalPodAutoscalerBehavior | None = optional(
+        "Behavior of a HorizontalPodAutoscaler (extension)."
+    )
 
 
 class ModelCache(OpenModel):
@@ -273,7 +250,7 @@ class ModelCache(OpenModel):
         json_schema_extra=open_schema(*(_immutable(name) for name in ("storageClass", "accessModes")))
     )
 
-    size: Quantity = Field(description="Size of the volume.")
+    size: fields.Quantity = Field(description="Size of the volume.")
     storage_class: str | None = optional("StorageClass of the volume.", maxLength=253)
     access_modes: list[AccessMode] | None = optional("Access modes of the volume. ReadWriteOnce if unset.", maxItems=4)
     retain: bool | None = optional("Whether the volume outlives the stack. True if unset.")
@@ -296,8 +273,10 @@ class ApplicationTemplate(PodSettings):
     sidecar_image: Image | None = optional("Image of the sidecar of an external engine.")
     sidecar: Sidecar | None = optional("The sidecar of an external engine.")
     reader_config: ReaderConfig | None = optional("Configuration of the reader.")
-    shm_size: Quantity | None = optional("Maximum size of /dev/shm.")
-    models_volume: Volume | None = optional("Volume for the models, with its name. Replaces the default as a whole.")
+    shm_size: fields.Quantity | None = optional("Maximum size of /dev/shm.")
+    models_volume: fields.Volume | None = optional(
+        "Volume for the models, with its name. Replaces the default as a whole."
+    )
     scaling: Scaling | None = optional("Autoscaling.")
     cache: ModelCache | None = optional("Creates a PersistentVolumeClaim for the models (extension).")
     lora_adapters: list[LoRAAdapter] | None = optional("LoRA adapters, for the engine vllm (extension).")

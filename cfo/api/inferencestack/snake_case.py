@@ -10,7 +10,9 @@ import re
 from typing import Final
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
-_WORD: Final = re.compile(r"(?P<upper>[A-Z]+(?![a-z])|[A-Z][a-z]*)|(?P<lower>[a-z]+)|(?P<number>[0-9]+)|(?P<other>.)")
+_WORD: Final = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])")
+_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])([A-Z]+[a-z]*|[a-z]+)(?=[0-9]+[a-z])")
+"""Where a word begins, and a word before the number that begins the next one."""
 
 
 def is_config_key(key: str) -> bool:
@@ -25,22 +27,5 @@ def snake_case(key: str) -> str:
     lower-case letter follows (``HTTPServer``: ``http_server``). A number belongs to the word before it
     (``Bld4Floor``: ``bld4_floor``), unless a lower-case letter follows, which continues it (``http2xx``: ``http_2xx``).
     """
-    words = list(_WORD.finditer(key))
-    parts: list[str] = []
-    at_start, in_number = True, False
-    for index, word in enumerate(words):
-        kind, text = word.lastgroup, word.group().lower()
-        if kind == "other":
-            parts.append("_" if text == "-" else text)
-            at_start, in_number = True, False
-            continue
-        following = words[index + 1].lastgroup if index + 1 < len(words) else None
-        begins = kind == "upper" or not in_number
-        if kind == "number":
-            begins = not in_number and (at_start or following == "lower")
-            in_number = in_number or begins
-        elif kind == "upper":
-            in_number = False
-        parts.append(f"_{text}" if begins and not at_start else text)
-        at_start = False
-    return "".join(parts)
+    words = _WORD.sub("_", key)
+    return _NUMBER.sub(r"\1_", words).replace("-", "_").lower()
