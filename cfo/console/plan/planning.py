@@ -17,7 +17,7 @@ from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_
 from cfo.api.inferencestack.profiles import Profile, newest_profile
 from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, owns_replicas
 from cfo.controllers.inferencestack.profile_choice import choose_profile
-from cfo.controllers.inferencestack.rendering.facts import Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime import (
     CONFIG_MAP,
@@ -177,7 +177,7 @@ def _facts(live: Mapping[_Key, Object]) -> Facts:
             )
             for name, obj in deployments.items()
         },
-        config_maps={name: LiveConfigMap.of(obj) for (gvk, name), obj in live.items() if gvk == CONFIG_MAP},
+        config_maps={name: obj for (gvk, name), obj in live.items() if gvk == CONFIG_MAP},
     )
 
 

@@ -30,7 +30,7 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.rendering.facts import Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -176,7 +176,7 @@ async def observe(client: Client, children: Children, stack: Object) -> Observat
     found = Observation()
     names = names_of(stack)
     deployments: dict[str, LiveDeployment] = {}
-    config_maps: dict[str, LiveConfigMap] = {}
+    config_maps: dict[str, Object] = {}
     for name in (names.gateway, *(names.application(name) for name in application_names(stack))):
         key = NamespacedName(namespace_of(stack), name)
         obj, managers = await _read(client, children, DEPLOYMENT, key, found)
@@ -192,7 +192,7 @@ async def observe(client: Client, children: Children, stack: Object) -> Observat
             continue
         config_map, _ = await _read(client, children, CONFIG_MAP, key, found)
         if config_map is not None and belongs_to(config_map, stack):
-            config_maps[name] = LiveConfigMap.of(config_map)
+            config_maps[name] = config_map
     found.facts = Facts(served=children.served, deployments=deployments, config_maps=config_maps)
     return found
 

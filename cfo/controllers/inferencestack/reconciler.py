@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 from anyio import CapacityLimiter, to_thread
@@ -20,7 +20,6 @@ from cfo.api.inferencestack.created_resources import cluster_trigger_errors
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.names import (
     APPLICATION_PREFIX,
-    CONFIG_HASH,
     GATEWAY,
     HELM_FINALIZERS,
     PAUSE_ANNOTATION,
@@ -32,7 +31,6 @@ from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.ownership import application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
-from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
 from cfo.controllers.inferencestack.status import ComponentState, Outcome, component_state, stack_status
 from cfo.controllers.inferencestack.writes import StackWrites
@@ -129,9 +127,9 @@ class InferenceStackReconciler:
             return Result()
         # the template is rendered once for each application
         weight = (len(entry.raw) + _APPLICATION_BYTES) * (len(application_names(stack)) + 1)
-        compute: _Compute = self._in_thread if weight > _LARGE_BYTES else _directly
+        is_large = weight > _LARGE_BYTES
         profile = pinned_profile(stack) or newest_profile(self.operator_version)
-        validation = await compute(partial(validate, stack, profile))
+        validation = await self._compute(partial(validate, stack, profile), in_thread=is_large)
         errors = list(validation.errors)
         if not (self.allow_cluster_triggers or validation.stack is None):
             errors += cluster_trigger_errors(validation.stack)  # the webhook may have been absent, or have allowed it
@@ -148,7 +146,7 @@ class InferenceStackReconciler:
             desired, profile = render_with(stack, choice, existing.facts, existing.deployments, is_ready)
             return desired, profile, unserved_kinds(stack, profile, self.children.served)
 
-        desired, profile, unserved = await compute(render)
+        desired, profile, unserved = await self._compute(render, in_thread=is_large)
         writes = StackWrites(self.client, self.children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
@@ -187,16 +185,15 @@ class InferenceStackReconciler:
             failure = pod_failure(pods, key_of(stack), component) if pods is not None else None
             return component_state(deployments.get(name), failure, suspended=suspended)
 
-        applications = application_names(stack)
-        hashes = {name: _config_hash(deployments.get(names.application(name))) for name in applications}
         return Outcome(
             profile=profile,
             operator=self._operator,
             unserved=unserved,
             problems=dict(self._problems(desired)),
             gateway=state(names.gateway, GATEWAY),
-            applications={name: state(names.application(name), f"{APPLICATION_PREFIX}{name}") for name in applications},
-            config_hashes={name: value for name, value in hashes.items() if value},
+            applications={
+                name: state(names.application(name), f"{APPLICATION_PREFIX}{name}") for name in application_names(stack)
+            },
         )
 
     @property
@@ -219,8 +216,8 @@ class InferenceStackReconciler:
             if problem is not None:
                 yield kind, (problem[0], f"{gvk_of(obj).kind} {name_of(obj)}: {problem[1]}")
 
-    async def _in_thread(self, function: Callable[[], T], /) -> T:
-        return await to_thread.run_sync(function, limiter=self._thread)
+    async def _compute(self, function: Callable[[], T], *, in_thread: bool) -> T:
+        return await to_thread.run_sync(function, limiter=self._thread) if in_thread else function()
 
     async def _report_errors(self, stack: Object, errors: FieldErrors) -> None:
         messages = [str(error) for error in errors.errors]
@@ -262,23 +259,8 @@ class InferenceStackReconciler:
         _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
 
 
-class _Compute(Protocol):
-    async def __call__(self, function: Callable[[], T], /) -> T: ...
-
-
-async def _directly(function: Callable[[], T], /) -> T:
-    return function()
-
-
 def _generation(stack: Object) -> int:
     return int(stack["metadata"].get("generation") or 0)
-
-
-def _config_hash(deployment: Object | None) -> str:
-    if deployment is None:
-        return ""
-    live = LiveDeployment.of(deployment)
-    return live.template_annotations.get(CONFIG_HASH, "")
 
 
 def _false_condition(conditions: Any, kind: str) -> tuple[str, str] | None:

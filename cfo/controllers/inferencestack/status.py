@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cfo.api.inferencestack.created_resources import autoscaler_kind
-from cfo.api.inferencestack.names import APPLICATION_PREFIX
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
 from cfo.controllers.inferencestack.pods import PodFailure
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.controllers.inferencestack.rendering.gateway import public_port
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
 
@@ -84,6 +85,8 @@ class ComponentState:
     ready: int = 0
     updated: int = 0
     total: int = 0
+    config_hash: str = ""
+    """The hash of the configuration of the pods; empty if Helm created them."""
 
     @property
     def is_ready(self) -> bool:
@@ -104,8 +107,10 @@ def component_state(
     total, updated = int(status.get("replicas") or 0), int(status.get("updatedReplicas") or 0)
     ready = max(0, int(status.get("readyReplicas") or 0) - max(0, total - updated))
 
+    config_hash = LiveDeployment.of(deployment).template_annotations.get(CONFIG_HASH, "")
+
     def result(state: State, reason: str, message: str = "") -> ComponentState:
-        return ComponentState(state, reason, message, replicas, ready, updated, total)
+        return ComponentState(state, reason, message, replicas, ready, updated, total, config_hash)
 
     if suspended:
         return result(State.SUSPENDED, "Suspended")
@@ -142,7 +147,7 @@ class Outcome:
     ``errors`` are those of the validation: then nothing was rendered. ``failures`` are the writes that failed.
     ``unserved`` are the kinds that the stack needs and the cluster does not serve. ``problems`` are the messages of
     autoscalers and routes that report a problem, by the type of the condition. ``gateway`` and ``applications`` (by
-    name) are the states of the components; ``config_hashes`` are by application.
+    name) are the states of the components.
     """
 
     profile: Profile | None = None
@@ -153,7 +158,6 @@ class Outcome:
     problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     gateway: ComponentState | None = None
     applications: Mapping[str, ComponentState] = field(default_factory=dict)
-    config_hashes: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
 
 
@@ -303,7 +307,7 @@ def _application(stack: ResolvedStack, outcome: Outcome, name: str, state: Compo
         "replicas": state.replicas,
         "readyReplicas": state.ready,
         "updatedReplicas": state.updated,
-        "configHash": outcome.config_hashes.get(name),
+        "configHash": state.config_hash or None,
         "autoscaler": _AUTOSCALERS.get(kind.kind) if kind is not None and scales else None,
     }
     return {key: value for key, value in result.items() if value is not None}

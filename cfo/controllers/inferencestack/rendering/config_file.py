@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, GATEWAY_INTERNAL_PORT
+from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, CONFIG_KEY, GATEWAY_INTERNAL_PORT
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.inferencestack.snake_case import snake_case
-from cfo.controllers.inferencestack.rendering.facts import LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
+from cfo.runtime import Object, annotations_of
 
 _PLAIN: Final = re.compile(r"(?![-?:](?: |$))[^\s,\[\]{}#&*!|>'\"%@`](?:.*[^\s:])?|\[[A-Za-z0-9_./ ,-]*\]")
 _ENDS_PLAIN: Final = re.compile(r": | #")
@@ -38,25 +39,15 @@ def application_file(stack: ResolvedStack, application: str) -> str:
     config = dict(stack.applications[application].get("readerConfig") or {})
     config.pop("accessTokenSecretRef", None)
     config["internalGatewayIp"] = config.get("internalGatewayIp") or stack.names.gateway
-    first = ["internalGatewayIp"] if stack.profile.gateway_address_first else []
+    first = "internalGatewayIp" if stack.profile.gateway_address_first else ""
     lines = [f"      {line}" for line in _lines(config, first)]
-    return "\n".join(
-        [
-            "takeoff:",
-            "  server_config:",
-            f"    internal_port: {GATEWAY_INTERNAL_PORT}",
-            "  readers_config:",
-            f"    {application}:",
-            *lines,
-            "",
-        ]
-    )
+    server = ["takeoff:", "  server_config:", f"    internal_port: {GATEWAY_INTERNAL_PORT}"]
+    return "\n".join([*server, "  readers_config:", f"    {application}:", *lines, ""])
 
 
-def _lines(config: Mapping[str, Any], first: Iterable[str] = ()) -> list[str]:
-    """Return the lines of a map: the keys in ``first``, then the others, sorted as Helm does before conversion."""
-    first = list(first)
-    keys = [*first, *sorted(key for key in config if key not in first)]
+def _lines(config: Mapping[str, Any], first: str = "") -> list[str]:
+    """Return the lines of a map: the key ``first``, then the others, sorted as Helm does before conversion."""
+    keys = sorted(config, key=lambda key: (key != first, key))
     return [f"{snake_case(key)}: {_scalar(config[key])}" for key in keys]
 
 
@@ -94,16 +85,15 @@ class ConfigAnnotations(NamedTuple):
     """Annotations of the ConfigMap, and labels of the Deployment."""
 
 
-def config_annotations(
-    content: str, deployment: LiveDeployment | None, config_map: LiveConfigMap | None
-) -> ConfigAnnotations:
+def config_annotations(content: str, deployment: LiveDeployment | None, config_map: Object | None) -> ConfigAnnotations:
     """Return the annotations for the file ``content``, given the Deployment and ConfigMap that exist."""
     current = config_hash(content)
     if deployment is None or CONFIG_HASH in deployment.template_annotations:
         return ConfigAnnotations({CONFIG_HASH: current}, {})
     adopted = deployment.labels.get(ADOPTED_CONFIG_HASH)
     if config_map is not None:
-        adopted = config_map.annotations.get(ADOPTED_CONFIG_HASH) or adopted or config_hash(config_map.content)
+        stored = str((config_map.get("data") or {}).get(CONFIG_KEY) or "")
+        adopted = annotations_of(config_map).get(ADOPTED_CONFIG_HASH) or adopted or config_hash(stored)
     if adopted == current:
         return ConfigAnnotations({}, {ADOPTED_CONFIG_HASH: adopted})
     return ConfigAnnotations({CONFIG_HASH: current}, {ADOPTED_CONFIG_HASH: adopted} if adopted else {})

@@ -20,8 +20,8 @@ from typing import Any
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT, SERVICE_MONITOR
-from cfo.api.inferencestack.names import AUTOSCALED, CONFIG_KEY, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
-from cfo.runtime import GVK, Object, annotations_of, labels_of
+from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
+from cfo.runtime import GVK, Object, labels_of
 
 OPTIONAL_KINDS = frozenset({HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR})
 """The kinds of rendered objects that a cluster might not serve."""
@@ -61,26 +61,13 @@ class LiveDeployment:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveConfigMap:
-    """An existing ConfigMap of the stack; ``content`` is its configuration file."""
-
-    content: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, config_map: Object) -> LiveConfigMap:
-        """Return the facts about ``config_map``."""
-        return cls(str((config_map.get("data") or {}).get(CONFIG_KEY) or ""), annotations_of(config_map))
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts about one stack. Existing objects are by name; those of other owners must be left out."""
 
     served: frozenset[GVK] = OPTIONAL_KINDS
     """The kinds of :data:`OPTIONAL_KINDS` that the cluster serves."""
     deployments: Mapping[str, LiveDeployment] = field(default_factory=dict)
-    config_maps: Mapping[str, LiveConfigMap] = field(default_factory=dict)
+    config_maps: Mapping[str, Object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH
+from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, CONFIG_KEY
 from cfo.api.inferencestack.profiles import PROFILES, newest_profile
 from cfo.api.inferencestack.resolution import resolve
 from cfo.controllers.inferencestack.rendering.config_file import (
@@ -17,7 +17,8 @@ from cfo.controllers.inferencestack.rendering.config_file import (
     config_hash,
     gateway_file,
 )
-from cfo.controllers.inferencestack.rendering.facts import LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
+from cfo.runtime import Object
 from test.support.inference_stacks import stack
 
 V2 = newest_profile("v2")
@@ -108,6 +109,10 @@ def test_reference_to_the_access_token_is_not_in_the_file() -> None:
 OLD, NEW = "old\n", "new\n"
 
 
+def stored(content: str, annotations: dict[str, str] | None = None) -> Object:
+    return {"metadata": {"annotations": annotations or {}}, "data": {CONFIG_KEY: content}}
+
+
 def adopted(**labels: str) -> LiveDeployment:
     return LiveDeployment(labels=labels)
 
@@ -119,28 +124,28 @@ def adopted(**labels: str) -> LiveDeployment:
         (None, None, {CONFIG_HASH: config_hash(NEW)}, {}),
         (
             LiveDeployment(template_annotations={CONFIG_HASH: "x"}),
-            LiveConfigMap(OLD),
+            stored(OLD),
             {CONFIG_HASH: config_hash(NEW)},
             {},
         ),
         # created by Helm, with the same content: nothing restarts, and the content is remembered
-        (adopted(), LiveConfigMap(NEW), {}, {ADOPTED_CONFIG_HASH: config_hash(NEW)}),
+        (adopted(), stored(NEW), {}, {ADOPTED_CONFIG_HASH: config_hash(NEW)}),
         (
             adopted(),
-            LiveConfigMap(NEW, {ADOPTED_CONFIG_HASH: config_hash(NEW)}),
+            stored(NEW, {ADOPTED_CONFIG_HASH: config_hash(NEW)}),
             {},
             {ADOPTED_CONFIG_HASH: config_hash(NEW)},
         ),
         # created by Helm, and changed: also if only the ConfigMap was written before a crash
         (
             adopted(),
-            LiveConfigMap(OLD),
+            stored(OLD),
             {CONFIG_HASH: config_hash(NEW)},
             {ADOPTED_CONFIG_HASH: config_hash(OLD)},
         ),
         (
             adopted(),
-            LiveConfigMap(NEW, {ADOPTED_CONFIG_HASH: config_hash(OLD)}),
+            stored(NEW, {ADOPTED_CONFIG_HASH: config_hash(OLD)}),
             {CONFIG_HASH: config_hash(NEW)},
             {ADOPTED_CONFIG_HASH: config_hash(OLD)},
         ),
@@ -156,7 +161,7 @@ def adopted(**labels: str) -> LiveDeployment:
 )
 def test_pods_restart_only_if_their_configuration_changes(
     deployment: LiveDeployment | None,
-    config_map: LiveConfigMap | None,
+    config_map: Object | None,
     template: dict[str, str],
     metadata: dict[str, str],
 ) -> None:

@@ -14,7 +14,7 @@ import yaml
 from cfo.api.inferencestack.names import CONFIG_HASH, HELM_LABELS, MANAGED_BY, MANAGED_BY_LABEL
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.profile_choice import adopted_profile
-from cfo.controllers.inferencestack.rendering.facts import Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import expected_objects, needs_samples, samples
@@ -98,7 +98,7 @@ def test_adopted_stack_keeps_its_pod_templates(sample: str, expected: str, profi
     (stack,) = samples(sample)
     existing = expected_objects(expected)
     deployments = {name_of(obj): as_stored(obj) for obj in existing if obj["kind"] == "Deployment"}
-    config_maps = {name_of(obj): LiveConfigMap.of(obj) for obj in existing if obj["kind"] == "ConfigMap"}
+    config_maps = {name_of(obj): obj for obj in existing if obj["kind"] == "ConfigMap"}
     found = adopted_profile(stack, deployments)
     assert found is not None
     if deployments.keys() - {"console-inference-stack-gateway"}:
@@ -116,7 +116,7 @@ def test_adopted_stack_keeps_its_pod_templates(sample: str, expected: str, profi
             assert contains(template["spec"], rendered["spec"])
             assert obj["spec"]["replicas"] == original["spec"]["replicas"]
         if gvk_of(obj).kind == "ConfigMap":
-            assert obj["data"]["config.yaml"] == config_maps[name_of(obj)].content
+            assert obj["data"]["config.yaml"] == config_maps[name_of(obj)]["data"]["config.yaml"]
             assert yaml.safe_load(obj["data"]["config.yaml"])["takeoff"]["server_config"] == {"internal_port": 3005}
 
 
