@@ -23,21 +23,27 @@ from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, INGRESS, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT, FieldError
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path, forbidden
+from cfo.runtime.objects.kinds import plural
 
-_IRREGULAR: Final = {INGRESS: "ingresses", NETWORK_POLICY: "networkpolicies"}
 _SPEC: Final = Path("spec")
 _GATEWAY: Final = _SPEC.child("gateway")
 
 
-def created_resources(stack: ResolvedStack) -> dict[GVR, Path]:
-    """Return the resources of the objects of ``stack``, each with the field that makes the operator create it."""
+def created_resources(stack: ResolvedStack, old: ResolvedStack | None = None) -> dict[GVR, Path]:
+    """Return the resources of the objects of ``stack``, each with the field that makes the operator create it.
+
+    Those of the objects of ``old`` are left out.
+    """
+    known = created_kinds(old) if old is not None else {}
     return {
-        GVR(gvk.group, gvk.version, _IRREGULAR.get(gvk) or f"{gvk.kind.lower()}s"): path
-        for gvk, path in _created_kinds(stack).items()
+        GVR(gvk.group, gvk.version, plural(gvk.kind)): path
+        for gvk, path in created_kinds(stack).items()
+        if gvk not in known
     }
 
 
-def _created_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
+def created_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
+    """Return the kinds of the objects of ``stack``, each with the field that makes the operator create it."""
     found = {CONFIG_MAP: _SPEC, DEPLOYMENT: _SPEC, **gateway_kinds(stack)}
     if stack.service_account.get("create"):
         found[SERVICE_ACCOUNT] = _SPEC.child("serviceAccount")

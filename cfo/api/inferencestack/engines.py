@@ -88,7 +88,7 @@ def gateway_defaults(defaults: Object, tag: str, *, restricted: bool) -> Object:
     port = {"containerPort": GATEWAY_PORT, "protocol": "TCP", "name": "openai"}
     result = {
         **defaults,
-        "image": _image(_ONWARDS, tag),
+        "image": default_image(_ONWARDS, tag),
         "config": {},
         "ports": [port, {"containerPort": VLLM.metrics_port, "protocol": "TCP", "name": "metrics"}],
         "service": {**defaults["service"], "ports": defaults["service"]["ports"][:1]},
@@ -119,7 +119,7 @@ def application_defaults(application: str, section: Mapping[str, Any], tag: str)
     """Return the defaults of one application of :data:`VLLM` that depend on its name and device."""
     device = (section.get("readerConfig") or {}).get("device")
     repository = _VLLM_IMAGES.get(device if isinstance(device, str) else "", _VLLM_IMAGES["cpu"])
-    return {"image": _image(repository, tag), "readerConfig": {"consumerGroup": application}}
+    return {"image": default_image(repository, tag), "readerConfig": {"consumerGroup": application}}
 
 
 def adapters_of(section: Mapping[str, Any]) -> dict[str, str]:
@@ -127,5 +127,6 @@ def adapters_of(section: Mapping[str, Any]) -> dict[str, str]:
     return {adapter["name"]: adapter["path"] for adapter in section.get("loraAdapters") or ()}
 
 
-def _image(repository: str, tag: str) -> Object:
+def default_image(repository: str, tag: str) -> Object:
+    """Return an image as a default of a profile."""
     return {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"}

@@ -38,8 +38,3 @@ def operator_version_of(stack: Object) -> str:
     """Return the value of the label ``operatorVersion``; empty if the label is not set."""
     value = labels_of(stack).get(OPERATOR_VERSION_LABEL)
     return value if isinstance(value, str) else ""
-
-
-def version_selector(operator_version: str) -> str:
-    """Return the label selector of the stacks that an operator of this major version reconciles."""
-    return f"{OPERATOR_VERSION_LABEL}={operator_version}"

@@ -13,10 +13,12 @@ The chart of ``v0.2``, which this project's seed describes, had the same version
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final
 
+from cfo.api.inferencestack.engines import default_image
 from cfo.runtime import Object
 
 _TAKEOFF: Final = "tytn/takeoff-pro"
@@ -68,7 +70,7 @@ class Profile:
     def gateway_defaults(self) -> Object:
         """Return the defaults of ``spec.gateway``."""
         return {
-            "image": _image(self.gateway_repository, self.gateway_tag),
+            "image": default_image(self.gateway_repository, self.gateway_tag),
             "config": {"internalPort": 3005},
             "replicaCount": 1,
             "ports": [{"containerPort": port, "protocol": "TCP", "name": name} for port, name in _GATEWAY_PORTS],
@@ -87,7 +89,7 @@ class Profile:
         """Return the defaults of ``spec.applicationTemplate``."""
         defaults: Object = {
             "engine": "takeoff",
-            "image": _image(_TAKEOFF, self.application_tag),
+            "image": default_image(_TAKEOFF, self.application_tag),
             "readerConfig": {
                 "modelName": "TitanML/dummy_model",
                 "device": "cpu",
@@ -110,63 +112,59 @@ class Profile:
             },
         }
         if self.engine_tag:
-            defaults["externalEngineImage"] = _image(_ENGINE, self.engine_tag)
-            defaults["sidecarImage"] = _image(_GATEWAY, self.sidecar_tag)
+            defaults["externalEngineImage"] = default_image(_ENGINE, self.engine_tag)
+            defaults["sidecarImage"] = default_image(_GATEWAY, self.sidecar_tag)
         if self.shm_size is not None:
             defaults["shmSize"] = self.shm_size
         return defaults
 
 
-def _image(repository: str, tag: str) -> Object:
-    return {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"}
+def _takeoff(version: str) -> dict[str, Any]:
+    return {"app_version": version, "gateway_tag": f"{version}-cpu", "application_tag": f"{version}-gpu"}
 
 
-def _profiles() -> Iterator[Profile]:
-    def takeoff(version: str) -> dict[str, Any]:
-        return {"app_version": version, "gateway_tag": f"{version}-cpu", "application_tag": f"{version}-gpu"}
+_FIRST: Final = Profile(name="v0.2", chart="0.3.0", has_pod_name=False, **_takeoff("0.22.0-rc19"))
+_CHANGES: Final[tuple[dict[str, Any], ...]] = (
+    {"name": "v1.0", "has_pod_name": True},
+    {"name": "v2.0", "chart": "1.0.0"},
+    {"name": "v2.1", **_takeoff("0.22.0-rc20")},
+    {"name": "v2.2-0", "chart": "1.1.0", "shm_size": "2Gi"},
+    {"name": "v2.2-2", **_takeoff("0.22.0-rc21")},
+    {"name": "v2.2-3", **_takeoff("0.22.0-rc22")},
+    {"name": "v2.2", **_takeoff("0.22.0-rc23")},
+    {"name": "v2.3", "chart": "1.2.0", "gateway_address_first": True},
+    {
+        "name": "v2.4",
+        "chart": "1.3.0",
+        "app_version": "1.0.0",
+        "gateway_repository": _GATEWAY,
+        "gateway_tag": "0.0.1",
+        "engine_tag": "1.0.14-sglang",
+        "sidecar_tag": "0.0.1",
+    },
+    {"name": "v2.6", "sidecar_tag": "0.0.9-py"},
+    {"name": "v2.7", "chart": "1.4.0"},
+    {"name": "v2.8", "chart": "1.5.0", "gateway_tag": "0.1.0"},
+    {"name": "v2.9", "chart": "1.6.0", "has_liveness_probe": True},
+    {"name": "v2.10", "chart": "1.7.0", "gateway_tag": "0.2.0"},
+    {"name": "v2.11-0", "chart": "1.8.0", "gateway_tag": "0.3.0"},
+    {"name": "v2.11", "sidecar_tag": "0.3.0-py"},
+    {"name": "v2.12", "chart": "1.8.1", "gateway_tag": "0.3.1", "sidecar_tag": "0.3.1-py"},
+    {
+        "name": "v2.13-0",
+        "chart": "1.8.2",
+        "gateway_tag": "0.3.4",
+        "engine_tag": "1.1.4-sglang",
+        "sidecar_tag": "0.3.4-py",
+    },
+    {"name": "v2.13", "gateway_tag": "0.3.5"},
+)
+"""The differences of each further profile from the one before it."""
 
-    at = Profile(name="v0.2", chart="0.3.0", has_pod_name=False, **takeoff("0.22.0-rc19"))
-    yield at
-    for changes in (
-        {"name": "v1.0", "has_pod_name": True},
-        {"name": "v2.0", "chart": "1.0.0"},
-        {"name": "v2.1", **takeoff("0.22.0-rc20")},
-        {"name": "v2.2-0", "chart": "1.1.0", "shm_size": "2Gi"},
-        {"name": "v2.2-2", **takeoff("0.22.0-rc21")},
-        {"name": "v2.2-3", **takeoff("0.22.0-rc22")},
-        {"name": "v2.2", **takeoff("0.22.0-rc23")},
-        {"name": "v2.3", "chart": "1.2.0", "gateway_address_first": True},
-        {
-            "name": "v2.4",
-            "chart": "1.3.0",
-            "app_version": "1.0.0",
-            "gateway_repository": _GATEWAY,
-            "gateway_tag": "0.0.1",
-            "engine_tag": "1.0.14-sglang",
-            "sidecar_tag": "0.0.1",
-        },
-        {"name": "v2.6", "sidecar_tag": "0.0.9-py"},
-        {"name": "v2.7", "chart": "1.4.0"},
-        {"name": "v2.8", "chart": "1.5.0", "gateway_tag": "0.1.0"},
-        {"name": "v2.9", "chart": "1.6.0", "has_liveness_probe": True},
-        {"name": "v2.10", "chart": "1.7.0", "gateway_tag": "0.2.0"},
-        {"name": "v2.11-0", "chart": "1.8.0", "gateway_tag": "0.3.0"},
-        {"name": "v2.11", "sidecar_tag": "0.3.0-py"},
-        {"name": "v2.12", "chart": "1.8.1", "gateway_tag": "0.3.1", "sidecar_tag": "0.3.1-py"},
-        {
-            "name": "v2.13-0",
-            "chart": "1.8.2",
-            "gateway_tag": "0.3.4",
-            "engine_tag": "1.1.4-sglang",
-            "sidecar_tag": "0.3.4-py",
-        },
-        {"name": "v2.13", "gateway_tag": "0.3.5"},
-    ):
-        at = replace(at, **changes)
-        yield at
-
-
-PROFILES: Final[Mapping[str, Profile]] = {profile.name: profile for profile in _profiles()}
+PROFILES: Final[Mapping[str, Profile]] = {
+    profile.name: profile
+    for profile in accumulate(_CHANGES, lambda at, changes: replace(at, **changes), initial=_FIRST)
+}
 """All profiles by name, from the oldest to the newest."""
 
 OPERATOR_VERSIONS: Final = tuple(dict.fromkeys(profile.operator_version for profile in PROFILES.values()))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS, version_selector
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
@@ -126,7 +126,7 @@ class _Controllers:
     def add_reconciler(self, gvk: GVK) -> None:
         """Add the controller that reconciles stacks."""
         manager, name = self._manager, f"inferencestack-{gvk.group.partition('.')[0]}"
-        selector = version_selector(self._operator_version)
+        selector = f"{OPERATOR_VERSION_LABEL}={self._operator_version}"
         stacks = manager.cache.informer(gvk, label_selector=selector)
         self._metrics.readers.append(stacks.reader)
 

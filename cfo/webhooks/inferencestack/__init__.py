@@ -114,9 +114,7 @@ class InferenceStackWebhook(Validator[Object]):
         if stack is None:  # the controller does not render it
             return []
         errors = [] if self.config.allow_cluster_trigger_authentication else cluster_trigger_errors(stack, old)
-        created, before = created_resources(stack), created_resources(old) if old is not None else {}
-        new = {resource: path for resource, path in created.items() if resource not in before}
-        return [*errors, *await self.reviewer.errors(new, request)]
+        return [*errors, *await self.reviewer.errors(created_resources(stack, old), request)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +141,7 @@ class OtherMajors(Validator[Object]):
         if stack is None:
             return  # other versions may have fields of other types
         before = (await request.compute(validate, old, None)).stack if is_same else None
-        known = created_resources(before) if before is not None else {}
-        created = {resource: path for resource, path in created_resources(stack).items() if resource not in known}
-        FieldErrors.check(await self.webhook.reviewer.errors(created, request))
+        FieldErrors.check(await self.webhook.reviewer.errors(created_resources(stack, before), request))
 
 
 def object_selector(operator_version: str) -> dict[str, Any]:

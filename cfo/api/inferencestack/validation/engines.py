@@ -70,14 +70,15 @@ _FIXED_ARGUMENTS: Final = frozenset({"api-key", "config", "headless", "host", "p
 
 def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield the errors that follow from the engine of ``stack``, whose JSON types are correct."""
-    template, written = stack.spec.get("applicationTemplate") or {}, stack.spec.get("applications") or {}
+    written = [(Path("spec", "applicationTemplate"), stack.spec.get("applicationTemplate") or {})]
+    written += ((_APPLICATIONS.key(name), section) for name, section in (stack.spec.get("applications") or {}).items())
     if stack.engine is not VLLM:
-        for name, section in ((None, template), *written.items()):
-            yield from _other_engine_errors(section, name)
+        for path, section in written:
+            yield from _other_engine_errors(section, path)
         return
     yield from _stack_errors(stack)
-    for name, section in ((None, template), *written.items()):
-        yield from _field_errors(section, _path(name))
+    for path, section in written:
+        yield from _field_errors(section, path)
     models = {str(section["readerConfig"].get("consumerGroup")) for section in stack.applications.values()}
     count = sum(len(section.get("loraAdapters") or ()) for section in stack.applications.values())
     if count > MAX_ADAPTERS:
@@ -98,18 +99,14 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
             )
 
 
-def _path(application: str | None) -> Path:
-    return Path("spec", "applicationTemplate") if application is None else _APPLICATIONS.key(application)
-
-
-def _other_engine_errors(section: Mapping[str, Any], application: str | None) -> Iterator[FieldError]:
-    """Yield the errors in an application of another engine, or in the template if ``application`` is ``None``."""
+def _other_engine_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the errors in an application of another engine, or in the template."""
     if section.get("engine") == VLLM.name:
         reason = "set vllm in spec.applicationTemplate: the gateway depends on it"
-        yield forbidden(_path(application).child("engine"), reason)
+        yield forbidden(path.child("engine"), reason)
     for name in _OWN_FIELDS:
         if section.get(name) is not None:
-            yield forbidden(_path(application).child(name), "only the engine vllm has it")
+            yield forbidden(path.child(name), "only the engine vllm has it")
 
 
 def _stack_errors(stack: ResolvedStack) -> Iterator[FieldError]:

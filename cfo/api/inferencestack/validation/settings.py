@@ -203,15 +203,12 @@ def _env_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
 
 def image_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield an error for each image that neither ``stack`` nor its profile names."""
-    yield from _image_errors(stack.gateway, "image", _GATEWAY)
+    images = [(_GATEWAY, stack.gateway, "image")]
     for application, section in stack.applications.items():
-        for name in engine_of(section).images:
-            yield from _image_errors(section, name, APPLICATIONS.key(application))
-
-
-def _image_errors(section: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
-    if not (section.get(name) or {}).get("repository"):
-        yield required(path.child(name, "repository"), "the stack's profile has no default")
+        images += ((APPLICATIONS.key(application), section, name) for name in engine_of(section).images)
+    for path, section, name in images:
+        if not (section.get(name) or {}).get("repository"):
+            yield required(path.child(name, "repository"), "the stack's profile has no default")
 
 
 def _key_errors(config: Mapping[str, Any], path: Path) -> Iterator[FieldError]:

@@ -25,16 +25,13 @@ _MAX_APPLICATION: Final = _MAX_NAME - len(APPLICATION_PREFIX)
 _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
+_VERSION_PATH: Final = Path("metadata", "labels").key(OPERATOR_VERSION_LABEL)
+_NO_VERSION: Final = (
+    "not set, so no operator reconciles this stack; set it to the major version of an operator, such as v2"
+)
+
 MAX_WARNINGS: Final = 20
 """The maximum number of warnings that one request returns."""
-
-
-def _label_errors(stack: Object) -> Iterator[FieldError]:
-    """Yield an error if the label ``operatorVersion`` has a value that no operator serves."""
-    value = operator_version_of(stack)
-    if value and not is_operator_version(value):
-        path = Path("metadata", "labels").key(OPERATOR_VERSION_LABEL)
-        yield invalid(path, value, "operatorVersion must be of the form v<major>, such as v2")
 
 
 def _name_errors(stack: ResolvedStack) -> Iterator[FieldError]:
@@ -95,15 +92,6 @@ def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator
             )
 
 
-def _label_warnings(stack: Object) -> Iterator[str]:
-    """Yield a warning if ``stack`` has no label ``operatorVersion``."""
-    if not operator_version_of(stack):
-        yield (
-            f"metadata.labels[{OPERATOR_VERSION_LABEL}]: not set, so no operator reconciles this stack; set it to the "
-            "major version of an operator, such as v2"
-        )
-
-
 def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
     """Yield the warnings about the settings of ``stack``, whose JSON types are correct."""
     yield from _port_warnings(stack)
@@ -154,7 +142,13 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
 
     Without a profile, because it is not known which operator will reconcile the stack, missing images are no errors.
     """
-    errors, warnings = list(_label_errors(stack)), list(_label_warnings(stack))
+    errors: list[FieldError] = []
+    warnings: list[str] = []
+    version = operator_version_of(stack)
+    if not version:
+        warnings.append(f"{_VERSION_PATH}: {_NO_VERSION}")
+    elif not is_operator_version(version):
+        errors.append(invalid(_VERSION_PATH, version, "operatorVersion must be of the form v<major>, such as v2"))
     if exceeded := limit_errors(stack):
         return Validation((*errors, *exceeded), tuple(warnings))
     spec: Mapping[str, Any] = stack.get("spec") or {}

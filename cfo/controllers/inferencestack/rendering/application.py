@@ -27,7 +27,7 @@ from cfo.controllers.inferencestack.rendering.pods import (
     new_object,
     override_env,
 )
-from cfo.controllers.inferencestack.rendering.vllm import model_pod, model_server, model_service
+from cfo.controllers.inferencestack.rendering.vllm import model_pod, model_service
 from cfo.runtime import CONFIG_MAP, DEPLOYMENT, Object
 
 _METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
@@ -104,7 +104,8 @@ def application_objects(stack: ResolvedStack, application: str, facts: Facts) ->
         yield _cache_claim(stack, application, section["cache"])
     kind = autoscaler_kind(section)
     available = kind is not None and (kind not in OPTIONAL_KINDS or kind in facts.served)
-    scaling = Scaling.of(section.get("scaling") or {}, available=available)
+    limits: Mapping[str, Any] = (section.get("scaling") or {}).get("spec") or {}
+    scaling = Scaling(available, limits.get("minReplicaCount", 1)) if kind is not None else None
     replicas = decide_replicas(section.get("replicaCount", 1), live, scaling=scaling, suspended=suspended)
     pod = _pod(stack, application, section)
     yield deployment(stack, component, section, pod, config=config, replicas=replicas, live=live)
@@ -129,7 +130,7 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
         {"name": models["name"], "mountPath": MODELS_PATH},
     ]
     if stack.engine.is_called:
-        return model_pod(model_server(stack, name, section, mounts, list(_token(section))), volumes)
+        return model_pod(stack, name, section, volumes, mounts, _token(section))
     volumes = [{"name": "config", "configMap": {"name": name}}, *volumes]
     mounts = [CONFIG_MOUNT, *mounts]
     if section.get("engine") == "external":

@@ -80,30 +80,22 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The autoscaling of an application: whether it is enabled, and its kind served; its minimum of replicas."""
+    """The autoscaler of an application that has one: whether its kind is served, and its minimum of replicas."""
 
-    enabled: bool = False
-    available: bool = False
+    available: bool
     minimum: int = 1
-
-    @classmethod
-    def of(cls, section: Mapping[str, Any], *, available: bool) -> Scaling:
-        """Return the scaling in the section ``scaling`` of an application."""
-        minimum = (section.get("spec") or {}).get("minReplicaCount")
-        return cls(bool(section.get("enabled")), available, minimum if isinstance(minimum, int) else 1)
 
 
 def decide_replicas(
     replica_count: int, live: LiveDeployment | None, *, scaling: Scaling | None = None, suspended: bool = False
 ) -> Replicas:
-    """Decide the number of replicas of a Deployment with this ``replicaCount``."""
-    scaling = scaling or Scaling()
+    """Decide the number of replicas of a Deployment with this ``replicaCount``; ``scaling``: its autoscaler."""
     kept = _kept(live)
     if suspended:
         if live is not None and live.replicas > 0:
             kept = _keep(live.replicas, replica_count)
         return Replicas(0, kept)
-    if scaling.enabled:
+    if scaling is not None:
         return _autoscaled(live, scaling, kept)
     if live is not None and AUTOSCALED in live.labels and live.replicas > 0:
         kept = _keep(live.replicas, replica_count)

@@ -7,7 +7,7 @@ ConfigMap of the gateway, in JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.inferencestack.engines import GATEWAY_PORT, VLLM, adapters_of
@@ -35,14 +35,15 @@ _GATEWAY_ARGS: Final = [
 _GATEWAY_HEALTH: Final = {"httpGet": {"path": "/v1/models", "port": GATEWAY_PORT}, "periodSeconds": _PERIOD_SECONDS}
 
 
-def model_server(
+def model_pod(
     stack: ResolvedStack,
     name: str,
     section: Mapping[str, Any],
+    volumes: Sequence[Mapping[str, Any]],
     mounts: Sequence[Mapping[str, Any]],
-    token: Sequence[Object],
-) -> Object:
-    """Return the container of an application; ``token`` is the variable with the token for Hugging Face, if any."""
+    token: Iterable[Object],
+) -> Pod:
+    """Return the pod of an application; ``token`` is the variable with the token for Hugging Face, if any."""
     result = container(
         stack,
         name,
@@ -58,11 +59,7 @@ def model_server(
         "readinessProbe": _HEALTH,
         "livenessProbe": _HEALTH,
     }
-    return {**probes, **result, "command": ["vllm", "serve"], "args": list(_arguments(section))}
-
-
-def model_pod(server: Object, volumes: Sequence[Mapping[str, Any]]) -> Pod:
-    """Return the pod of an application, with its container ``server``."""
+    server = {**probes, **result, "command": ["vllm", "serve"], "args": list(_arguments(section))}
     # vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address
     return Pod([server], volumes, settings={"enableServiceLinks": False}, start_seconds=_START_SECONDS + 300)
 

@@ -7,8 +7,8 @@ import pytest
 from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Replicas, Scaling, decide_replicas
 
-ON = Scaling(enabled=True, available=True)
-ABSENT = Scaling(enabled=True, available=False, minimum=2)
+ON = Scaling(available=True)
+ABSENT = Scaling(available=False, minimum=2)
 MARK = {AUTOSCALED: "true"}
 
 
