@@ -146,7 +146,11 @@ class EventRecorder:
             raise ValueError(f"event type {type!r}: must be Normal or Warning")
         if not reason or len(reason) > _REASON_LENGTH:
             raise ValueError(f"reason {reason!r}: must be 1 to {_REASON_LENGTH} characters")
-        self._broadcaster.record(self.component, obj, type, reason, message, action=action, related=related)
+        regarding = _Reference.to(obj)
+        identity = regarding.uid or f"{regarding.kind} {regarding.key}"
+        note = _truncate(printable(message, _NOTE_BYTES), _NOTE_BYTES)
+        key = _Key(self.component, identity, type, reason, action, note)
+        self._broadcaster.record(key, regarding, _Reference.to(related) if related is not None else None)
 
 
 class EventBroadcaster:
@@ -179,29 +183,16 @@ class EventBroadcaster:
         """Return a recorder for ``component``, which becomes ``reportingController``."""
         return EventRecorder(self, component)
 
-    def record(
-        self,
-        component: str,
-        obj: Mapping[str, Any] | TypedObject,
-        type: EventType,  # noqa: A002
-        reason: str,
-        note: str,
-        *,
-        action: str,
-        related: Mapping[str, Any] | TypedObject | None,
-    ) -> None:
+    def record(self, key: _Key, regarding: _Reference, related: _Reference | None) -> None:
         """Queue an event; see :meth:`EventRecorder.event`."""
-        regarding = _Reference.to(obj)
-        note = _truncate(printable(note, _NOTE_BYTES), _NOTE_BYTES)
-        identity = regarding.uid or f"{regarding.kind} {regarding.key}"
         now = self._clock.now()
-        key = self._aggregate(_Key(component, identity, type, reason, action, note), now)
+        key = self._aggregate(key, now)
         series = self._series.get(key)
         if series is None or now - series.last > _SERIES_IDLE:
-            if not self._within_budget(component, identity):
+            if not self._within_budget(key.component, key.regarding):
                 self._drop(key, "the object exceeded its event rate limit")
                 return
-            series = _Series(regarding, _Reference.to(related) if related is not None else None, now, now)
+            series = _Series(regarding, related, now, now)
             self._series[key] = series
         else:
             series.count += 1

@@ -28,15 +28,15 @@ from cfo.runtime.process.clock import Clock, first_of
 class ElectedControllers:
     """Runs controllers while this process holds a Lease; a runnable of the manager's leader.
 
-    ``new_elector`` returns the elector for a transport. Created by :meth:`Manager.elect`.
+    ``transport`` is the connection of its ``elector``. Created by :meth:`Manager.elect`.
     """
 
     needs_leader = True
 
-    def __init__(self, name: str, transport: Transport, new_elector: Callable[[Transport], LeaderElector]) -> None:
-        self.name = name
+    def __init__(self, transport: Transport, elector: LeaderElector) -> None:
+        self.name = f"lease {elector.options.name}"
         self._transport = transport
-        self.elector = new_elector(transport)
+        self.elector = elector
         self._controllers: list[Controller] = []
         self._tasks: TaskGroup | None = None
         self._gates: tuple[WriteGate, ...] = ()
@@ -140,9 +140,8 @@ class Leadership:
 
     def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
         """Return a group of controllers that needs another Lease; the manager runs it."""
-        group = ElectedControllers(
-            f"lease {options.name}", self._new_transport(), lambda transport: self._new_elector(options, transport)
-        )
+        transport = self._new_transport()
+        group = ElectedControllers(transport, self._new_elector(options, transport))
         self._groups.append(group)
         return group
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -121,15 +120,7 @@ class Manager:
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._leadership.elector
         )
         self._servers = Servers(
-            self.metrics,
-            self.health,
-            self._debug_reports,
-            metrics_address=self.options.metrics_bind_address,
-            metrics_tls=self.options.metrics_tls,
-            health_address=self.options.health_bind_address,
-            debug_address=self.options.debug_bind_address,
-            api_reader=self.api_reader,
-            clock=self.clock,
+            self.options, self.metrics, self.health, self._debug_reports, self.api_reader, self.clock
         )
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
@@ -285,11 +276,9 @@ class Manager:
         self._context = self._run_in_background()
         return await self._context.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    async def __aexit__(self, *error: Any) -> bool | None:
         assert self._context is not None
-        return await self._context.__aexit__(kind, error, trace)
+        return await self._context.__aexit__(*error)
 
     @asynccontextmanager
     async def _run_in_background(self) -> AsyncIterator[Self]:

@@ -147,7 +147,7 @@ class SecureMetricsEndpoint(Endpoint):
 
         A file that cannot be read later does not fail the check, because the previous certificate is served.
         """
-        if self._files is not None and self._address is not None and not self._serving.is_ready:
+        if self._files is not None and self._address is not None and self._serving.pair is None:
             raise RuntimeError(f"no certificate for metrics: {self._files.failure}")
 
     def add_public_paths(self, paths: Iterable[str]) -> None:

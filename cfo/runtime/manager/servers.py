@@ -15,32 +15,29 @@ if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
     from cfo.runtime.manager.debug import DebugReports
-    from cfo.runtime.manager.metrics_server import MetricsTLS
+    from cfo.runtime.manager.manager import ManagerOptions
 
 
 class Servers:
     """The endpoints that every replica serves from the start.
 
-    The addresses and ``metrics_tls`` are those of ``ManagerOptions``. ``reports`` creates the debug reports, if they
-    are enabled. ``api_reader`` reviews the permissions of the clients of metrics.
+    ``reports`` creates the debug reports, if they are enabled. ``api_reader`` reviews the permissions of the clients of
+    metrics.
     """
 
     def __init__(
         self,
+        options: ManagerOptions,
         metrics: Metrics,
         health: Health,
         reports: Callable[[], DebugReports],
-        *,
-        metrics_address: str,
-        metrics_tls: MetricsTLS | None,
-        health_address: str,
-        debug_address: str,
         api_reader: Client,
         clock: Clock,
     ) -> None:
         self.debug: Endpoint | None = None
         """The debug server on a loopback address; the metrics server can serve the reports instead."""
         debug_routes: list[RouteDef] = []
+        debug_address, metrics_tls = options.debug_bind_address, options.metrics_tls
         if debug_address not in ("", "0"):
             from cfo.runtime.manager.debug import METRICS_SERVER, loopback_endpoint  # lazily: disabled by default
 
@@ -54,17 +51,18 @@ class Servers:
                 debug_routes = reports().routes()
         self.metrics: Endpoint
         if metrics_tls is None:
-            self.metrics = metrics.endpoint(metrics_address)
+            self.metrics = metrics.endpoint(options.metrics_bind_address)
         else:
             # Imported lazily: only needed with TLS, and loads cryptography.
             from cfo.runtime.manager.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
 
             authorizer = MetricsAuthorizer(api_reader, clock)
             routes = [*metrics.routes(), *debug_routes]
-            self.metrics = endpoint = SecureMetricsEndpoint(metrics_address, routes, metrics_tls, authorizer, clock)
+            address = options.metrics_bind_address
+            self.metrics = endpoint = SecureMetricsEndpoint(address, routes, metrics_tls, authorizer, clock)
             if metrics_tls.cert_dir is not None:
                 health.add_ready_check("metrics-certificate", endpoint.check)
-        self.health = health.endpoint(health_address)
+        self.health = health.endpoint(options.health_bind_address)
 
     @property
     def endpoints(self) -> list[Endpoint]:

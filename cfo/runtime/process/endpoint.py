@@ -75,16 +75,12 @@ class Endpoint:
         self._routes = list(routes)
         self._context = tls
         self._middlewares = tuple(middlewares)
-        self._port = 0
-
-    @property
-    def port(self) -> int:
+        self.port = 0
         """The port it listens on; 0 while it is not running or disabled."""
-        return self._port
 
     def add_routes(self, routes: Iterable[web.RouteDef]) -> None:
         """Serve more routes. Raises :class:`RuntimeError` if the server is running."""
-        if self._port:
+        if self.port:
             raise RuntimeError(f"endpoint {self.name} is running: add routes before it starts")
         self._routes += routes
 
@@ -103,12 +99,12 @@ class Endpoint:
         assert runner.server is not None
         try:
             sock = bind_socket(self._address, server=self.name)
-            self._port = sock.getsockname()[1]
+            self.port = sock.getsockname()[1]
             listener = Listener(self.name, runner.server, sock, limit=MAX_CONNECTIONS, tls=self._context)
             _log.info("Serving", endpoint=self.name, address=self.bind_address, port=self.port)
             task_status.started()
             await listener.run()
         finally:
-            self._port = 0
+            self.port = 0
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()

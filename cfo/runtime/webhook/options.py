@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -141,6 +142,15 @@ class WebhookOptions:
     reuse_port: bool = False
     client_ca: Path | None = None
     drain: float = 3.0
+
+    @property
+    def configurations(self) -> dict[GVK, str]:
+        """The names of the webhook configurations that we manage, by kind."""
+        names = {
+            MUTATING_WEBHOOK_CONFIGURATION: self.mutating_configuration,
+            VALIDATING_WEBHOOK_CONFIGURATION: self.validating_configuration,
+        }
+        return {gvk: name for gvk, name in names.items() if name}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -104,14 +104,10 @@ class WebhookServer:
         self._large_bytes = 0
         self._stopping = asyncio.Event()
         self._draining = False
-        self._port = 0
+        self.port = 0
+        """The port that the server is bound to; 0 while it is not running."""
         self._listener: Listener | None = None
         self.listening = False
-
-    @property
-    def port(self) -> int:
-        """The port that the server is bound to; 0 while it is not running."""
-        return self._port
 
     def stop(self) -> None:
         """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is up."""
@@ -120,14 +116,15 @@ class WebhookServer:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until stopped or cancelled. Raises :class:`OSError` if the address cannot be bound."""
         sock = bind_socket(self._address, reuse_port=self._reuse_port, server="webhook")
-        self._port = sock.getsockname()[1]
+        self.port = sock.getsockname()[1]
         server = web.Server(self._handle, keepalive_timeout=KEEP_ALIVE, access_log=None)
         try:
             for webhook in self._webhooks:
                 self._metrics.expect(webhook.path)
             task_status.started()
             try:
-                if await self._wait_for_certificate():
+                await first_of(self._certificate.available.wait, self._stopping.wait)
+                if not self._stopping.is_set():
                     if self._reuse_port:
                         await verify_sharing(sock, self._trusted())
                     await self._serve(server, sock)
@@ -140,7 +137,7 @@ class WebhookServer:
                 server.pre_shutdown()
                 await server.shutdown(_SHUTDOWN_TIMEOUT)
             sock.close()
-            self._port = 0
+            self.port = 0
 
     async def _serve(self, server: web.Server, sock: socket.socket) -> None:
         """Accept connections until a stop is requested."""
@@ -156,11 +153,6 @@ class WebhookServer:
             await first_of(listener.run, self._stopping.wait)
         finally:
             self.listening = False
-
-    async def _wait_for_certificate(self) -> bool:
-        """Wait for a certificate or for a stop request; return false if a stop was requested."""
-        await first_of(self._certificate.available.wait, self._stopping.wait)
-        return not self._stopping.is_set()
 
     async def _finish(self, server: web.Server) -> None:
         if self._before_drain is not None:

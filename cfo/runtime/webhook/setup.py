@@ -18,10 +18,6 @@ from cfo.runtime.controller.lifecycle import Phase, Runnable
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Channel, Kind
-from cfo.runtime.objects.kinds import (
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-)
 from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
@@ -48,12 +44,9 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
             Rule("", "secrets", ("create",), namespace=secret.namespace),
             Rule("", "secrets", (*READ, "patch"), [secret.name], namespace=secret.namespace),
         ]
-    for gvk, name in (
-        (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
-        (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
-    ):
-        if name:  # delete: removes a configuration left behind by a killed process that used a URL
-            granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
+    # delete: removes a configuration left behind by a killed process that used a URL
+    verbs = (*READ, "delete", "patch")
+    granted += [Rule(gvk.group, f"{gvk.kind.lower()}s", verbs, [name]) for gvk, name in options.configurations.items()]
     return granted
 
 
@@ -87,6 +80,7 @@ class WebhookService:
         self._requests = Channel()
         self._request = Request("", WebhookServer.name)
         self._clock = clock
+        self._has_url = options.url is not None
         registry = metrics.registry
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=field_manager, cache=cache)
@@ -100,7 +94,7 @@ class WebhookService:
         sources = [target.informer for target in self._injector.targets]
         if isinstance(options.certificates, CertificateFiles):
             self._source = CertificateFilesWatcher(options.certificates, self._serving)
-            reconciler = _ConfigurationReconciler(self._injector, self._source)
+            reconciler = self
             self.runnables.append((self._source, Phase.SERVERS))
         else:
             self._source = CertificateRotator(
@@ -152,6 +146,14 @@ class WebhookService:
     def _reconcile(self) -> None:
         self._requests.enqueue([self._request])
 
+    async def reconcile(self, request: Request) -> Result:
+        """Point webhook configurations to our URL, or restore them; change caBundle only together with a URL.
+
+        Called if the certificates are files; the rotator of other certificates does this itself.
+        """
+        await self._injector.inject(self._source.bundle if self._has_url else None)
+        return Result()
+
     async def _restore_configurations(self) -> None:
         await self._injector.restore(self._source.bundle, self._trusted())
 
@@ -178,16 +180,3 @@ class WebhookService:
         if isinstance(self._source, CertificateRotator) and not self._source.secret.has_synced:
             return f"waiting for the Secret: {self._source.secret.problem or 'list in progress'}"
         return "waiting for the webhook configurations to be read"
-
-
-class _ConfigurationReconciler:
-    """Points webhook configurations to our URL, or restores them; changes caBundle only together with a URL."""
-
-    def __init__(self, injector: CAInjector, files: CertificateFilesWatcher) -> None:
-        self._injector = injector
-        self._files = files
-
-    async def reconcile(self, request: Request) -> Result:
-        """Update the webhook configurations."""
-        await self._injector.inject(self._files.bundle if self._injector.uses_url else None)
-        return Result()

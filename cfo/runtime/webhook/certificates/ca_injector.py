@@ -14,10 +14,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
 from cfo.runtime.client.owned import raise_together
-from cfo.runtime.objects.kinds import (
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-)
+from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
 from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_trusted
 from cfo.runtime.webhook.certificates.client_configs import (
@@ -29,7 +26,7 @@ from cfo.runtime.webhook.certificates.client_configs import (
     merge_patch,
     was_created_for_url,
 )
-from cfo.runtime.webhook.options import WebhookOptions
+from cfo.runtime.webhook.options import WebhookOptions, WebhookURL
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.shared_port import responds
 
@@ -76,20 +73,10 @@ class CAInjector:
         self._webhooks = webhooks
         self._options = options
         self._is_listening = is_listening
-        named = [
-            (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
-            (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
-        ]
         self.targets = tuple(
             InjectionTarget(gvk, name, cache.informer(gvk, field_selector=f"metadata.name={name}"))
-            for gvk, name in named
-            if name
+            for gvk, name in options.configurations.items()
         )
-
-    @property
-    def uses_url(self) -> bool:
-        """Whether API servers should call the webhooks at a URL instead of through a Service."""
-        return self._options.url is not None
 
     async def inject(self, bundle: bytes | None) -> None:
         """Update every target that differs from its desired state, with at most one write each.
@@ -98,7 +85,7 @@ class CAInjector:
         another tool manages them. All targets are attempted before an error is raised. Raises
         :class:`~cfo.runtime.client.errors.Conflict` if a target was changed concurrently.
         """
-        if self.uses_url and not self._is_listening():
+        if self._options.url is not None and not self._is_listening():
             return
         errors: list[Exception] = []
         for target in self.targets:
@@ -113,7 +100,7 @@ class CAInjector:
         obj = target.stored()
         if obj is None:
             if url is not None:
-                await self._create(target, bundle)
+                await self._create(target, bundle, url)
             return
         if is_deleting(obj):
             return
@@ -137,18 +124,16 @@ class CAInjector:
             hook.name: hook.path for hook in self._webhooks if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
         }
 
-    async def _create(self, target: InjectionTarget, bundle: bytes | None) -> None:
-        if self._options.url is None:
-            return
-        configuration = self._webhooks.configuration(target.gvk, target.name, self._options.url)
+    async def _create(self, target: InjectionTarget, bundle: bytes | None, url: WebhookURL) -> None:
+        configuration = self._webhooks.configuration(target.gvk, target.name, url)
         if configuration is None:
             return
-        marked = desired_object(mark_created_for_url(configuration), bundle=bundle, url=self._options.url, paths={})
+        marked = desired_object(mark_created_for_url(configuration), bundle=bundle, url=url, paths={})
         try:
             await self._client.create(marked)
         except AlreadyExists:
             return  # the watch delivers it, which triggers the next reconcile
-        _log.info("Created webhook configuration", object=str(target), url=str(self._options.url))
+        _log.info("Created webhook configuration", object=str(target), url=str(url))
 
     async def _delete(self, target: InjectionTarget, obj: Object) -> None:
         await self._client.delete(target.gvk, target.key, uid=uid_of(obj), resource_version=resource_version_of(obj))

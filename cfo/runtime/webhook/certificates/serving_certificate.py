@@ -91,11 +91,6 @@ class ServingCertificate:
         self._set_available()
         _log.info("Client CAs changed", subjects=[one.subject.rfc4514_string() for one in found])
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a certificate to serve."""
-        return self._context is not None
-
     def _set_available(self) -> None:
         if self.pair is not None and (self._client_cas or not self._require_clients):
             self.available.set()
