@@ -15,13 +15,15 @@ from itertools import islice
 from typing import Any, Final, Self
 
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
-from cfo.controllers.host_claims import Holder, HostClaims, claims_of, controller_uid, is_owned_by
-from cfo.runtime import Entry, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
+from cfo.controllers.host_claims import DASHBOARD_PATHS, Holder, HostClaims, claims_of, controller_uid, is_owned_by
+from cfo.runtime import Entry, NamespacedName, Object, Reader, key_of, name_of, namespace_of, on_update, uid_of
 
 _DNS_LABEL_LIMIT = 63
+_HOST_PREFIXES = ("ray-dashboard-", "rayclient-")
 
 _MAX_EXAMINED: Final = 100
-"""How many objects with the host of a cluster are examined: usually one has it, and users can create thousands."""
+"""How many objects with the host of a cluster are examined, and how many hosts of an object: usually one, and users can
+create thousands."""
 
 
 # --- Clusters with the same address -----------------------------------------------------------------------------------
@@ -55,6 +57,33 @@ def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> li
         for entry in others
         if entry is not None and not entry.meta.is_deleting and (entry.meta.creation_timestamp, entry.key) < age
     ]
+
+
+# --- Other objects with hosts of clusters -----------------------------------------------------------------------------
+
+CLAIMS_CHANGED: Final = on_update(
+    lambda old, new: old.meta.owner_references != new.meta.owner_references or claims_of(old) != claims_of(new)
+)
+"""The owners of an object changed, or the hosts or paths that it claims."""
+
+
+def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterator[NamespacedName]:
+    """Yield the clusters that use or request a host, or a path, of ``claimant``.
+
+    Only the first of them are considered, because a user can write those of all clusters into one object. The others
+    notice it at their next reconcile.
+    """
+    claims = (claim for claim in claims_of(claimant) if claim.startswith((DASHBOARD_PATHS, *_HOST_PREFIXES)))
+    for claim in islice(claims, _MAX_EXAMINED):
+        if claim.startswith(DASHBOARD_PATHS):
+            namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
+            key = NamespacedName(namespace, name)
+            yield from (key,) if clusters.contains(key) else ()
+            continue
+        label = claim.removesuffix(f".{domain}")
+        for prefix in _HOST_PREFIXES:
+            if label.startswith(prefix):
+                yield from clusters_at_address(clusters, label.removeprefix(prefix))
 
 
 # --- The choice of a host ---------------------------------------------------------------------------------------------

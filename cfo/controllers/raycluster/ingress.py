@@ -14,18 +14,21 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.host_claims import DASHBOARD_PATHS, HostClaims, add_host_index, claims_of
+from cfo.controllers.host_claims import HostClaims, add_host_index
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
-from cfo.controllers.raycluster.host_collisions import CandidateHosts, choose_host, clusters_at_address
+from cfo.controllers.raycluster.host_collisions import (
+    CLAIMS_CHANGED,
+    CandidateHosts,
+    choose_host,
+    clusters_of_claims,
+)
 from cfo.controllers.raycluster.ingress_resources import (
     NGINX_CLASS,
     IngressClass,
@@ -45,7 +48,6 @@ from cfo.runtime import (
     Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
-    Entry,
     Manager,
     NamespacedName,
     Object,
@@ -86,10 +88,12 @@ class Ingresses(ClusterConcern):
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""
         mapper, environment = self._manager.mapper, self._environment
-        claimants = EnqueueRequestsFromMapFunc(self.clusters_of_claims)
+        claimants = EnqueueRequestsFromMapFunc(
+            lambda claimant: clusters_of_claims(self.clusters, claimant, environment.domain.current())
+        )
         enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(self.clusters))
         controller.watch(
-            Kind(self._informer, claimants, not_(in_first_list), CHILD_CHANGED, mapper=mapper, optional=True)
+            Kind(self._informer, claimants, not_(in_first_list), CLAIMS_CHANGED, mapper=mapper, optional=True)
         )
         if self._classes is not None:
             controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
@@ -98,7 +102,7 @@ class Ingresses(ClusterConcern):
         for kind in (kinds.http_routes, kinds.tls_routes):
             kind.when_served(add_host_index)
             kind.subscribe(controller, owner, ROUTE_CHANGED)
-            kind.subscribe(controller, claimants, CHILD_CHANGED)
+            kind.subscribe(controller, claimants, CLAIMS_CHANGED)
         kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
         for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
             kind.enqueue_when_served(controller, lambda: all_clusters(self.clusters))
@@ -212,20 +216,6 @@ class Ingresses(ClusterConcern):
         has_class = not class_name or (current.get("spec") or {}).get("ingressClassName") == class_name
         if not has_class or target_services(current) - {service}:
             await children.delete(INGRESS, current)
-
-    def clusters_of_claims(self, claimant: Entry) -> Iterable[Request]:
-        """Yield the clusters that use or request a host, or a path, of ``claimant``."""
-        domain = self._environment.domain.current()
-        for claim in claims_of(claimant):
-            if claim.startswith(DASHBOARD_PATHS):
-                namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
-                key = NamespacedName(namespace, name)
-                yield from (key,) if self.clusters.contains(key) else ()
-                continue
-            label = claim.removesuffix(f".{domain}")
-            for prefix in ("ray-dashboard-", "rayclient-"):
-                if label.startswith(prefix):
-                    yield from clusters_at_address(self.clusters, label.removeprefix(prefix))
 
 
 def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:

@@ -11,9 +11,17 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.host_claims import Holder, HostClaims, claims_of
-from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostChoice, choose_host, clusters_at_address
+from cfo.controllers.raycluster.host_collisions import (
+    CLAIMS_CHANGED,
+    CandidateHosts,
+    HostChoice,
+    choose_host,
+    clusters_at_address,
+    clusters_of_claims,
+)
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
@@ -137,6 +145,40 @@ def test_few_objects_of_the_own_or_an_older_cluster_are_examined(uid: str, clust
         claims = CountingClaims(lambda objects=objects: cast("list[Informer]", [Claimants(INGRESS, *objects)]))
         choose_host(claims, clusters, NEWER, "Ingress", NEWER_KEY, HOSTS)
         assert claims.examined < 500
+
+
+class AllClusters(Reader):
+    """A reader in which each RayCluster of namespace ns exists."""
+
+    def __init__(self) -> None:
+        pass
+
+    def contains(self, key: NamespacedName) -> bool:
+        return key.namespace == "ns"
+
+
+def test_object_with_the_hosts_of_all_clusters_wakes_few() -> None:
+    rules = [{"host": "unrelated.test"}, *({"host": f"ray-dashboard-c{n}-ns.apps.test"} for n in range(2000))]
+    (entry,) = Claimants(INGRESS, claimant("planted", "attacker", rules=rules))._entries
+    found = list(clusters_of_claims(AllClusters(), entry, "apps.test"))
+    assert found[0] == NamespacedName("ns", "c0")
+    assert len(found) <= 100
+
+
+def test_change_that_concerns_no_host_wakes_no_cluster() -> None:
+    """Else a user could cause reconciles of the clusters of others with annotations."""
+    rules = [{"host": "ray-dashboard-c-ns.apps.test"}]
+    old, annotated, moved, owned = (
+        Claimants(INGRESS, obj)._entries[0]
+        for obj in (
+            claimant("i", rules=rules),
+            claimant("i", rules=rules, ingressClassName="other"),
+            claimant("i", rules=[]),
+            claimant("i", uid="cluster-uid", rules=rules),
+        )
+    )
+    changes = [CLAIMS_CHANGED(Event(EventType.UPDATED, old.key, old, new)) for new in (annotated, moved, owned)]
+    assert changes == [False, True, True]
 
 
 def test_route_takes_the_host_of_the_ingress_that_it_replaces() -> None:
