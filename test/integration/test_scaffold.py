@@ -75,6 +75,14 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     assert not [path for path in files if "@@" in path.read_text(errors="replace")]
 
 
+def test_forgotten_permission_fails_the_tests_of_a_new_project(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    reconciler = folder / "website_operator" / "reconciler.py"
+    reconciler.write_text(reconciler.read_text().replace('"configmaps", CRUD', '"configmaps", READ'))
+    with pytest.raises(AssertionError, match='website-operator" cannot patch resource "configmaps"'):
+        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
+
+
 def test_files_of_a_project_are_formatted_whatever_the_lengths_of_its_names(tmp_path: Path) -> None:
     for length in (2, 9, 17, 25, 33, 40):
         for kind_length in (2, 21, 40):
