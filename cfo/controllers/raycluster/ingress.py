@@ -91,10 +91,9 @@ class Ingresses(ClusterConcern):
         claimants = EnqueueRequestsFromMapFunc(
             lambda claimant: clusters_of_claims(self.clusters, claimant, environment.domain.current())
         )
+        changed = (CHILD_CHANGED, CLAIMS_CHANGED)  # the first reads only metadata
         enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(self.clusters))
-        controller.watch(
-            Kind(self._informer, claimants, not_(in_first_list), CLAIMS_CHANGED, mapper=mapper, optional=True)
-        )
+        controller.watch(Kind(self._informer, claimants, not_(in_first_list), *changed, mapper=mapper, optional=True))
         if self._classes is not None:
             controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
         environment.domain.settings.subscribe(controller, enqueue_all)
@@ -102,7 +101,7 @@ class Ingresses(ClusterConcern):
         for kind in (kinds.http_routes, kinds.tls_routes):
             kind.when_served(add_host_index)
             kind.subscribe(controller, owner, ROUTE_CHANGED)
-            kind.subscribe(controller, claimants, CLAIMS_CHANGED)
+            kind.subscribe(controller, claimants, *changed)
         kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
         for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
             kind.enqueue_when_served(controller, lambda: all_clusters(self.clusters))
