@@ -64,15 +64,13 @@ def _scaled_object(stack: ResolvedStack, section: Mapping[str, Any], target: Obj
 
 def _horizontal(scaling: Mapping[str, Any], target: Object) -> Object:
     limits: Mapping[str, Any] = scaling.get("spec") or {}
-    spec: Object = {
+    return {
         "scaleTargetRef": target,
         "minReplicas": max(1, limits.get("minReplicaCount", 1)),
         "maxReplicas": limits.get("maxReplicaCount", 4),
         "metrics": [_metric(metric) for metric in scaling.get("metrics") or ()],
+        "behavior": scaling.get("behavior") or None,
     }
-    if scaling.get("behavior"):
-        spec["behavior"] = scaling["behavior"]
-    return spec
 
 
 def _metric(metric: Mapping[str, Any]) -> Object:
@@ -101,7 +99,7 @@ def application_objects(stack: ResolvedStack, application: str, facts: Facts) ->
         config = config_annotations(content, live, facts.config_maps.get(name))
         yield new_object(stack, CONFIG_MAP, name, component, config.metadata, data={CONFIG_KEY: content})
     if section.get("cache"):
-        yield _cache_claim(stack, application, section["cache"])
+        yield _cache_claim(stack, stack.names.cache(application), component, section["cache"])
     kind = autoscaler_kind(section)
     available = kind is not None and (kind not in OPTIONAL_KINDS or kind in facts.served)
     limits: Mapping[str, Any] = (section.get("scaling") or {}).get("spec") or {}
@@ -121,10 +119,7 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
         models = {"name": _MODELS, "persistentVolumeClaim": {"claimName": stack.names.cache(application)}}
     else:
         models = section["modelsVolume"]
-    shared_memory: Object = {"medium": "Memory"}
-    if section.get("shmSize") is not None:
-        shared_memory["sizeLimit"] = section["shmSize"]
-    volumes = [{"name": "dshm", "emptyDir": shared_memory}, models]
+    volumes = [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": section.get("shmSize")}}, models]
     mounts = [
         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 (a mount in the container)
         {"name": models["name"], "mountPath": MODELS_PATH},
@@ -168,16 +163,8 @@ def _token(section: Mapping[str, Any]) -> Iterator[Object]:
 
 
 def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
-    result = container(
-        stack,
-        name,
-        section,
-        image=section.get("image") or {},
-        default_tag=stack.profile.application_tag,
-        env=_env(stack, section),
-        mounts=mounts,
-        ports=section.get("ports"),
-    )
+    tag, env = stack.profile.application_tag, _env(stack, section)
+    result = container(stack, name, section, default_tag=tag, env=env, mounts=mounts)
     return _with_liveness_probe(stack, result, TAKEOFF.health, TAKEOFF.port)
 
 
@@ -187,15 +174,9 @@ def _engine(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts:
     if is_embedding := (section.get("readerConfig") or {}).get("isEmbedding"):
         value = "true" if is_embedding is True else str(is_embedding)
         env.append({"name": "IS_EMBEDDING", "value": value})
-    result = container(
-        stack,
-        f"{name}-engine",
-        section,
-        image=section.get("externalEngineImage") or {},
-        default_tag=stack.profile.engine_tag,
-        env=merge_env(env),
-        mounts=mounts,
-    )
+    own = {**section, "image": section.get("externalEngineImage"), "ports": None}
+    tag = stack.profile.engine_tag
+    result = container(stack, f"{name}-engine", own, default_tag=tag, env=merge_env(env), mounts=mounts)
     return _with_liveness_probe(stack, result, EXTERNAL.health, port)
 
 
@@ -208,31 +189,17 @@ def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: 
 
 def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Object:
     sidecar: Mapping[str, Any] = section.get("sidecar") or {}
-    own = [{"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"}, _HEADLESS]
-    return container(
-        stack,
-        f"{name}-sidecar",
-        {"resources": sidecar.get("resources")},
-        image=section.get("sidecarImage") or {},
-        default_tag=stack.profile.sidecar_tag,
-        env=override_env(own, sidecar.get("env") or ()),
-        mounts=[CONFIG_MOUNT],
-        ports=sidecar.get("ports"),
-    )
+    own = {"image": section.get("sidecarImage"), **{key: sidecar.get(key) for key in ("resources", "ports")}}
+    required = [{"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"}, _HEADLESS]
+    tag, env = stack.profile.sidecar_tag, override_env(required, sidecar.get("env") or ())
+    return container(stack, f"{name}-sidecar", own, default_tag=tag, env=env, mounts=[CONFIG_MOUNT])
 
 
-def _cache_claim(stack: ResolvedStack, application: str, cache: Mapping[str, Any]) -> Object:
-    spec: Object = {
+def _cache_claim(stack: ResolvedStack, name: str, component: str, cache: Mapping[str, Any]) -> Object:
+    spec = {
         "accessModes": cache.get("accessModes") or ["ReadWriteOnce"],
         "resources": {"requests": {"storage": canonical_quantity(cache["size"])}},
+        "storageClassName": cache.get("storageClass"),
     }
-    if "storageClass" in cache:
-        spec["storageClassName"] = cache["storageClass"]
-    return new_object(
-        stack,
-        PERSISTENT_VOLUME_CLAIM,
-        stack.names.cache(application),
-        f"{APPLICATION_PREFIX}{application}",
-        {RETAINED: "true"} if cache.get("retain", True) else None,
-        spec=spec,
-    )
+    annotations = {RETAINED: "true"} if cache.get("retain", True) else None
+    return new_object(stack, PERSISTENT_VOLUME_CLAIM, name, component, annotations, spec=spec)

@@ -60,11 +60,7 @@ def ingress(stack: ResolvedStack) -> Object:
         ]
         rule: Object = {"http": {"paths": paths}} if paths else {}
         rules.append({"host": host["host"], **rule} if host.get("host") else rule)
-    spec: Object = {"rules": rules}
-    if section.get("className"):
-        spec["ingressClassName"] = section["className"]
-    if section.get("tls"):
-        spec["tls"] = section["tls"]
+    spec = {"rules": rules, "ingressClassName": section.get("className") or None, "tls": section.get("tls") or None}
     return new_object(stack, INGRESS, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
 
 
@@ -72,12 +68,11 @@ def _http_route(stack: ResolvedStack) -> Object:
     """Return the HTTPRoute. The gateway is the backend of all rules that have none."""
     section: Mapping[str, Any] = stack.gateway["httpRoute"]
     backend = backend_reference({"name": stack.names.gateway, "port": public_port(stack).get("port")})
-    spec: Object = {
+    spec = {
         "parentRefs": [parent_reference(reference) for reference in section.get("parentRefs") or ()],
         "rules": [_route_rule(rule, backend) for rule in section.get("rules") or [{}]],
+        "hostnames": section.get("hostnames") or None,
     }
-    if section.get("hostnames"):
-        spec["hostnames"] = section["hostnames"]
     return new_object(stack, HTTP_ROUTE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
 
 
@@ -147,35 +142,21 @@ def _container(stack: ResolvedStack) -> Object:
     gateway = stack.gateway
     # the variables of the user have precedence, as the original documents; there, the required ones have
     required = [] if stack.engine.is_called else _REQUIRED_ENV
-    env = sorted(merge_env(gateway.get("env") or (), required), key=lambda variable: variable.get("name") or "")
-    result = container(
-        stack,
-        stack.names.gateway,
-        gateway,
-        image=gateway.get("image") or {},
-        default_tag=stack.profile.gateway_tag,
-        env=[variable for variable in env if variable.get("value") or variable.get("valueFrom")],
-        mounts=[CONFIG_MOUNT],
-        ports=gateway.get("ports"),
-    )
+    merged = sorted(merge_env(gateway.get("env") or (), required), key=lambda variable: variable.get("name") or "")
+    env = [variable for variable in merged if variable.get("value") or variable.get("valueFrom")]
+    tag = stack.profile.gateway_tag
+    result = container(stack, stack.names.gateway, gateway, default_tag=tag, env=env, mounts=[CONFIG_MOUNT])
     return gateway_server(result) if stack.engine.is_called else result
 
 
 def _service(stack: ResolvedStack) -> Object:
     section: Mapping[str, Any] = stack.gateway.get("service") or {}
-    spec: Object = {
-        "type": section.get("type"),
-        "ports": section.get("ports"),
+    spec = {
+        "type": section.get("type") or None,
+        "ports": section.get("ports") or None,
         "selector": stack.names.selector(GATEWAY),
     }
-    return new_object(
-        stack,
-        SERVICE,
-        stack.names.gateway,
-        GATEWAY,
-        section.get("annotations"),
-        spec={key: value for key, value in spec.items() if value},
-    )
+    return new_object(stack, SERVICE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
 
 
 def _service_monitor(stack: ResolvedStack) -> Object:

@@ -74,13 +74,12 @@ def container(
     name: str,
     section: Mapping[str, Any],
     *,
-    image: Mapping[str, Any],
     default_tag: str,
     env: Iterable[Mapping[str, Any]],
     mounts: Sequence[Mapping[str, Any]],
-    ports: Sequence[Mapping[str, Any]] | None = None,
 ) -> Object:
     """Return a container with the settings in ``section`` that are the same for gateway and applications."""
+    image: Mapping[str, Any] = section.get("image") or {}
     result: Object = {
         "name": name,
         "image": _image_reference(image, default_tag),
@@ -90,9 +89,8 @@ def container(
         "resources": _resources(section.get("resources")),
         "volumeMounts": [*mounts, *(section.get("volumeMounts") or ())],
     }
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
-        result[probe] = section.get(probe)
-    result["ports"] = ports
+    for field_name in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "ports"):
+        result[field_name] = section.get(field_name)
     return {key: value for key, value in result.items() if value}
 
 
@@ -114,19 +112,17 @@ def deployment(
     selector = names.selector(component)
     found = live.template_labels if live is not None else {}
     labels = {label: found[label] for label in HELM_LABELS if label in found}
-    metadata: Object = {"labels": {**labels, **(section.get("podLabels") or {}), **selector}}
-    if annotations := {**(section.get("podAnnotations") or {}), **config.template}:
-        metadata["annotations"] = annotations
+    metadata = {
+        "labels": {**labels, **(section.get("podLabels") or {}), **selector},
+        "annotations": {**(section.get("podAnnotations") or {}), **config.template} or None,
+    }
     spec: Object = {
         "selector": {"matchLabels": selector},
         "template": {"metadata": metadata, "spec": _pod_spec(stack, section, pod)},
+        "replicas": replicas.count,
+        "strategy": section.get("strategy") or None,
+        "progressDeadlineSeconds": pod.start_seconds,
     }
-    if replicas.count is not None:
-        spec["replicas"] = replicas.count
-    if section.get("strategy"):
-        spec["strategy"] = section["strategy"]
-    if pod.start_seconds is not None:
-        spec["progressDeadlineSeconds"] = pod.start_seconds
     name = names.gateway if component == GATEWAY else names.application(component.removeprefix(APPLICATION_PREFIX))
     obj = new_object(stack, DEPLOYMENT, name, component, spec=spec)
     obj["metadata"]["labels"] |= {**config.metadata, **replicas.labels}  # annotations would change its generation

@@ -44,16 +44,8 @@ def model_pod(
     token: Iterable[Object],
 ) -> Pod:
     """Return the pod of an application; ``token`` is the variable with the token for Hugging Face, if any."""
-    result = container(
-        stack,
-        name,
-        section,
-        image=section["image"],
-        default_tag="",
-        env=merge_env(section.get("env") or (), _ENV, token),
-        mounts=mounts,
-        ports=section.get("ports"),
-    )
+    env = merge_env(section.get("env") or (), _ENV, token)
+    result = container(stack, name, section, default_tag="", env=env, mounts=mounts)
     probes = {
         "startupProbe": {**_HEALTH, "failureThreshold": _START_SECONDS // _PERIOD_SECONDS},
         "readinessProbe": _HEALTH,
