@@ -63,6 +63,10 @@ class WebhookServer:
         return _options(service, name, certificates, url=WebhookURL(self.host, self.port or _free_port()))
 
 
+WebhookAutoServer = WebhookAutoTunnel = WebhookServer
+"""Webhooks at the loopback address, without a tunnel; clusters in virtual machines need the class of their host."""
+
+
 class WebhookDockerDesktopServer(WebhookServer):
     """Webhooks on the host of Docker Desktop."""
 
@@ -81,20 +85,12 @@ class WebhookMinikubeServer(WebhookServer):
     default_host = "host.minikube.internal"
 
 
-class WebhookAutoServer(WebhookServer):
-    """Webhooks at the loopback address; clusters in virtual machines need the class of their host."""
-
-
 class WebhookNgrokTunnel(WebhookServer):
     """Not supported: raises :class:`NotImplementedError` when the operator starts."""
 
     def options(self, namespace: str, name: str) -> WebhookOptions:
         """Raise :class:`NotImplementedError`."""
         raise NotImplementedError("tunnels are not supported: use WebhookServer with a host that the cluster reaches")
-
-
-class WebhookAutoTunnel(WebhookAutoServer):
-    """The same as :class:`WebhookAutoServer`: there is no tunnel."""
 
 
 class WebhookService(WebhookServer):

@@ -23,10 +23,10 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.cache import Cache
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.controller import Controller
-from cfo.runtime.manager.leaderelection import LeaderElector
+from cfo.runtime.manager.leadership import Leadership
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 
 METRICS_SERVER: Final = "metrics"
@@ -44,13 +44,13 @@ Row = dict[str, Any]
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DebugReports:
     """The reports about a manager: its controllers, informers and leader elections, each as they are at the time."""
 
-    controllers: Callable[[], Iterable[Controller]]
-    informers: Callable[[], Iterable[Informer]]
-    electors: Callable[[], Iterable[LeaderElector]]
+    controllers: Mapping[str, Controller]
+    cache: Cache
+    leadership: Leadership
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes ``/debug`` and ``/debug/NAME``; ``?format=json`` selects JSON."""
@@ -85,7 +85,7 @@ class DebugReports:
 
     async def _queues(self) -> list[Row]:
         rows = []
-        for controller in self.controllers():
+        for controller in tuple(self.controllers.values()):
             queue = controller.queue
             items = heapq.nlargest(MAX_ITEMS, queue.items(), key=lambda item: (item.running, item.seconds))
             ready = [item.seconds for item in items if not item.running and item.seconds >= 0]
@@ -116,7 +116,7 @@ class DebugReports:
 
     async def _informers(self) -> list[Row]:
         rows = []
-        for informer in self.informers():
+        for informer in self.cache.informers:
             selection = informer.selection
             rows.append(
                 {
@@ -144,7 +144,7 @@ class DebugReports:
                 "leader": elector.is_leader,
                 "expires_in_seconds": _rounded(elector.lease_seconds),
             }
-            for elector in self.electors()
+            for elector in self.leadership.electors
         ]
 
     async def _tasks(self) -> list[Row]:
@@ -161,7 +161,7 @@ class DebugReports:
 
     async def _objects(self) -> list[Row]:
         largest: list[tuple[int, str, str]] = []
-        for informer in self.informers():
+        for informer in self.cache.informers:
             kind = str(informer.gvk)
             sizes = ((len(entry.raw), kind, str(entry.key)) for entry in informer.reader.entries())
             largest = heapq.nlargest(MAX_OBJECTS, [*largest, *heapq.nlargest(MAX_OBJECTS, sizes)])

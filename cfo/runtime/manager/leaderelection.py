@@ -356,16 +356,8 @@ class LeaderElector:
 
     def _record(self, change: str) -> None:
         if self._events is not None:
-            reference = {
-                "apiVersion": LEASE.api_version,
-                "kind": LEASE.kind,
-                "metadata": {
-                    "namespace": self.options.namespace,
-                    "name": self.options.name,
-                    "uid": (self._lease.get("metadata") or {}).get("uid", ""),
-                },
-            }
-            self._events.event(reference, "Normal", "LeaderElection", f"{self.options.identity} {change}")
+            lease = self._lease or _with_holder({}, self.options, self._clock.now())  # it was deleted
+            self._events.event(lease, "Normal", "LeaderElection", f"{self.options.identity} {change}")
 
 
 def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:

@@ -30,15 +30,14 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.leadership import ElectedControllers, Leadership
-from cfo.runtime.manager.servers import Servers
 from cfo.runtime.objects.unstructured import GVK, ByKind, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.process.endpoint import Endpoint
 from cfo.runtime.process.health import Health
 from cfo.runtime.process.logs import hide_local_variables
 from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
-    from cfo.runtime.manager.debug import DebugReports
     from cfo.runtime.manager.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
@@ -77,6 +76,58 @@ class ManagerOptions:
     webhook: WebhookOptions | None = None
 
 
+class Servers:
+    """The endpoints for metrics, health and debug reports, which every replica serves from the start."""
+
+    def __init__(self, manager: Manager) -> None:
+        options, metrics, health = manager.options, manager.metrics, manager.health
+        self.debug: Endpoint | None = None
+        """The debug server on a loopback address; the metrics server can serve the reports instead."""
+        debug_routes: list[web.RouteDef] = []
+        debug_address, metrics_tls = options.debug_bind_address, options.metrics_tls
+        if debug_address not in ("", "0"):
+            # Imported lazily: disabled by default.
+            from cfo.runtime.manager.debug import METRICS_SERVER, DebugReports, loopback_endpoint
+
+            reports = DebugReports(manager._controllers, manager.cache, manager.leadership)
+
+            if debug_address != METRICS_SERVER:
+                self.debug = loopback_endpoint(debug_address, reports)
+            elif metrics_tls is None:
+                raise ValueError(
+                    f"debug_bind_address: {debug_address!r}: requires metrics_tls, which authenticates clients"
+                )
+            else:
+                debug_routes = reports.routes()
+        self.metrics: Endpoint
+        if metrics_tls is None:
+            self.metrics = metrics.endpoint(options.metrics_bind_address)
+        else:
+            # Imported lazily: only needed with TLS, and loads cryptography.
+            from cfo.runtime.manager.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
+
+            authorizer = MetricsAuthorizer(manager.api_reader, manager.clock)
+            routes = [*metrics.routes(), *debug_routes]
+            address = options.metrics_bind_address
+            self.metrics = endpoint = SecureMetricsEndpoint(address, routes, metrics_tls, authorizer, manager.clock)
+            if metrics_tls.cert_dir is not None:
+                health.add_ready_check("metrics-certificate", endpoint.check)
+        self.health = health.endpoint(options.health_bind_address)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """All servers, in the order of their start."""
+        return [self.metrics, self.health, *([self.debug] if self.debug is not None else [])]
+
+    def add_metrics_routes(self, routes: Iterable[web.RouteDef], public_paths: Collection[str]) -> None:
+        """Serve more routes with the metrics; see :meth:`Manager.add_metrics_server_routes`."""
+        add_public_paths = getattr(self.metrics, "add_public_paths", None)
+        if add_public_paths is None:
+            raise RuntimeError("the metrics server does not authorize clients: set ManagerOptions.metrics_tls")
+        self.metrics.add_routes(routes)
+        add_public_paths(public_paths)
+
+
 class Manager:
     """Holds the shared dependencies of an operator's controllers and runs the controllers.
 
@@ -109,7 +160,7 @@ class Manager:
         self._controllers: dict[str, Controller] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
-        self._leadership = Leadership(
+        self.leadership = Leadership(
             self.transport.config,
             self.options.leader_election,
             clock=self.clock,
@@ -117,11 +168,9 @@ class Manager:
             metrics=self.metrics,
         )
         self._lifecycle = Lifecycle(
-            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._leadership.elector
+            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self.leadership.elector
         )
-        self._servers = Servers(
-            self.options, self.metrics, self.health, self._debug_reports, self.api_reader, self.clock
-        )
+        self._servers = Servers(self)
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
         self.health.add_ready_check("controllers", self._check_started)
@@ -155,14 +204,14 @@ class Manager:
 
         Losing the Lease stops the process, like the loss of the leadership.
         """
-        group = self._leadership.elect(options)
+        group = self.leadership.elect(options)
         self.add(group)
         return group
 
     @property
     def is_leader(self) -> bool:
         """Whether this replica is the leader at this moment; always true without leader election."""
-        return self._leadership.is_leader
+        return self.leadership.is_leader
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
@@ -268,8 +317,8 @@ class Manager:
         async with AsyncExitStack() as stack:
             if self._owns_transport:
                 await stack.enter_async_context(self.transport)
-            if self._leadership.transport is not None:
-                await stack.enter_async_context(self._leadership.transport)
+            if self.leadership.transport is not None:
+                await stack.enter_async_context(self.leadership.transport)
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
 
     async def __aenter__(self) -> Self:
@@ -302,8 +351,8 @@ class Manager:
         self._lifecycle.add(self._events, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._report_left_out, Phase.LEADER)
-        if self._leadership.elector is not None:
-            self._lifecycle.add(self._leadership.elector, Phase.ELECTION)
+        if self.leadership.elector is not None:
+            self._lifecycle.add(self.leadership.elector, Phase.ELECTION)
 
     async def _report_left_out(self) -> None:
         """Record an Event about each object that is not cached; only the leader, so that there is one."""
@@ -335,15 +384,6 @@ class Manager:
             clock=self.clock,
         )
 
-    def _debug_reports(self) -> DebugReports:
-        from cfo.runtime.manager.debug import DebugReports  # lazily: disabled by default
-
-        return DebugReports(
-            controllers=lambda: self.controllers,
-            informers=lambda: self.cache.informers,
-            electors=lambda: self._leadership.electors,
-        )
-
     def _new_webhook_service(self) -> WebhookService | None:
         if self.options.webhook is None:
             return None
@@ -368,7 +408,7 @@ class Manager:
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
-        if self._leadership.elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
+        if self.leadership.elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
             return  # a replica that waits for the Lease is ready, like the leader
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.not_started) or "nothing"
