@@ -21,9 +21,8 @@ from cfo.api.inferencestack.kinds import (
 )
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, INGRESS, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT, FieldError
-from cfo.runtime.objects import GVR
+from cfo.runtime.objects import GVR, plural
 from cfo.runtime.objects.field import Path, forbidden
-from cfo.runtime.objects.kinds import plural
 
 _SPEC: Final = Path("spec")
 _GATEWAY: Final = _SPEC.child("gateway")

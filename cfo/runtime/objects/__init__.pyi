@@ -27,6 +27,7 @@ from .kinds import SECRET as SECRET
 from .kinds import SERVICE as SERVICE
 from .kinds import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from .kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING_WEBHOOK_CONFIGURATION
+from .kinds import plural as plural
 from .parsers import MAX_ITEMS as MAX_ITEMS
 from .parsers import is_dns_label as is_dns_label
 from .parsers import is_host_name as is_host_name
