@@ -14,7 +14,7 @@ The CRD has a CEL rule for what must hold even if no webhook is installed, unles
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -26,6 +26,10 @@ from cfo.runtime import CustomResource, Int32, Int64, Object, PrinterColumn
 from cfo.runtime.objects import Scale, custom_resource_definitions, optional
 
 
+def _map_by(key: str) -> dict[str, Any]:
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
 class StackCondition(OpenModel):
     """One aspect of a stack's state, as metav1.Condition, but only the type and status are required."""
 
@@ -35,12 +39,6 @@ class StackCondition(OpenModel):
     message: str | None = optional("Human-readable details of the last transition.")
     last_transition_time: str | None = optional("Last time the status of the condition changed.", format="date-time")
     observed_generation: Int64 | None = optional("The metadata.generation that the condition is based on.")
-
-
-StackConditions = Annotated[
-    list[StackCondition],
-    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-]
 
 
 class ApplicationStatus(OpenModel):
@@ -76,14 +74,8 @@ class InferenceStackStatus(OpenModel):
     """The observed state of an InferenceStack."""
 
     observed_generation: Int64 | None = optional("The generation that the status is based on.")
-    conditions: StackConditions | None = optional("The state of the stack.")
-    applications: (
-        Annotated[
-            list[ApplicationStatus],
-            Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
-        ]
-        | None
-    ) = optional("The state of each application.")
+    conditions: list[StackCondition] | None = optional("The state of the stack.", **_map_by("type"))
+    applications: list[ApplicationStatus] | None = optional("The state of each application.", **_map_by("name"))
     ready_applications: str | None = optional("Number of ready applications, such as 2/3.")
     observed_replicas: Int32 | None = optional("The spec.replicas that the status is based on.")
     replicas: Int32 | None = optional("Number of pods of the only application, if spec.replicas is set.")
@@ -131,9 +123,9 @@ class InferenceStackSpec(OpenModel):
     service_account: ServiceAccount | None = optional("The ServiceAccount of all pods.")
     gateway: Gateway | None = optional("The gateway.")
     application_template: ApplicationTemplate | None = optional("Defaults of all applications.")
-    applications: (
-        Annotated[dict[str, ApplicationTemplate], Field(json_schema_extra={"maxProperties": MAX_APPLICATIONS})] | None
-    ) = optional("The applications by name, a DNS label.")
+    applications: dict[str, ApplicationTemplate] | None = optional(
+        "The applications by name, a DNS label.", maxProperties=MAX_APPLICATIONS
+    )
     replicas: Count | None = optional(
         "Number of replicas of the only application, for the subresource scale; replaces its replicaCount (extension)."
     )
@@ -141,8 +133,8 @@ class InferenceStackSpec(OpenModel):
     upgrade_policy: Literal["OnSpecChange", "Automatic"] | None = optional(
         "When newer defaults are applied: OnSpecChange (default) or Automatic (extension)."
     )
-    max_concurrent_rollouts: Annotated[int, Field(json_schema_extra={"format": "int32", "minimum": 1})] | None = (
-        optional("Maximum number of applications that newer defaults restart at a time; 1 if unset (extension).")
+    max_concurrent_rollouts: Int32 | None = optional(
+        "Maximum number of applications that newer defaults restart at a time; 1 if unset (extension).", minimum=1
     )
     security_profile: Literal["restricted"] | None = optional(
         "restricted: pods comply with the restricted Pod Security Standard (extension)."

@@ -15,7 +15,7 @@ from typing import Any, Final
 from cfo.api.inferencestack.kinds import operator_version_of
 from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
 from cfo.api.inferencestack.profiles import Profile, newest_profile
-from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, owns_replicas
+from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, managers_of, owns_replicas
 from cfo.controllers.inferencestack.profile_choice import choose_profile
 from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
@@ -109,12 +109,13 @@ def plan_stack(
     newest = newest_profile(operator_version_of(stack))
     before_profile = None
     if current is not None:
-        before_profile = choose_profile(current, operator_version_of(current), deployments).current
+        before_profile, _ = choose_profile(current, operator_version_of(current), deployments)
     if current is None or spec_changes or _spec(stack) != _spec(current):
         profile = newest
     else:
-        choice = choose_profile({**stack, "status": _status(current)}, operator_version_of(stack), deployments)
-        profile = choice.target or before_profile or choice.current
+        pinned = {**stack, "status": _status(current)}
+        recorded, target = choose_profile(pinned, operator_version_of(stack), deployments)
+        profile = target or before_profile or recorded
     facts = _facts(live)
     after = {_key(obj): obj for obj in render(stack, profile, facts)}
     rendered = {}
@@ -173,16 +174,12 @@ def _facts(live: Mapping[_Key, Object]) -> Facts:
     return Facts(
         deployments={
             name: LiveDeployment.of(
-                obj, owns_replicas=owns_replicas(_managers(obj)), is_autoscaled=is_autoscaled(_managers(obj))
+                obj, owns_replicas=owns_replicas(managers_of(obj)), is_autoscaled=is_autoscaled(managers_of(obj))
             )
             for name, obj in deployments.items()
         },
         config_maps={name: obj for (gvk, name), obj in live.items() if gvk == CONFIG_MAP},
     )
-
-
-def _managers(obj: Object) -> Any:
-    return obj["metadata"].get("managedFields") or ()
 
 
 def _change(before: Object | None, after: Object, live: Object | None) -> Change | None:

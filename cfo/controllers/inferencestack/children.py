@@ -65,7 +65,6 @@ class _Watcher(NamedTuple):
     """A controller of stacks, and how all of them are enqueued."""
 
     controller: Controller
-    stack: GVK
     stacks: Informer
     channel: Channel
 
@@ -98,12 +97,12 @@ class Children:
         for gvk in CHILD_KINDS:
             builder.watches(gvk, EnqueueRequestForOwner(stack), **_selection(gvk))
 
-    def attach(self, controller: Controller, stack: GVK, stacks: Informer, channel: Channel) -> None:
+    def attach(self, controller: Controller, stacks: Informer, channel: Channel) -> None:
         """Feed ``controller`` with the events of optional kinds, those that are served and those that will be.
 
         When a kind becomes available, all ``stacks`` are enqueued through ``channel``.
         """
-        watcher = _Watcher(controller, stack, stacks, channel)
+        watcher = _Watcher(controller, stacks, channel)
         self._watchers.append(watcher)
         for gvk in sorted(self._served):
             self._watch_optional(gvk, watcher)
@@ -144,7 +143,7 @@ class Children:
         self._enqueue_all()
 
     def _watch_optional(self, gvk: GVK, watcher: _Watcher) -> None:
-        handler = EnqueueRequestForOwner(watcher.stack)
+        handler = EnqueueRequestForOwner(watcher.stacks.gvk)
         source = Kind(self._informers[gvk], handler, mapper=self._manager.mapper, optional=True)
         watcher.controller.watch(source)
 

@@ -75,7 +75,7 @@ def is_of_chart(obj: Object) -> bool:
 
 def is_of_helm(obj: Object) -> bool:
     """Return whether Helm created ``obj``, and still owns fields of it."""
-    return any(_is_of_helm(entry) for entry in _managers_of(obj))
+    return any(_is_of_helm(entry) for entry in managers_of(obj))
 
 
 def taken_over(obj: Object) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def taken_over(obj: Object) -> list[dict[str, Any]]:
 
     The annotations of a Deployment stay with Helm, and so on the object.
     """
-    entries = _managers_of(obj)
+    entries = managers_of(obj)
     helm = [entry for entry in entries if _is_of_helm(entry)]
     own = [entry for entry in entries if _is_own(entry)]
     others = [entry for entry in entries if entry not in helm and entry not in own]
@@ -129,7 +129,8 @@ def _has_replicas(entry: Mapping[str, Any]) -> bool:
     return "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
 
 
-def _managers_of(obj: Object) -> Sequence[dict[str, Any]]:
+def managers_of(obj: Object) -> Sequence[dict[str, Any]]:
+    """Return the managedFields of ``obj``."""
     found: Sequence[dict[str, Any]] = (obj.get("metadata") or {}).get("managedFields") or ()
     return found
 
@@ -208,7 +209,7 @@ async def _read(
     if obj is None:
         return None, ()
     found.uncached[gvk, key] = obj
-    return obj, _managers_of(obj)
+    return obj, managers_of(obj)
 
 
 async def _is_scaled_by_others(
@@ -222,4 +223,4 @@ async def _is_scaled_by_others(
         return False
     if "managedFields" not in deployment["metadata"]:
         deployment = await client.get(DEPLOYMENT, key, live=True) or deployment
-    return is_autoscaled(_managers_of(deployment))
+    return is_autoscaled(managers_of(deployment))

@@ -53,18 +53,8 @@ class PodFailure(NamedTuple):
     message: str
 
 
-def add_index(pods: Informer) -> None:
-    """Index the pods by stack and component, for :func:`pod_failure`."""
-    pods.add_index(_INDEX, _components)
-
-
 def _components(pod: Entry) -> Iterable[str]:
-    labels = pod.meta.labels
-    return (_index_value(pod.key.namespace, labels.get(INSTANCE_LABEL, ""), labels.get(COMPONENT_LABEL, "")),)
-
-
-def _index_value(namespace: str, stack: str, component: str) -> str:
-    return f"{namespace}/{stack}/{component}"
+    return (f"{stack_of(pod)}/{pod.meta.labels.get(COMPONENT_LABEL, '')}",)
 
 
 def stack_of(pod: Entry) -> Request:
@@ -74,7 +64,7 @@ def stack_of(pod: Entry) -> Request:
 
 def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | None:
     """Return the failure of the newest pod of a component that has one, or ``None``."""
-    found = pods.entries(index=(_INDEX, _index_value(stack.namespace, stack.name, component)))
+    found = pods.entries(index=(_INDEX, f"{stack}/{component}"))
     newest_first = sorted(found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True)
     for pod in newest_first:
         if not pod.meta.is_deleting and (failure := failure_of(pod)) is not None:
@@ -84,11 +74,8 @@ def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | No
 
 def failure_has_changed(event: Event) -> bool:
     """Return whether the failure of a pod began, changed or ended."""
-    return _failure(event.old) != _failure(event.new)
-
-
-def _failure(pod: Entry | None) -> PodFailure | None:
-    return failure_of(pod) if pod is not None else None
+    before, after = (failure_of(pod) if pod is not None else None for pod in (event.old, event.new))
+    return before != after
 
 
 def failure_of(pod: Entry) -> PodFailure | None:
@@ -128,14 +115,16 @@ def _shortened(message: str) -> str:
     return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."
 
 
-def _selector(name_label: str) -> str:
-    return f"{NAME_LABEL}={name_label},{COMPONENT_LABEL},{INSTANCE_LABEL}"
-
-
 _MAX_POD_BYTES: Final = 256 << 10
 """The maximum size of a cached pod; why a larger one fails is not reported."""
 
-POD_SELECTION: Final[SelectionKeywords] = {"label_selector": _selector(CHART_NAME), "max_bytes": _MAX_POD_BYTES}
+
+def _selection(name_label: str) -> SelectionKeywords:
+    selector = f"{NAME_LABEL}={name_label},{COMPONENT_LABEL},{INSTANCE_LABEL}"
+    return {"label_selector": selector, "max_bytes": _MAX_POD_BYTES}
+
+
+POD_SELECTION: Final = _selection(CHART_NAME)
 """Selects the pods of stacks without ``nameOverride``."""
 
 
@@ -153,8 +142,7 @@ class PodInformers:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._chart = manager.cache.informer(POD, **POD_SELECTION)
-        add_index(self._chart)
+        self._chart = self._create(CHART_NAME)
         self._named: dict[str, _NamedPods] = {}
         self._names: dict[tuple[GVK, Request], str] = {}
         self._watchers: list[tuple[Informer, Channel]] = []
@@ -181,6 +169,7 @@ class PodInformers:
                 _log.warning("Too many values of nameOverride, failures of pods are not reported", stack=str(user[1]))
                 return None
             named = self._named[name] = _NamedPods(self._create(name), user[1].namespace)
+            named.informer.add_handler(self._enqueue)
         named.users.add(user)
         self._names[user] = name
         with anyio.move_on_after(_SYNC_TIMEOUT):
@@ -203,10 +192,7 @@ class PodInformers:
         return len(self._named) >= MAX_NAMES or first_used[namespace] >= MAX_NAMES_IN_NAMESPACE
 
     def _create(self, name: str) -> Informer:
-        informer = self._manager.cache.informer(POD, label_selector=_selector(name), max_bytes=_MAX_POD_BYTES)
-        add_index(informer)
-        informer.add_handler(self._enqueue)
-        return informer
+        return self._manager.cache.informer(POD, **_selection(name)).add_index(_INDEX, _components)
 
     def _enqueue(self, event: Event) -> None:
         pod = event.new or event.old

@@ -10,7 +10,6 @@ Deployments, so that an upgrade continues after a restart of the operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from cfo.api.inferencestack.names import CHART_LABEL, names_of
@@ -22,26 +21,23 @@ from cfo.runtime import DEPLOYMENT, Object, gvk_of, name_of
 _ON_SPEC_CHANGE: Final = "OnSpecChange"
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileChoice:
-    """The profile to record in the status, and the newer one that is being rolled out (``None``: none)."""
+def choose_profile(
+    stack: Object, operator_version: str, deployments: Mapping[str, Object]
+) -> tuple[Profile, Profile | None]:
+    """Choose the profile of ``stack``, given its existing Deployments by name. The stack must be valid.
 
-    current: Profile
-    target: Profile | None = None
-
-
-def choose_profile(stack: Object, operator_version: str, deployments: Mapping[str, Object]) -> ProfileChoice:
-    """Choose the profile of ``stack``, given its existing Deployments by name. The stack must be valid."""
+    Returns the profile to record in the status, and the newer one that is being rolled out (``None``: none).
+    """
     newest = newest_profile(operator_version)
     current = pinned_profile(stack)
     if current is None:
-        return ProfileChoice(adopted_profile(stack, deployments) or newest)
+        return adopted_profile(stack, deployments) or newest, None
     if current == newest:
-        return ProfileChoice(current)
+        return current, None
     policy = (stack.get("spec") or {}).get("upgradePolicy") or _ON_SPEC_CHANGE
     if policy == "Automatic" or _has_changed(stack) or _has_begun(stack, current, newest, deployments):
-        return ProfileChoice(current, newest)
-    return ProfileChoice(current)
+        return current, newest
+    return current, None
 
 
 def _has_changed(stack: Object) -> bool:
@@ -73,19 +69,20 @@ def _has_begun(stack: Object, current: Profile, target: Profile, deployments: Ma
 
 def render_with(
     stack: Object,
-    choice: ProfileChoice,
+    current: Profile,
+    target: Profile | None,
     facts: Facts,
     deployments: Mapping[str, Object],
     is_ready: Callable[[str], bool],
 ) -> tuple[list[Object], Profile]:
-    """Render ``stack`` with ``choice``; return the objects, and the profile that all of them have.
+    """Render ``stack`` with the result of :func:`choose_profile`; return the objects, and the profile that all have.
 
     While a newer profile is rolled out, applications whose turn has not come keep the older one. ``is_ready`` returns
     whether the Deployment of this name is ready.
     """
-    if choice.target is None:
-        return render(stack, choice.current, facts), choice.current
-    upgraded = render(stack, choice.target, facts)
+    if target is None:
+        return render(stack, current, facts), current
+    upgraded = render(stack, target, facts)
     wanted = {name_of(obj): obj for obj in upgraded if gvk_of(obj) == DEPLOYMENT}
     gateway = names_of(stack).gateway
     limit = (stack.get("spec") or {}).get("maxConcurrentRollouts") or 1
@@ -94,10 +91,10 @@ def render_with(
     rolling = sum(not is_ready(name) for name in existing.difference(restarting))
     waiting = restarting[max(limit - rolling, 0) :]
     if not waiting:
-        return upgraded, choice.target
-    before = {(gvk_of(obj), name_of(obj)): obj for obj in render(stack, choice.current, facts)}
+        return upgraded, target
+    before = {(gvk_of(obj), name_of(obj)): obj for obj in render(stack, current, facts)}
     mixed = [before.get((gvk_of(obj), name_of(obj)), obj) if name_of(obj) in waiting else obj for obj in upgraded]
-    return mixed, choice.current
+    return mixed, current
 
 
 def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -141,12 +142,11 @@ class InferenceStackReconciler:
         def is_ready(name: str) -> bool:
             return component_state(existing.deployments.get(name), None).is_ready
 
-        def render() -> tuple[list[Object], Profile, list[GVK]]:
-            choice = choose_profile(stack, self.operator_version, existing.deployments)
-            desired, profile = render_with(stack, choice, existing.facts, existing.deployments, is_ready)
-            return desired, profile, unserved_kinds(stack, profile, self.children.served)
+        def render() -> tuple[list[Object], Profile]:
+            current, target = choose_profile(stack, self.operator_version, existing.deployments)
+            return render_with(stack, current, target, existing.facts, existing.deployments, is_ready)
 
-        desired, profile, unserved = await self._compute(render, in_thread=is_large)
+        desired, profile = await self._compute(render, in_thread=is_large)
         writes = StackWrites(self.client, self.children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
@@ -161,7 +161,7 @@ class InferenceStackReconciler:
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
         pods = await self.pods.reader(self.kind, stack)
-        outcome = self._outcome(stack, profile, existing.deployments, desired, unserved, pods)
+        outcome = self._outcome(stack, profile, existing.deployments, desired, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
         if not paused and not writes.failures:
@@ -176,7 +176,6 @@ class InferenceStackReconciler:
         profile: Profile,
         deployments: Mapping[str, Object],
         desired: list[Object],
-        unserved: list[GVK],
         pods: Reader | None,
     ) -> Outcome:
         names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
@@ -188,7 +187,7 @@ class InferenceStackReconciler:
         return Outcome(
             profile=profile,
             operator=self._operator,
-            unserved=unserved,
+            unserved=unserved_kinds(stack, profile, self.children.served),
             problems=dict(self._problems(desired)),
             gateway=state(names.gateway, GATEWAY),
             applications={
@@ -203,18 +202,17 @@ class InferenceStackReconciler:
     def _problems(self, desired: Iterable[Object]) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yield the problems that autoscalers and routes report, by the type of the stack's condition."""
         for obj in desired:
-            if gvk_of(obj) not in (SCALED_OBJECT, HTTP_ROUTE):
+            entry = self.children.get(obj) if gvk_of(obj) in (SCALED_OBJECT, HTTP_ROUTE) else None
+            if entry is None:
+                continue  # not written yet, or of another kind
+            at = f"{gvk_of(obj).kind} {name_of(obj)}"
+            if gvk_of(obj) == HTTP_ROUTE:
+                for problem in islice(route_problems(entry.object()), 1):
+                    yield "RoutesReady", (problem.reason, f"{at}: {problem.message}")
                 continue
-            entry = self.children.get(obj)
-            live = entry.object() if entry is not None else {}
-            if gvk_of(obj) == SCALED_OBJECT:
-                conditions = (live.get("status") or {}).get("conditions")
-                kind, problem = "ScalingReady", _false_condition(conditions, "Ready")
-            else:
-                found = next(route_problems(live), None)
-                kind, problem = "RoutesReady", (found.reason, found.message) if found is not None else None
-            if problem is not None:
-                yield kind, (problem[0], f"{gvk_of(obj).kind} {name_of(obj)}: {problem[1]}")
+            ready = find_condition((entry.object().get("status") or {}).get("conditions"), "Ready") or {}
+            if ready.get("status") == "False":
+                yield "ScalingReady", (str(ready.get("reason") or "NotReady"), f"{at}: {ready.get('message') or ''}")
 
     async def _compute(self, function: Callable[[], T], *, in_thread: bool) -> T:
         return await to_thread.run_sync(function, limiter=self._thread) if in_thread else function()
@@ -261,10 +259,3 @@ class InferenceStackReconciler:
 
 def _generation(stack: Object) -> int:
     return int(stack["metadata"].get("generation") or 0)
-
-
-def _false_condition(conditions: Any, kind: str) -> tuple[str, str] | None:
-    condition = find_condition(conditions, kind) or {}
-    if condition.get("status") != "False":
-        return None
-    return str(condition.get("reason") or "NotReady"), str(condition.get("message") or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, OPERATOR_VERSION_LABEL
@@ -66,14 +66,12 @@ def setup(manager: Manager, config: InferenceStackConfiguration, election: Leade
     if election is not None:
         name = lease_name(config.operator_version)
         group = manager.elect(replace(election, name=name, labels=LEASE_LABELS))
-    shared: list[_Controllers] = []
+    shared = cache(partial(_Controllers, manager, config, group))
 
-    def start(gvk: GVK, manager: Manager) -> None:
-        if not shared:
-            shared.append(_Controllers(manager, config, group))
-        shared[0].add_reconciler(gvk)
+    def start(gvk: GVK, _: Manager) -> None:
+        shared().add_reconciler(gvk)
         if election is not None:
-            shared[0].add_claims(gvk, election.namespace)
+            shared().add_claims(gvk, election.namespace)
 
     for gvk in INFERENCE_STACKS:
         manager.when_available(gvk, partial(start, gvk))
@@ -84,8 +82,7 @@ class _Controllers:
 
     def __init__(self, manager: Manager, config: InferenceStackConfiguration, group: ElectedControllers | None) -> None:
         self._manager = manager
-        self._operator_version = config.operator_version
-        self._allow_cluster_triggers = config.allow_cluster_trigger_authentication
+        self._config = config
         self._group = group
         self._children = Children(manager)
         self._pods = PodInformers(manager)
@@ -111,7 +108,7 @@ class _Controllers:
             manager.events(name),
             metrics,
             manager.clock,
-            self._operator_version,
+            self._config.operator_version,
             namespace,
         )
         (
@@ -126,7 +123,7 @@ class _Controllers:
     def add_reconciler(self, gvk: GVK) -> None:
         """Add the controller that reconciles stacks."""
         manager, name = self._manager, f"inferencestack-{gvk.group.partition('.')[0]}"
-        selector = f"{OPERATOR_VERSION_LABEL}={self._operator_version}"
+        selector = f"{OPERATOR_VERSION_LABEL}={self._config.operator_version}"
         stacks = manager.cache.informer(gvk, label_selector=selector)
         self._metrics.readers.append(stacks.reader)
 
@@ -149,11 +146,11 @@ class _Controllers:
             manager.client.with_field_manager(FIELD_MANAGER),
             manager.events(name),
             manager.clock,
-            self._operator_version,
-            self._allow_cluster_triggers,
+            self._config.operator_version,
+            self._config.allow_cluster_trigger_authentication,
         )
         controller = builder.watches_source(channel).elected_by(self._group).complete(reconciler)
-        self._children.attach(controller, gvk, stacks, channel)
+        self._children.attach(controller, stacks, channel)
         self._pods.attach(stacks, channel)
 
 

@@ -144,13 +144,15 @@ class OtherMajors(Validator[Object]):
         FieldErrors.check(await self.webhook.reviewer.errors(created_resources(stack, before), request))
 
 
-def object_selector(operator_version: str) -> dict[str, Any]:
+def object_selector(operator_version: str, operator: str = "NotIn") -> dict[str, Any]:
     """Return the label selector of the webhook of ``operator_version``: it excludes the other major versions.
+
+    With the operator ``In``, it selects only them, for :class:`OtherMajors`.
 
     A selector of only the own version would leave out stacks without a valid label. OLM supports no CEL conditions.
     """
     others = [version for version in _OTHER_VERSIONS if version != operator_version]
-    return {"matchExpressions": [{"key": OPERATOR_VERSION_LABEL, "operator": "NotIn", "values": others}]}
+    return {"matchExpressions": [{"key": OPERATOR_VERSION_LABEL, "operator": operator, "values": others}]}
 
 
 def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceStackWebhook:
@@ -165,7 +167,6 @@ def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceSta
             operations=_OPERATIONS,
             object_selector=object_selector(config.operator_version),
         )
-        others = [version for version in _OTHER_VERSIONS if version != config.operator_version]
         manager.webhooks.register(
             gvk,
             validator=OtherMajors(webhook),
@@ -173,6 +174,6 @@ def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceSta
             path_suffix="-others",
             operations=_OPERATIONS,
             failure_policy="Ignore",
-            object_selector={"matchExpressions": [{"key": OPERATOR_VERSION_LABEL, "operator": "In", "values": others}]},
+            object_selector=object_selector(config.operator_version, "In"),
         )
     return webhook

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cfo.api.inferencestack.created_resources import created_kinds
+from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, resolve
 from cfo.controllers.inferencestack.rendering.application import application_objects
@@ -31,8 +33,10 @@ def unserved_kinds(stack: Object, profile: Profile, served: frozenset[GVK]) -> l
     """Return the kinds of objects that ``stack`` needs and the cluster does not serve, sorted."""
     if served >= OPTIONAL_KINDS:
         return []
-    wanted = {gvk_of(obj) for obj in render(stack, profile)}
-    return sorted((wanted & OPTIONAL_KINDS) - served)
+    wanted = created_kinds(resolve(stack, profile)).keys() & OPTIONAL_KINDS
+    if (stack.get("spec") or {}).get("suspend"):
+        wanted -= {SCALED_OBJECT}  # created once the stack is resumed
+    return sorted(wanted - served)
 
 
 def _objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:

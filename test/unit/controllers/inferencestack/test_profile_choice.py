@@ -53,8 +53,7 @@ def deployments(obj: Object, **profiles: str) -> dict[str, Object]:
 def test_profile_changes_only_when_the_policy_allows_it(
     obj: Object, upgraded: dict[str, str], expected: tuple[Any, Any]
 ) -> None:
-    choice = choose_profile(obj, "v2", deployments(obj, **upgraded) if obj.get("status") else {})
-    assert (choice.current, choice.target) == expected
+    assert choose_profile(obj, "v2", deployments(obj, **upgraded) if obj.get("status") else {}) == expected
 
 
 def test_applications_are_upgraded_one_after_the_other() -> None:
@@ -64,8 +63,8 @@ def test_applications_are_upgraded_one_after_the_other() -> None:
     order = []
     for _ in range(6):
         live = deployments(obj, **upgraded)
-        choice = choose_profile(obj, "v2", live)
-        desired, profile = render_with(obj, choice, Facts(), live, ready.__contains__)
+        current, target = choose_profile(obj, "v2", live)
+        desired, profile = render_with(obj, current, target, Facts(), live, ready.__contains__)
         expected = deployments(obj, **dict.fromkeys(("gateway", "a", "b", "c"), "v2.13"))
         changed = [
             name_of(item).rpartition("-")[2]

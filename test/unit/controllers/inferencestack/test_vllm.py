@@ -203,5 +203,5 @@ def test_scaling_does_not_apply_newer_defaults(replicas: int, generation: int, t
     obj = vllm_stack(replicas=replicas)
     obj["metadata"]["generation"] = generation
     obj["status"] = {"profile": "v2.12", "observedGeneration": 7, "observedReplicas": 2}
-    choice = choose_profile(obj, "v2", {})
-    assert (choice.target.name if choice.target else None) == target
+    _, newer = choose_profile(obj, "v2", {})
+    assert (newer.name if newer else None) == target
