@@ -136,7 +136,9 @@ def _condition_problems(
     if unhealthy is not None and unhealthy.status == "True" and phase != Phase.SUCCEEDED:
         message = f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
         remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
-        if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
+        # A reset has deleted pods that did not start, so they cannot be examined.
+        are_deleted = unhealthy.reason == "InsufficientPodsReady" and related.pods is not None and not related.pods
+        if are_deleted or unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related)
         deployed = condition_of(conditions, "ResourcesDeployed")
         _, _, attempt = (deployed.message if deployed is not None else "").partition("; next attempt at ")

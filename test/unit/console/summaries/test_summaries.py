@@ -257,6 +257,17 @@ def test_pods_of_an_appwrapper_are_counted_as_pods() -> None:
     assert summarize(APPWRAPPER, wrapper).ready == "3/3"  # who cannot read pods relies on the condition
 
 
+def test_pods_that_do_not_start_are_examined_or_kept() -> None:
+    status = {
+        "phase": "Resetting",
+        "conditions": [condition("Unhealthy", "True", "InsufficientPodsReady", "1 pending")],
+    }
+    pending = {"metadata": {"namespace": "n", "name": "a"}, "status": {"phase": "Pending"}}
+    for pods, remedy in (([pending], "check why pods do not start: kubectl get pods"), ([], "to keep the pods")):
+        (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=pods)).problems
+        assert problem.remedy.startswith(remedy)
+
+
 def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 3}}}
     ended = {"state": {"terminated": {"exitCode": 4}}}
