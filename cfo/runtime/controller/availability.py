@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", READ),)
 """The RBAC rules that waiting for a kind requires."""
 
-_CHECK_DELAYS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+CHECK_DELAYS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Seconds before each of the discovery checks that follow an event."""
 
 _BACKOFF = (0.5, 30.0)
@@ -46,7 +46,6 @@ class Availability:
     """
 
     name = "availability"
-    needs_leader = False
 
     def __init__(self, mapper: RESTMapper, cache: Cache, *, clock: Clock) -> None:
         self._mapper = mapper
@@ -109,7 +108,7 @@ class Availability:
         Return whether discovery gave a definite answer for every pending kind.
         """
         all_known = True
-        for delay in _CHECK_DELAYS:
+        for delay in CHECK_DELAYS:
             await self._clock.sleep(delay)
             self._mapper.invalidate()
             all_known = await self._set_up_served()

@@ -204,7 +204,6 @@ class Daemons:
     """Runs all daemons of an operator; a runnable of the leader."""
 
     name = "daemons"
-    needs_leader = True
 
     def __init__(self, environment: Environment) -> None:
         self._tasks: TaskGroup | None = None

@@ -90,7 +90,7 @@ class ResourceHandler(Handler):
     value: Any = None
 
     def __post_init__(self) -> None:
-        if self.value is not None and not self.field:
+        if not self.field and any(getattr(self, name, None) is not None for name in ("value", "old", "new")):
             raise TypeError("the filters value, old and new need a field")
         for name, wanted in (("labels", self.labels), ("annotations", self.annotations)):
             if any(item is None for item in (wanted or {}).values()):
@@ -131,8 +131,6 @@ class ChangingHandler(ResourceHandler):
             return
         if not self.needs_change:
             raise TypeError("the filters old and new are only for handlers of updates and fields")
-        if not self.field:
-            raise TypeError("the filters value, old and new need a field")
         if self.value is not None:
             raise TypeError("the filter value cannot be combined with old and new")
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -34,8 +34,6 @@ from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.process.endpoint import Endpoint
 
 _log = structlog.get_logger(__name__)
-
-FIELD_MANAGER: Final = "kopf"
 
 
 class LogFormat(enum.Enum):
@@ -98,7 +96,7 @@ async def operator(
         admission = environment.settings.admission
         webhook = webhook_options(admission.server, admission.managed, home)
     options = ManagerOptions(
-        field_manager=FIELD_MANAGER, namespaces=selected or None, leader_election=election, webhook=webhook
+        field_manager="kopf", namespaces=selected or None, leader_election=election, webhook=webhook
     )
     manager = Manager(config, options)
     Handlers(manager, environment, started_up=True)

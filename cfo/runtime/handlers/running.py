@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import structlog
@@ -14,6 +14,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.controller.availability import CHECK_DELAYS
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import EnqueueRequestForObject, EventHandler
 from cfo.runtime.controller.lifecycle import Phase
@@ -31,15 +32,11 @@ from cfo.runtime.process.clock import first_of
 
 _log = structlog.get_logger(__name__)
 
-_CHECK_DELAYS: Final = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-"""Seconds before each discovery after a CRD has changed: discovery lags behind the CRD."""
-
 
 class Handlers:
     """The handlers of a registry in a manager; a runnable of all replicas. Created by :func:`add_to`."""
 
     name = "handlers"
-    needs_leader = False
 
     def __init__(self, manager: Manager, environment: Environment, *, started_up: bool) -> None:
         self.environment = environment
@@ -167,7 +164,7 @@ class Handlers:
                 informer.add_handler(self._on_definition)
             await self._changed.wait()
             self._changed.clear()
-            for delay in _CHECK_DELAYS:
+            for delay in CHECK_DELAYS:  # discovery lags behind the CRD
                 await self.environment.clock.sleep(delay)
                 self._manager.mapper.invalidate()
                 await self._add_resources()

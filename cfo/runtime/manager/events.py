@@ -160,7 +160,6 @@ class EventBroadcaster:
     """
 
     name = "events"
-    needs_leader = False
 
     def __init__(self, client: Client, *, clock: Clock | None = None, instance: str = "") -> None:
         self._client = client

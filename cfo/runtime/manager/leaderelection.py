@@ -159,7 +159,6 @@ class LeaderElector:
     """
 
     name = "leader-election"
-    needs_leader = False
 
     def __init__(
         self,

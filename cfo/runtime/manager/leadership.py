@@ -31,8 +31,6 @@ class ElectedControllers:
     ``transport`` is the connection of its ``elector``. Created by :meth:`Manager.elect`.
     """
 
-    needs_leader = True
-
     def __init__(self, transport: Transport, elector: LeaderElector) -> None:
         self.name = f"lease {elector.options.name}"
         self._transport = transport

@@ -119,14 +119,6 @@ class Servers:
         """All servers, in the order of their start."""
         return [self.metrics, self.health, *([self.debug] if self.debug is not None else [])]
 
-    def add_metrics_routes(self, routes: Iterable[web.RouteDef], public_paths: Collection[str]) -> None:
-        """Serve more routes with the metrics; see :meth:`Manager.add_metrics_server_routes`."""
-        add_public_paths = getattr(self.metrics, "add_public_paths", None)
-        if add_public_paths is None:
-            raise RuntimeError("the metrics server does not authorize clients: set ManagerOptions.metrics_tls")
-        self.metrics.add_routes(routes)
-        add_public_paths(public_paths)
-
 
 class Manager:
     """Holds the shared dependencies of an operator's controllers and runs the controllers.
@@ -152,7 +144,14 @@ class Manager:
         self._owns_transport = isinstance(target, ClientConfig)
         self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
         self.mapper = RESTMapper(self.transport, clock=self.clock)
-        self.cache = self._new_cache()
+        self.cache = Cache(
+            self.transport,
+            self.mapper,
+            field_managers={self.options.field_manager, *self.options.field_managers},
+            namespaces=self.options.namespaces,
+            selectors=self.options.selectors,
+            clock=self.clock,
+        )
         self.client = Client(self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache)
         self.api_reader = Client(self.transport, self.mapper, field_manager=self.options.field_manager)
         self._events = EventBroadcaster(self.api_reader, clock=self.clock)
@@ -275,7 +274,11 @@ class Manager:
         not be secret. Raises :class:`RuntimeError` if the metrics server does not authorize clients
         (``ManagerOptions.metrics_tls``), or is running.
         """
-        self._servers.add_metrics_routes(routes, public_paths)
+        add_public_paths = getattr(self._servers.metrics, "add_public_paths", None)
+        if add_public_paths is None:
+            raise RuntimeError("the metrics server does not authorize clients: set ManagerOptions.metrics_tls")
+        self._servers.metrics.add_routes(routes)
+        add_public_paths(public_paths)
 
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
@@ -371,16 +374,6 @@ class Manager:
             qps=self.options.qps,
             burst=self.options.burst,
             observe=self.metrics.observe_exchange,
-            clock=self.clock,
-        )
-
-    def _new_cache(self) -> Cache:
-        return Cache(
-            self.transport,
-            self.mapper,
-            field_managers={self.options.field_manager, *self.options.field_managers},
-            namespaces=self.options.namespaces,
-            selectors=self.options.selectors,
             clock=self.clock,
         )
 

@@ -120,8 +120,6 @@ class MetricsAuthorizer:
 class SecureMetricsEndpoint(Endpoint):
     """Serves ``routes`` over HTTPS; ``authorizer`` authorizes each request, except for :meth:`add_public_paths`."""
 
-    needs_leader = False
-
     def __init__(
         self,
         bind_address: str,

@@ -45,7 +45,6 @@ class EventLoopWatchdog:
     """
 
     name = "event loop watchdog"
-    needs_leader = False
 
     def __init__(self, lag: Histogram) -> None:
         self._lag = lag

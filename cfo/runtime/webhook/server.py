@@ -67,7 +67,6 @@ class WebhookServer:
     """
 
     name = "webhooks"
-    needs_leader = False
 
     def __init__(
         self,

@@ -28,7 +28,6 @@ class FilesWatcher:
     """Calls :meth:`_load` at the start and whenever a file in ``directory`` changes. The files may be created later."""
 
     name = "files"
-    needs_leader = False
 
     def __init__(self, directory: Path) -> None:
         self._watched = directory

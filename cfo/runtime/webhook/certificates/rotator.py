@@ -11,7 +11,6 @@ valid certificate does not wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -110,7 +109,7 @@ class CertificateRotator:
             self._policy,
             self._options.service.dns_names,
             now=now,
-            trusted=self._trusted_until_now(),
+            trusted=[*([self.bundle] if self.bundle is not None else []), *self._injector.ca_bundles()],
             served=self._serving.leaf,
         )
         if reasons:
@@ -124,10 +123,6 @@ class CertificateRotator:
             _log.info("Updated certificate Secret", secret=str(key), reasons=reasons)
         self._certificates = certificates
         return certificates
-
-    def _trusted_until_now(self) -> Sequence[bytes]:
-        own = [self._certificates.bundle] if self._certificates is not None else []
-        return [*own, *self._injector.ca_bundles()]
 
     async def _write(self, secret: Object | None, certificates: CertificateSet) -> None:
         key = self._policy.secret

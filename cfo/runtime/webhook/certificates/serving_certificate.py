@@ -134,9 +134,8 @@ def _server_context() -> ssl.SSLContext:
 
 def _require_clients(context: ssl.SSLContext) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= (
-        ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # as in Go, each CA in the file is trusted, also intermediates
+    # As in Go, each CA in the file is trusted, also intermediates.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _context(pair: KeyPair) -> ssl.SSLContext:
