@@ -83,9 +83,9 @@ def failure_of(pod: Entry) -> PodFailure | None:
     status = status_of_pod(pod)
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            return PodFailure("Unschedulable", _shortened(condition.message or "no node fits"))
+            return PodFailure("Unschedulable", shortened(condition.message or "no node fits"))
     if status.phase == "Failed" and status.reason:
-        return PodFailure(_reason(status.reason), _shortened(status.message or f"pod {pod.key.name} failed"))
+        return PodFailure(_reason(status.reason), shortened(status.message or f"pod {pod.key.name} failed"))
     for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         if (failure := _container_failure(container)) is not None:
             return failure
@@ -103,7 +103,7 @@ def _container_failure(container: ContainerStatus) -> PodFailure | None:
         message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
         return PodFailure("CrashLoopBackOff", message)
     if waiting.reason in _CREATION_FAILURES:
-        return PodFailure(waiting.reason, _shortened(f"container {container.name}: {waiting.message}".rstrip(": ")))
+        return PodFailure(waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": ")))
     return None
 
 
@@ -111,8 +111,9 @@ def _reason(text: str) -> str:
     return text if text.isascii() and text.isalnum() and text[0].isalpha() else "PodFailed"
 
 
-def _shortened(message: str) -> str:
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."
+def shortened(message: str, limit: int = _MAX_MESSAGE) -> str:
+    """Return at most ``limit`` characters of ``message``."""
+    return message if len(message) <= limit else message[: limit - 3] + "..."
 
 
 _MAX_POD_BYTES: Final = 256 << 10

@@ -9,7 +9,7 @@ Deployments, so that an upgrade continues after a restart of the operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.inferencestack.names import CHART_LABEL, names_of
@@ -35,8 +35,10 @@ def choose_profile(
     if current == newest:
         return current, None
     policy = (stack.get("spec") or {}).get("upgradePolicy") or _ON_SPEC_CHANGE
-    if policy == "Automatic" or _has_changed(stack) or _has_begun(stack, current, newest, deployments):
+    if policy == "Automatic" or _has_changed(stack):
         return current, newest
+    if _restarted(render(stack, current), deployments) - _restarted(render(stack, newest), deployments):
+        return current, newest  # some pods are already those of the newer profile
     return current, None
 
 
@@ -53,18 +55,10 @@ def _has_changed(stack: Object) -> bool:
     )
 
 
-def _deployments(stack: Object, profile: Profile, facts: Facts | None = None) -> dict[str, Object]:
-    return {name_of(obj): obj for obj in render(stack, profile, facts) if gvk_of(obj) == DEPLOYMENT}
-
-
-def _has_begun(stack: Object, current: Profile, target: Profile, deployments: Mapping[str, Object]) -> bool:
-    """Return whether a Deployment has the pods of ``target``, and not those of ``current``."""
-    before, after = _deployments(stack, current), _deployments(stack, target)
-    return any(
-        restarts_pods(before[name], live) and not restarts_pods(after[name], live)
-        for name, live in deployments.items()
-        if name in before
-    )
+def _restarted(desired: Iterable[Object], deployments: Mapping[str, Object]) -> set[str]:
+    """Return the names of the ``deployments`` whose pods restart if ``desired`` is applied."""
+    found = [obj for obj in desired if gvk_of(obj) == DEPLOYMENT and name_of(obj) in deployments]
+    return {name_of(obj) for obj in found if restarts_pods(obj, deployments[name_of(obj)])}
 
 
 def render_with(
@@ -83,11 +77,10 @@ def render_with(
     if target is None:
         return render(stack, current, facts), current
     upgraded = render(stack, target, facts)
-    wanted = {name_of(obj): obj for obj in upgraded if gvk_of(obj) == DEPLOYMENT}
-    gateway = names_of(stack).gateway
+    wanted = {name_of(obj) for obj in upgraded if gvk_of(obj) == DEPLOYMENT}
     limit = (stack.get("spec") or {}).get("maxConcurrentRollouts") or 1
-    existing = {name for name in wanted if name != gateway and name in deployments}
-    restarting = sorted(name for name in existing if restarts_pods(wanted[name], deployments[name]))
+    existing = wanted.intersection(deployments) - {names_of(stack).gateway}
+    restarting = sorted(existing & _restarted(upgraded, deployments))
     rolling = sum(not is_ready(name) for name in existing.difference(restarting))
     waiting = restarting[max(limit - rolling, 0) :]
     if not waiting:
@@ -108,14 +101,12 @@ def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile
         return None
     labels = LiveDeployment.of(gateway).template_labels
     chart, version = labels.get(CHART_LABEL, ""), labels.get("app.kubernetes.io/version", "")
-    candidates = profiles_of_chart(chart, version)
-    return min(candidates, key=lambda profile: _restarts(stack, profile, deployments), default=None)
+    facts = Facts(deployments={name: LiveDeployment.of(obj) for name, obj in deployments.items()})
 
+    def restarts(profile: Profile) -> int:
+        return len(_restarted(render(stack, profile, facts), deployments))
 
-def _restarts(stack: Object, profile: Profile, deployments: Mapping[str, Object]) -> int:
-    live = {name: LiveDeployment.of(obj) for name, obj in deployments.items()}
-    rendered = _deployments(stack, profile, Facts(deployments=live))
-    return sum(restarts_pods(rendered[name], obj) for name, obj in deployments.items() if name in rendered)
+    return min(profiles_of_chart(chart, version), key=restarts, default=None)
 
 
 def restarts_pods(desired: Object, live: Object) -> bool:

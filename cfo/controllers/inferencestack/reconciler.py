@@ -52,7 +52,6 @@ from cfo.runtime import (
     annotations_of,
     find_condition,
     gvk_of,
-    is_deleting,
     key_of,
     name_of,
     namespace_of,
@@ -118,14 +117,12 @@ class InferenceStackReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
         entry = self.stacks.entry(request)
-        if entry is None:
+        if entry is None or entry.meta.is_deleting:
             self.pods.release(self.kind, request)
+            if entry is not None:
+                await self._remove_helm_finalizers(entry.object())
             return Result()
         stack = entry.object()
-        if is_deleting(stack):
-            self.pods.release(self.kind, request)
-            await self._remove_helm_finalizers(stack)
-            return Result()
         # the template is rendered once for each application
         weight = (len(entry.raw) + _APPLICATION_BYTES) * (len(application_names(stack)) + 1)
         is_large = weight > _LARGE_BYTES

@@ -16,7 +16,7 @@ from cfo.api.inferencestack.created_resources import autoscaler_kind
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
-from cfo.controllers.inferencestack.pods import PodFailure
+from cfo.controllers.inferencestack.pods import PodFailure, shortened
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.controllers.inferencestack.rendering.gateway import public_port
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
@@ -167,7 +167,7 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
     before: Mapping[str, Any] = stack.get("status") or {}
     conditions = [dict(condition) for condition in before.get("conditions") or () if condition.get("type") in _TYPES]
     for kind, value, reason, message in _conditions(outcome, before):
-        condition = {"type": kind, "status": value, "reason": reason, "message": _shortened(message)}
+        condition = {"type": kind, "status": value, "reason": reason, "message": shortened(message, _MAX_MESSAGE)}
         set_condition(conditions, {**condition, "observedGeneration": generation}, now=now)
     if not outcome.paused:
         conditions = [condition for condition in conditions if condition["type"] != "Paused"]
@@ -303,7 +303,7 @@ def _application(stack: ResolvedStack, outcome: Outcome, name: str, state: Compo
         "consumerGroup": _text(reader.get("consumerGroup")),
         "state": state.state.value,
         "reason": state.reason,
-        "message": _shortened(state.message) or None,
+        "message": shortened(state.message, _MAX_MESSAGE) or None,
         "replicas": state.replicas,
         "readyReplicas": state.ready,
         "updatedReplicas": state.updated,
@@ -326,14 +326,10 @@ def _url(stack: ResolvedStack) -> str:
 
 
 def _text(value: Any) -> str | None:
-    return _shortened(str(value)) if isinstance(value, str | int | float) else None
+    return shortened(str(value), _MAX_MESSAGE) if isinstance(value, str | int | float) else None
 
 
 def _named(states: Mapping[str, ComponentState]) -> str:
     parts = [f"{name}: {state.reason}{f': {state.message}' if state.message else ''}" for name, state in states.items()]
     more = len(parts) - _MAX_NAMED
     return "; ".join([*parts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _shortened(message: str) -> str:
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."

@@ -12,7 +12,7 @@ are reported as warnings. Parts of pods can have only fields that Kubernetes kno
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path as FilePath
@@ -124,6 +124,11 @@ class FieldReport:
     warnings: list[str] = field(default_factory=list)
     is_typed: bool = True
 
+    def reject(self, error: FieldError) -> None:
+        """Add an error because of which the other checks cannot rely on the JSON types."""
+        self.errors.append(error)
+        self.is_typed = False
+
 
 @cache
 def stack_types() -> TypeTable:
@@ -138,38 +143,29 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
     unknown: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     types = stack_types()
     for problem in type_problems(spec, "InferenceStackSpec", types, path="spec", null_items=False):
+        is_open = problem.type_name in _OPEN_TYPES
         if problem.expected:
-            report.errors.append(type_invalid(problem.path, _shown(problem.value), f"must be {problem.expected}"))
-            report.is_typed = False
-        elif problem.type_name in _OPEN_TYPES and isinstance(problem.value, dict | list):
-            report.errors.append(
-                type_invalid(problem.path, OMIT, "must be a string, a number, true or false; write a list as a string")
-            )
-            report.is_typed = False
+            report.reject(type_invalid(problem.path, _shown(problem.value), f"must be {problem.expected}"))
+        elif is_open and isinstance(problem.value, dict | list):
+            expected = "must be a string, a number, true or false; write a list as a string"
+            report.reject(type_invalid(problem.path, OMIT, expected))
         else:
             name = problem.path.rpartition(".")[2]
-            is_open = problem.type_name in _OPEN_TYPES
             unknown[is_open].add((problem.type_name, name))
             if len(unknown[is_open]) <= _MAX_UNKNOWN:
                 _report_unknown(problem, name, report)
             elif not is_open:
-                report.errors.append(too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
-                report.is_typed = False  # the rest is not checked
-                break
+                report.reject(too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
+                break  # the rest is not checked
         if len(report.errors) > MAX_ERRORS:
             report.is_typed = False
             break
-    if report.is_typed:
-        nulls = list(_null_applications(spec))
-        report.errors += nulls
-        report.is_typed = not nulls
-    return report
-
-
-def _null_applications(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    for name, application in (spec.get("applications") or {}).items():
+    applications = (spec.get("applications") or {}) if report.is_typed else {}
+    for name, application in applications.items():
         if application is None:
-            yield type_invalid(f"spec.applications[{name}]", OMIT, "must be an object; {} for the template's values")
+            at = f"spec.applications[{name}]"
+            report.reject(type_invalid(at, OMIT, "must be an object; {} for the template's values"))
+    return report
 
 
 def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> None:

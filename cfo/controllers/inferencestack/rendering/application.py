@@ -17,7 +17,7 @@ from cfo.api.inferencestack.resolution import ResolvedStack, engine_port, merge_
 from cfo.api.quantity import canonical_quantity
 from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations, application_file, config_annotations
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, Scaling, decide_replicas
-from cfo.controllers.inferencestack.rendering.gateway import disruption_budget
+from cfo.controllers.inferencestack.rendering.gateway import ADD_SUFFIX, disruption_budget
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
     MODELS_PATH,
@@ -28,25 +28,20 @@ from cfo.controllers.inferencestack.rendering.pods import (
     override_env,
 )
 from cfo.controllers.inferencestack.rendering.vllm import model_pod, model_service
-from cfo.runtime import CONFIG_MAP, DEPLOYMENT, Object
+from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, Object
 
 _METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
 
 _MODELS: Final = "models"
-_ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
 _HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
 _POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 
 
-def autoscaler(stack: ResolvedStack, application: str) -> Object:
-    """Return the autoscaler of an application whose scaling is enabled."""
-    section = stack.applications[application]
+def _autoscaler(stack: ResolvedStack, kind: GVK, name: str, component: str, section: Mapping[str, Any]) -> Object:
     scaling: Mapping[str, Any] = section["scaling"]
-    kind = autoscaler_kind(section) or SCALED_OBJECT
-    name = stack.names.application(application)
     target = {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, "name": name}
     spec = _scaled_object(stack, section, target) if kind == SCALED_OBJECT else _horizontal(scaling, target)
-    return new_object(stack, kind, name, f"{APPLICATION_PREFIX}{application}", scaling.get("annotations"), spec=spec)
+    return new_object(stack, kind, name, component, scaling.get("annotations"), spec=spec)
 
 
 def _scaled_object(stack: ResolvedStack, section: Mapping[str, Any], target: Object) -> Object:
@@ -107,8 +102,8 @@ def application_objects(stack: ResolvedStack, application: str, facts: Facts) ->
     replicas = decide_replicas(section.get("replicaCount", 1), live, scaling=scaling, suspended=suspended)
     pod = _pod(stack, application, section)
     yield deployment(stack, component, section, pod, config=config, replicas=replicas, live=live)
-    if available and not suspended:
-        yield autoscaler(stack, application)
+    if kind is not None and available and not suspended:
+        yield _autoscaler(stack, kind, name, component, section)
     yield from disruption_budget(stack, name, component, section)
 
 
@@ -152,7 +147,7 @@ def _permissions(stack: ResolvedStack, section: Mapping[str, Any], volume: str) 
 
 
 def _env(stack: ResolvedStack, section: Mapping[str, Any]) -> list[Object]:
-    required: list[Mapping[str, Any]] = [_ADD_SUFFIX, _HEADLESS, *([_POD_NAME] if stack.profile.has_pod_name else [])]
+    required: list[Mapping[str, Any]] = [ADD_SUFFIX, _HEADLESS, *([_POD_NAME] if stack.profile.has_pod_name else [])]
     return merge_env(section.get("env") or (), required, _token(section))
 
 

@@ -29,7 +29,7 @@ from cfo.runtime import CONFIG_MAP, GVK, INGRESS, NETWORK_POLICY, SERVICE, Objec
 DEFAULT_KEDA_NAMESPACE: Final = "keda"
 _KEDA_PODS: Final = {NAME_LABEL: "keda-operator"}
 
-_REQUIRED_ENV: Final = [{"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}]
+ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
 
 
 def public_port(stack: ResolvedStack) -> Mapping[str, Any]:
@@ -141,7 +141,7 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
 def _container(stack: ResolvedStack) -> Object:
     gateway = stack.gateway
     # the variables of the user have precedence, as the original documents; there, the required ones have
-    required = [] if stack.engine.is_called else _REQUIRED_ENV
+    required = [] if stack.engine.is_called else [ADD_SUFFIX]
     merged = sorted(merge_env(gateway.get("env") or (), required), key=lambda variable: variable.get("name") or "")
     env = [variable for variable in merged if variable.get("value") or variable.get("valueFrom")]
     tag = stack.profile.gateway_tag
