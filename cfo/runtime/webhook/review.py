@@ -45,6 +45,13 @@ class NestedTooDeeply(ValueError):
         self.uid = uid
 
 
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
 class _Request(msgspec.Struct, rename="camel"):
     uid: str
     operation: Operation
@@ -56,7 +63,7 @@ class _Request(msgspec.Struct, rename="camel"):
     request_sub_resource: str = ""
     name: str = ""
     namespace: str = ""
-    user_info: UserInfo = UserInfo()
+    user_info: _User = msgspec.field(default_factory=_User)
     object: msgspec.Raw = _NULL
     old_object: msgspec.Raw = _NULL
     dry_run: bool | None = None
@@ -114,11 +121,13 @@ def read_review(body: bytes) -> AdmissionRequest:
         if request is None:
             raise BadReview("the review contains no request")
         uid = request.uid
+        user = request.user_info
         fields = msgspec.structs.asdict(request) | {
             "kind": _names(GVK, request.kind),
             "resource": _names(GVR, request.resource),
             "request_kind": _names(GVK, request.request_kind or request.kind),
             "request_resource": _names(GVR, request.request_resource or request.resource),
+            "user_info": UserInfo(user.username, user.uid, user.groups or (), user.extra or {}),
             "object": _object(request.object),
             "old_object": _object(request.old_object),
             "dry_run": bool(request.dry_run),

@@ -20,6 +20,7 @@ from cfo.runtime.webhook.admission import (
     Denied,
     InvalidObject,
     Operation,
+    UserInfo,
     denied,
     errored,
 )
@@ -85,6 +86,8 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
         b'"oldObject":{"a":1},"newField":{"a":"b"}}}'
     )
     assert (parsed.object, parsed.old_object, parsed.dry_run, parsed.user_info.groups) == (None, {"a": 1}, False, ())
+    empty = read_review(review(userInfo={"username": "a", "groups": None, "extra": None}))
+    assert empty.user_info == UserInfo("a")
 
 
 @pytest.mark.parametrize(
