@@ -2,7 +2,7 @@
 
 .. code-block:: python
 
-    FieldErrors.check(stack_errors(stack, profile))     # rendering requires a valid stack
+    FieldErrors.check(validate(stack, profile))     # rendering requires a valid stack
     for obj in render(stack, profile, facts):
         await client.apply(obj, owner=None if is_retained(obj) else stack)
 
