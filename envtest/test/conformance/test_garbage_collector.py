@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from test.conformance.client import SpecClient
@@ -50,7 +49,6 @@ async def test_pods_of_a_controller_are_orphaned(client: SpecClient, namespace: 
     await client.eventually(one, lambda body: (body.get("status") or {}).get("replicas") == 10)
     assert (await client.delete(one, options("Orphan", owner))).code == 200
     await client.vanished(one)
-    await asyncio.sleep(0.3)
     pods = (await client.read(f"{core}/pods"))["items"]
     assert [pod["metadata"].get("ownerReferences") for pod in pods] == [None] * 10
 
@@ -137,7 +135,6 @@ async def test_replica_set_of_a_deployment_is_orphaned(client: SpecClient, names
     one = f"{apps}/deployments/simpletest.deployment"
     assert (await client.delete(one, options("Orphan", owner))).code == 200
     await client.vanished(one)
-    await asyncio.sleep(0.3)
     (replica_set,) = (await client.read(f"{apps}/replicasets"))["items"]
     assert "ownerReferences" not in replica_set["metadata"]
     assert len(await client.names(f"/api/v1/namespaces/{namespace}/pods")) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from test.conformance.client import SpecClient
@@ -89,7 +88,6 @@ async def test_namespace_deletion_waits_for_pods_before_other_objects(client: Sp
         )
     )["status"]["conditions"]
     assert any("e2e.example.com/finalizer" in each["message"] for each in conditions)
-    await asyncio.sleep(0.3)
     assert "deletionTimestamp" not in (await client.read(f"{path}/configmaps/testcm"))["metadata"]
     await client.update(f"{path}/pods/testpod", lambda obj: obj["metadata"].pop("finalizers"))
     await client.vanished(f"{path}/configmaps/testcm")
