@@ -1,4 +1,4 @@
-"""What controllers read of cached objects: single fields, the status of pods, and objects that a label names.
+"""What controllers read of cached objects: single fields, why pods do not run, and objects that a label names.
 
 Only the fields that are read are decoded.
 """
@@ -6,7 +6,7 @@ Only the fields that are read are decoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -106,3 +106,61 @@ status_of_pod = field_reader("status", kind=PodStatus, default=PodStatus())
 
 conditions_of = field_reader("status", "conditions", kind=tuple[Condition, ...], default=())
 """Return the conditions of an object."""
+
+_MAX_MESSAGE: Final = 300
+_CREATION_FAILURES: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+"""Reasons of waiting containers that do not resolve without a change."""
+
+
+class PodFailure(NamedTuple):
+    """The reason why a pod does not run, in CamelCase, and a sentence about it."""
+
+    reason: str
+    message: str
+
+
+def failure_of(status: PodStatus) -> PodFailure | None:
+    """Return why a pod does not run; ``None`` if it runs, or is only starting."""
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+            return PodFailure("Unschedulable", shortened(condition.message or "no node fits"))
+    if status.phase == "Failed" and status.reason:
+        return PodFailure(_reason(status.reason), shortened(status.message or "the pod failed"))
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        if (failure := _container_failure(container)) is not None:
+            return failure
+    return None
+
+
+def _container_failure(container: ContainerStatus) -> PodFailure | None:
+    waiting = container.state.waiting if container.state is not None else None
+    terminated = container.last_state.terminated if container.last_state is not None else None
+    if waiting is None:
+        return None
+    if waiting.reason == "CrashLoopBackOff":
+        ended = f"exited with code {terminated.exit_code}" if terminated is not None else "exits repeatedly"
+        cause = f" ({terminated.reason})" if terminated is not None and terminated.reason not in ("", "Error") else ""
+        message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
+        return PodFailure("CrashLoopBackOff", shortened(message))
+    if waiting.reason in _CREATION_FAILURES:
+        return PodFailure(waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": ")))
+    return None
+
+
+def _reason(text: str) -> str:
+    return text if text.isascii() and text.isalnum() and text[0].isalpha() else "PodFailed"
+
+
+def shortened(message: str, limit: int = _MAX_MESSAGE) -> str:
+    """Return at most ``limit`` characters of ``message``."""
+    return message if len(message) <= limit else message[: limit - 3] + "..."

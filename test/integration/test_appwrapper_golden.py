@@ -222,6 +222,7 @@ def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str
     message = re.sub(r"\b(\d+m)?\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
     message = re.sub("; (retry [0-9]+ of [0-9]+|not retried, .*|.* failed as well|next attempt at .*)$", "", message)
     message = re.sub("(Found [0-9]+ failed components): .*", r"\1", message)
+    message = re.sub("([0-9]+ pods pending; .* pods succeeded); .*", r"\1", message)
     return (*condition[:3], message)
 
 

@@ -5,6 +5,7 @@ Pods are found by the label that is injected into their template. Only the requi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.cached import ContainerStatus, NamingLabel, PodStatus
+from cfo.controllers.cached import ContainerStatus, NamingLabel, PodStatus, failure_of
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
 _BATCH: Final = 100
@@ -82,6 +83,7 @@ class Pod:
     key: NamespacedName = _UNNAMED
     uid: str = ""
     owned: bool = False
+    status: PodStatus = field(default_factory=PodStatus, compare=False)
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
@@ -112,6 +114,7 @@ def pod_of(entry: Entry) -> Pod:
         ),
         key=entry.key,
         uid=entry.meta.uid,
+        status=status,
     )
 
 
@@ -224,3 +227,25 @@ def _cause(pod: Pod) -> str:
 def _end(end: Termination) -> str:
     reason = "" if end.reason in ("", "Error") else f", {end.reason[:_MAX_REASON_LENGTH]}"
     return f"container {end.container}: exit code {end.exit_code}{reason}"
+
+
+_MAX_CAUSES: Final = 2
+"""How many causes a message about waiting pods contains."""
+
+
+def waiting_pods_message(pods: Iterable[Pod], missing: int) -> str:
+    """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``."""
+    causes = Counter(cause for pod in pods if pod.phase == "Pending" and (cause := _waiting_cause(pod.status)))
+    found = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{count} waiting pods: {cause}" for cause, count in found[:_MAX_CAUSES]]
+    parts += [f"{len(found) - _MAX_CAUSES} more causes"] if len(found) > _MAX_CAUSES else []
+    return "".join(f"; {part}" for part in [*parts, *([f"{missing} pods missing"] if missing > 0 else [])])
+
+
+def _waiting_cause(status: PodStatus) -> str:
+    if (failure := failure_of(status)) is not None:
+        return f"{failure.reason} ({failure.message})"
+    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    states = (container.state for container in containers)
+    waits = (state.waiting.reason for state in states if state is not None and state.waiting is not None)
+    return next(filter(None, waits), "")[:_MAX_REASON_LENGTH]

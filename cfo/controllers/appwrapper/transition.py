@@ -28,7 +28,7 @@ from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
-from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message
+from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message, waiting_pods_message
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import JOB, has_finalizer, is_deleting
@@ -277,6 +277,8 @@ def _await_pods(observation: Observation, decision: Decision, counts: PodCounts,
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
+    # A reset deletes the pods, and then nothing else says why they did not start.
+    message += waiting_pods_message(observation.pods, expected - counts.existing)
     _unhealthy(decision, "InsufficientPodsReady", message)
     _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 

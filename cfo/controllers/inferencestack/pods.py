@@ -10,30 +10,17 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import anyio
 import structlog
 
 from cfo.api.inferencestack.names import CHART_NAME, COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL, names_of
-from cfo.controllers.cached import ContainerStatus, status_of_pod
+from cfo.controllers.cached import PodFailure, failure_of, status_of_pod
 from cfo.runtime import GVK, POD, Channel, Entry, Event, Informer, Manager, Object, Reader, Request, key_of
 from cfo.runtime.manager import SelectionKeywords
 
 _INDEX: Final = "inferencestack-component"
-_MAX_MESSAGE: Final = 300
-_CREATION_FAILURES: Final = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    }
-)
-"""Reasons of waiting containers that do not resolve without a change."""
 
 MAX_NAMES: Final = 20
 """The maximum number of names other than that of the chart whose pods are cached."""
@@ -44,13 +31,6 @@ _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a new informer; its events cause another reconcile."""
 
 _log = structlog.get_logger("cfo.controllers.inferencestack.pod_informers")
-
-
-class PodFailure(NamedTuple):
-    """The reason why a pod does not run, in CamelCase, and a sentence about it."""
-
-    reason: str
-    message: str
 
 
 def _components(pod: Entry) -> Iterable[str]:
@@ -67,53 +47,15 @@ def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | No
     found = pods.entries(index=(_INDEX, f"{stack}/{component}"))
     newest_first = sorted(found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True)
     for pod in newest_first:
-        if not pod.meta.is_deleting and (failure := failure_of(pod)) is not None:
+        if not pod.meta.is_deleting and (failure := failure_of(status_of_pod(pod))) is not None:
             return failure
     return None
 
 
 def failure_has_changed(event: Event) -> bool:
     """Return whether the failure of a pod began, changed or ended."""
-    before, after = (failure_of(pod) if pod is not None else None for pod in (event.old, event.new))
+    before, after = (failure_of(status_of_pod(pod)) if pod is not None else None for pod in (event.old, event.new))
     return before != after
-
-
-def failure_of(pod: Entry) -> PodFailure | None:
-    """Return why ``pod`` does not run; ``None`` if it runs, or is only starting."""
-    status = status_of_pod(pod)
-    for condition in status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            return PodFailure("Unschedulable", shortened(condition.message or "no node fits"))
-    if status.phase == "Failed" and status.reason:
-        return PodFailure(_reason(status.reason), shortened(status.message or f"pod {pod.key.name} failed"))
-    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
-        if (failure := _container_failure(container)) is not None:
-            return failure
-    return None
-
-
-def _container_failure(container: ContainerStatus) -> PodFailure | None:
-    waiting = container.state.waiting if container.state is not None else None
-    terminated = container.last_state.terminated if container.last_state is not None else None
-    if waiting is None:
-        return None
-    if waiting.reason == "CrashLoopBackOff":
-        ended = f"exited with code {terminated.exit_code}" if terminated is not None else "exits repeatedly"
-        cause = f" ({terminated.reason})" if terminated is not None and terminated.reason not in ("", "Error") else ""
-        message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
-        return PodFailure("CrashLoopBackOff", message)
-    if waiting.reason in _CREATION_FAILURES:
-        return PodFailure(waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": ")))
-    return None
-
-
-def _reason(text: str) -> str:
-    return text if text.isascii() and text.isalnum() and text[0].isalpha() else "PodFailed"
-
-
-def shortened(message: str, limit: int = _MAX_MESSAGE) -> str:
-    """Return at most ``limit`` characters of ``message``."""
-    return message if len(message) <= limit else message[: limit - 3] + "..."
 
 
 _MAX_POD_BYTES: Final = 256 << 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cfo.api.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY, Phase
@@ -11,7 +12,9 @@ from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.cached import PodStatus
 from cfo.runtime.objects.unstructured import Object, find_condition
+from cfo.runtime.process import printable
 from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
 
 RUNNING_POD, PENDING_POD, FAILED_POD, SUCCEEDED_POD = (
@@ -175,6 +178,48 @@ def test_failure_is_retried_or_the_refusal_is_reported(annotations: dict[str, st
 def test_unhealthy_condition_names_failed_pods(pods: list[Pod], expected: str) -> None:
     obj, _ = step(running_wrapper(failureGracePeriodDuration="1m"), pods=pods)
     assert condition(obj, UNHEALTHY)["message"] == expected
+
+
+def waiting(reason: str, message: str = "", **fields: Any) -> Pod:
+    state = {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}, **fields}
+    return Pod("Pending", status=msgspec.convert({"containerStatuses": [state]}, PodStatus))
+
+
+def unschedulable(message: str) -> Pod:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return Pod("Pending", status=msgspec.convert({"conditions": [condition]}, PodStatus))
+
+
+PULL_BACKOFF = waiting("ImagePullBackOff", 'Back-off "x:9"')
+PULLING = 'ImagePullBackOff (container main: Back-off "x:9")'
+CRASHED = {"lastState": {"terminated": {"exitCode": 3}}, "restartCount": 2}
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([PENDING_POD], ""),
+        ([], "; 1 pods missing"),
+        ([waiting("ContainerCreating")], "; 1 waiting pods: ContainerCreating"),
+        (
+            [PULL_BACKOFF, waiting("ContainerCreating"), RUNNING_POD, PULL_BACKOFF, unschedulable("0/3 nodes")],
+            f"; 2 waiting pods: {PULLING}; 1 waiting pods: ContainerCreating; 1 more causes",
+        ),
+        (
+            [waiting("CrashLoopBackOff", **CRASHED)],
+            "; 1 waiting pods: CrashLoopBackOff (container main exited with code 3, 2 restarts)",
+        ),
+        ([unschedulable("\x1b" + "x" * 9999)], f"; 1 waiting pods: Unschedulable (\\x1b{'x' * 296}...)"),
+    ],
+)
+def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(pods: list[Pod], expected: str) -> None:
+    obj, decision = step(running_wrapper(*["Pod"] * (len(pods) or 1)), pods=pods, now=seconds_later(300))
+    counts = f"{len(pods) - pods.count(RUNNING_POD)} pods pending; {pods.count(RUNNING_POD)} pods running"
+    message = f"{counts}; 0 pods succeeded{expected}"
+    assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3"
+    assert printable(decision.events[0].message) == f"InsufficientPodsReady: {message}"
+    obj, _ = step(obj, objects=[None] * (len(pods) or 1), pods=[], now=seconds_later(301))
+    assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3", "the reset keeps it"
 
 
 def test_eviction_from_node_is_not_counted_as_retry() -> None:

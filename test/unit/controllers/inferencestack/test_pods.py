@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 
-from cfo.controllers.inferencestack.pods import PodFailure, failure_of
-from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.objects.kinds import POD
+from cfo.controllers.cached import PodFailure, PodStatus, failure_of
 
 
 def failure(**status: Any) -> PodFailure | None:
-    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "5"}, "status": status}
-    return failure_of(EntryDecoder(POD).decode(orjson.dumps(pod)))
+    return failure_of(msgspec.convert(status, PodStatus))
 
 
 def container(state: Any, **fields: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.controllers.inferencestack.pods import PodFailure
+from cfo.controllers.cached import PodFailure
 from cfo.controllers.inferencestack.status import ComponentState, Outcome, State, component_state, stack_status
 from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.inference_stacks import stack
