@@ -29,8 +29,8 @@ STACK           = $(BIN)/python -m hack.release.stack
 	release release-push release-images release-stable release-draft release-download release-plan flux-apply flux-job \
 	flux-redo
 
-undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
-	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
+undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions (YES=--yes: do not ask)
+	$(BIN)/cfo uninstall --namespace $(NAMESPACE) $(YES)
 
 # Each wheel is built from the source distribution, so stale modules in build/ are in neither.
 dist: $(TOOLS)/.installed ## Build wheel and source distribution of codeflare-operator and envtest into dist/, and check them

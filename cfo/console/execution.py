@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -29,6 +30,16 @@ def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
     """Return the option ``--timeout`` in seconds, of which ``text`` is the help."""
     seconds = click.FloatRange(min=0, min_open=True)
     return click.option("--timeout", type=seconds, default=default, show_default=True, metavar="SECONDS", help=text)
+
+
+YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+
+
+def confirm(question: str) -> None:
+    """Ask ``question``, and abort unless it is confirmed. Raises :class:`InvalidInput` without a terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{question} Without a terminal, --yes is required")
+    click.confirm(question, abort=True)
 
 
 def not_installed(error: ModuleNotFoundError) -> CommandFailed:

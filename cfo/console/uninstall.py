@@ -15,14 +15,13 @@ installations, belong to an operator in another namespace.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import anyio
 import click
 
 from cfo.console.errors import CommandFailed, echo
-from cfo.console.execution import kubeconfig_option, run_with_client, timeout_option
+from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.summaries.kind_view import summarize
 from cfo.features import FEATURES, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
@@ -61,7 +60,7 @@ from cfo.runtime.objects import LEASE
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
+@YES
 def command(
     namespace: str, kubeconfig: str | None, crds: bool, timeout: float, dry_run: bool, leftovers: bool, yes: bool
 ) -> None:
@@ -80,9 +79,9 @@ def command(
 
     try:
         server = run_with_client(kubeconfig, "cfo-uninstall", check)
-        if sys.stdin.isatty() and not yes and not dry_run:
+        if not yes and not dry_run:
             what = "the operator, its CRDs and all AppWrappers, FluxJobs and MiniClusters" if crds else "the operator"
-            click.confirm(f"Remove {what} in namespace {namespace} from {server}?", abort=True)
+            confirm(f"Remove {what} in namespace {namespace} from {server}?")
         run_with_client(kubeconfig, "cfo-uninstall", work)
     except NotInstalled as error:
         raise CommandFailed(str(error)) from None

@@ -345,10 +345,13 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
 async def run_uninstall(
     environment: Environment, directory: Path, *arguments: str, code: int = 0, stdin: int | None = None
 ) -> str:
-    """Run ``cfo uninstall`` as an administrator, assert its exit code, and return its output."""
+    """Run ``cfo uninstall`` as an administrator, assert its exit code, and return its output.
+
+    ``stdin`` is the number of a file; without it, the command is run with ``--yes``.
+    """
     kubeconfig = directory / "admin.kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
-    command = ("uninstall", "--kubeconfig", str(kubeconfig), *arguments)
+    command = ("uninstall", "--kubeconfig", str(kubeconfig), *arguments, *(["--yes"] if stdin is None else []))
     process = await PreloadedCommand.start(*command, env=os.environ, cwd=ROOT, stdin=stdin, merge=True)
     output = (await process.stderr.read()).decode()
     assert await process.wait() == code, output
@@ -434,20 +437,25 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
 
 
-async def test_uninstall_requires_confirmation_on_a_terminal(tmp_path: Path) -> None:
+async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
         terminal, stdin = os.openpty()
+        nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             os.write(terminal, b"n\n")
             output = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1, stdin=stdin)
             assert f"Remove the operator in namespace openshift-operators from {environment.plane.url}?" in output
             assert "deleted" not in output
-            output = await run_uninstall(environment, tmp_path, "--timeout", "1", "--yes", stdin=stdin)
+            output = await run_uninstall(environment, tmp_path, code=2, stdin=nothing)
+            assert (len(output.splitlines()), "Without a terminal, --yes is required" in output) == (1, True), output
+            output = await run_uninstall(environment, tmp_path, "--dry-run", stdin=nothing)
+            assert "would delete Deployment openshift-operators/codeflare-operator-manager" in output
+            output = await run_uninstall(environment, tmp_path, "--timeout", "1", "--yes", stdin=nothing)
             assert "deleted Deployment openshift-operators/codeflare-operator-manager" in output
         finally:
-            os.close(stdin)
-            os.close(terminal)
+            for descriptor in (stdin, terminal, nothing):
+                os.close(descriptor)
 
 
 def _webhook_configuration_names() -> list[str]:

@@ -78,11 +78,13 @@ async def create(env: Environment, cluster: Object, **objects: bool) -> Object:
     return stored
 
 
-async def run(env: Environment, directory: Path, *arguments: str) -> Result:
-    """Run ``cfo migrate`` with these arguments in ``directory``."""
+async def run(env: Environment, directory: Path, *arguments: str, confirmed: bool = True) -> Result:
+    """Run ``cfo migrate`` with these arguments in ``directory``, without a terminal."""
     kubeconfig = directory / "admin.kubeconfig"
     env.plane.kubeconfig(kubeconfig)
     command = ["migrate", *arguments, "--kubeconfig", str(kubeconfig)]
+    if confirmed and arguments[0] != "plan":
+        command.append("--yes")
 
     def invoke() -> Result:
         with capture_logs():  # another test may have left the log on stdout
@@ -234,6 +236,13 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(
             objects = json.loads(again.stdout)["objects"]
             assert {item["name"] for item in objects if item["steps"]} == set()
             assert {item["name"] for item in objects if item["blockers"]} == BLOCKED
+
+            after = await operator_state(env)
+            for command in (["apply", "--to", "kuberay", "-A"], ["undo", str(undo_file)]):
+                unconfirmed = await run(env, tmp_path, *command, confirmed=False)
+                assert (unconfirmed.exit_code, unconfirmed.stderr.count("\n")) == (2, 1), unconfirmed.output
+                assert "Without a terminal, --yes is required" in unconfirmed.stderr
+            assert await operator_state(env) == after
 
             undone = await run(env, tmp_path, "undo", str(undo_file), "--allow-downtime")
             assert undone.exit_code == 0, undone.output

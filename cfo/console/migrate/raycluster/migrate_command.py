@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -15,7 +14,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.document import ConfigurationError
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput, echo
-from cfo.console.execution import kubeconfig_option, run_with_client, timeout_option
+from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.migrate.raycluster.applying import Outcome
 from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
@@ -73,7 +72,7 @@ EXECUTION = _combined(
     click.option("--allow-downtime", is_flag=True, help="Restart running RayClusters whose pods have to change."),
     click.option("--dry-run", is_flag=True, help="Let the API server validate each change without persisting it."),
     timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster."),
-    click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal."),
+    YES,
 )
 
 
@@ -153,8 +152,8 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
         echo("nothing to apply: the operator makes the planned changes when it starts")
         return
     undo = None if dry_run else _undo_file(undo_file, identity, target)
-    if sys.stdin.isatty() and not yes and not dry_run:
-        click.confirm(f"Migrate RayClusters in {arguments['namespace'] or 'all namespaces'} of {server}?", abort=True)
+    if not yes and not dry_run:
+        confirm(f"Migrate RayClusters in {arguments['namespace'] or 'all namespaces'} of {server}?")
 
     async def work(client: Client) -> list[Outcome]:
         _, session = await _session(client, arguments)
@@ -186,8 +185,8 @@ def undo_command(
 
     if _run(kubeconfig, check) != undo.identity:
         raise InvalidInput(f"{file}: was written for another Kubernetes cluster")
-    if sys.stdin.isatty() and not yes and not dry_run:
-        click.confirm(f"Restore {len(undo.records)} objects?", abort=True)
+    if not yes and not dry_run:
+        confirm(f"Restore {len(undo.records)} objects?")
 
     async def work(client: Client) -> list[Outcome]:
         session = Session(client, Observer(client), options, KubeRayConfiguration())
