@@ -144,6 +144,7 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
         assert [status for status, _ in found["webhooks"]] == ["fail", "fail"]
         assert found["admission"] == [("fail", "the mutating webhook was not called for a RayCluster (dry run)")]
         assert found["operator"][0][0] == "fail"
+        assert found["certificate"] == [("skip", "no Deployment, so nothing serves a certificate in the cluster")]
         assert found["kubernetes"][0][0] == found["clock"][0][0] == "ok"
         assert found["domain"][0][0] == "warn"
 

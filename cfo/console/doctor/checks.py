@@ -126,7 +126,8 @@ def check_certificate(
     leaf = _load(pem)
     if leaf is None:
         problem = "contains no valid certificate" if pem else "does not exist or has no tls.crt"
-        yield fail(f"Secret {secret} {problem}", "see the log of the operator, which creates it")
+        logs = f"kubectl -n {secret.namespace} logs deployment/codeflare-operator-manager"
+        yield fail(f"Secret {secret} {problem}", f"find out why the operator does not create it: {logs}")
         return
     until = leaf.not_valid_after_utc
     if until <= now:

@@ -59,6 +59,8 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
 
     async def trust() -> Iterable[Finding]:
         found = webhooks()
+        if installation.deployment is None and installation.deployment_error is None:
+            return [skip("no Deployment, so nothing serves a certificate in the cluster")]
         secret, pem = await facts.read_certificate(client, installation)
         return checks.check_certificate(secret, pem, found, clock.now())
 

@@ -152,7 +152,9 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
     assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=350))) == ["warn", "ok"]
     assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=366))) == ["fail", "ok"]
     assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=-1))) == ["fail", "ok"]
-    assert states(findings_of(None, [trusting])) == ["fail"]
+    (missing,) = findings_of(None, [trusting])
+    assert missing.status == "fail"
+    assert missing.remedy.endswith("kubectl -n ops logs deployment/codeflare-operator-manager")
     assert states(findings_of(b"text", [trusting])) == ["fail"]
     for bundle in (other.cert_pem, b"", b"text"):
         assert states(findings_of(leaf.cert_pem, [trusting, webhooks(bundles=(ca.cert_pem, bundle))])) == ["ok", "fail"]
