@@ -8,9 +8,12 @@ import re
 import click
 import yaml
 
-from cfo.console.errors import InvalidInput
+from cfo.config.model import OperatorConfiguration
+from cfo.console.errors import InvalidInput, echo
+from cfo.features import OPTIONAL
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render
+from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects import is_dns_label
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
@@ -51,5 +54,9 @@ def command(namespace: str, image: str, components: tuple[str, ...], api_servers
             ipaddress.ip_network(cidr)
         except ValueError:
             raise InvalidInput(f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28") from None
+    unused = [each.name for each in OPTIONAL if each.name in components and not each.enabled(OperatorConfiguration())]
+    if unused:
+        where = f"the ConfigMap {CONFIG_MAP_NAME} has to enable what uses them"
+        echo(f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default", err=True)
     objects = render(namespace, image, components, api_servers)
     click.echo(yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False, width=120), nl=False)

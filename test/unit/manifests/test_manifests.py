@@ -33,7 +33,7 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
 def print_manifests(*arguments: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(cli, ["manifests", *arguments])
     assert result.exit_code == 0, result.output
-    return load_all(result.output)
+    return load_all(result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,14 @@ def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -
     result = CliRunner().invoke(cli, ["manifests", *arguments])
     assert result.exit_code == 2
     assert word in result.output
+
+
+def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
+    result = CliRunner().invoke(cli, ["manifests", "--with", "kueue", "--with", "openshift", "--with", "prometheus"])
+    assert result.stderr == (
+        "Note: --with kueue adds permissions; the ConfigMap codeflare-operator-config has to enable what uses them, "
+        "which is off by default\n"
+    )
 
 
 def test_compatibility_matrix_is_consistent() -> None:
