@@ -33,11 +33,13 @@ def render_section(
         own = [outcome for outcome in outcomes if outcome.benchmark == description.name]
         if not own:
             continue
-        parts += [f"### {description.name}", _sentence(description.title), "\n".join(_rows(description, own))]
+        parts += [f"### {description.name}", _sentence(description.title) + _runs_of_each_case(own)]
+        parts.append("\n".join(_rows(description, own)))
         if growth := _growth(own):
             parts.append(growth)
         parts += _images(chart for chart in charts if chart.benchmark == description.name)
-    parts += ["### Runs", "\n".join(_runs(results))]
+    skipped = dict.fromkeys(f"{each.subject}: not measured, {each.skipped}." for each in outcomes if each.skipped)
+    parts += ["### Runs", *skipped, "\n".join(_runs(results))]
     return "\n\n".join(parts)
 
 
@@ -51,6 +53,15 @@ def replace_section(page: str, section: str) -> str:
 
 def _sentence(title: str) -> str:
     return f"{title[0].upper()}{title[1:]}."
+
+
+def _runs_of_each_case(outcomes: Sequence[Outcome]) -> str:
+    """Return the number of runs as a sentence if it is the same for all measured cases, otherwise nothing."""
+    runs = {len(outcome.samples) for outcome in outcomes if outcome.samples}
+    if len(runs) != 1:
+        return ""
+    (number,) = runs
+    return f" {number} run{'s' if number > 1 else ''}."
 
 
 def _images(charts: Iterator[Chart]) -> list[str]:
@@ -113,24 +124,24 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
 
 
 def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield the table of a benchmark with one row for each subject at each size, then failed and skipped cases."""
+    """Yield the table of a benchmark with one row for each subject at each size, then failed cases."""
     columns = value_names(outcomes)
     with_sizes = any(outcome.size for outcome in outcomes)
-    header = ["", *([description.unit] if with_sizes else []), *columns, "runs"]
+    with_runs = not _runs_of_each_case(outcomes)
+    header = ["", *([description.unit] if with_sizes else []), *columns, *(["runs"] if with_runs else [])]
     rows, remarks = [], []
     for outcome in outcomes:
-        if reason := outcome.failed or outcome.skipped:
-            at = f" at {outcome.size:,}" if outcome.size and outcome.failed else ""
-            kind = "failed" if outcome.failed else "not measured"
+        if outcome.failed:
+            at = f" at {outcome.size:,}" if outcome.size else ""
             # The log is a temporary file, so its path is of no use to readers of the page.
-            remarks.append(f"{outcome.subject}{at}: {kind}, {re.sub(r' [(]see .*[)]$', '', reason)}")
+            remarks.append(f"{outcome.subject}{at}: failed, {re.sub(r' [(]see .*[)]$', '', outcome.failed)}")
         if not outcome.samples:
             continue
         row = [outcome.subject, *([f"{outcome.size:,}"] if with_sizes else [])]
         for column in columns:
             known = any(column in sample.values for sample in outcome.samples)
             row.append(_with_spread(spread(outcome, column)) if known else "")
-        rows.append([*row, str(len(outcome.samples))])
+        rows.append([*row, *([str(len(outcome.samples))] if with_runs else [])])
     if rows:
         yield from _table(header, rows)
     if remarks:

@@ -155,9 +155,11 @@ def test_page_contains_targets_tables_and_runs() -> None:
         "| idle RSS, all controllers enabled, empty cluster | 43–52 MB | ≤ 75 MB | 81 (80–82) MB | 99 MB | **missed** |"
     ) in text
     assert "20 × (18 : 0.900 s) |  | met |" in text
-    assert "go: not measured, CFO_BENCH_GO is not set." in text
+    assert text.count("go: not measured, CFO_BENCH_GO is not set.") == 1
     assert "kopf-index at 5,000: failed, TimeoutError: no | end." in text
-    assert "| cfo | 1,000 | 0.500 | 60 | 1 |" in text
+    assert "| cfo | 1,000 | 0.500 | 60 |" in text
+    assert "From exec until synced. 1 run." in text
+    assert "From exec to ready.\n" in text  # the cases have two runs and one
     assert "Growth: cfo cpu s 0.37, rss MB 0.10; kopf cpu s 1.11" in text
     assert (
         "2026-01-01 10:30 UTC | 1 | `abc1234` | 2 × A CPU, 8 GB, Linux 6, load 0.1 | Python 3.13.1, aiohttp 3.14.0 |"
@@ -264,7 +266,7 @@ def test_runs_of_different_commits_are_reported(page: Path, tmp_path: Path) -> N
     completed = run_report(page, tmp_path / "one.json", tmp_path / "other.json")
     assert completed.exit_code == 0, completed.output
     assert completed.stderr == "note: these runs are from different commits: abc1234, fff\n"
-    assert "| cfo | 1 | 2 |" in page.read_text()
+    assert "2 runs.\n\n|  | ready s |\n|---|--:|\n| cfo | 1 |" in page.read_text()
 
 
 def test_missing_page_and_missing_markers_are_reported_in_one_line(page: Path, tmp_path: Path) -> None:

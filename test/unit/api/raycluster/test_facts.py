@@ -1,4 +1,4 @@
-"""Tests of the decision who provides each concern; docs/raycluster.md has the cases."""
+"""Tests of the decision who provides each concern; docs/raycluster.md has the principal cases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,37 @@ def documented_cases() -> list[tuple[str, str, list[str]]]:
     return rows
 
 
-CASES = documented_cases()
+DOCUMENTED = documented_cases()
+NO_ONE_ELSE = [Actor.OPERATOR.value] * len(Concern)
+OTHERS = [
+    *[
+        (f"spec: {{{setting}}}", feature, NO_ONE_ELSE)
+        for setting, feature in (
+            ("", "all"),
+            ("tlsOptions: {enabled: false}", "tlsOptions"),
+            ("authOptions: {mode: disabled}", "authOptions"),
+            ("headGroupSpec: {ingressOptions: {}}", "ingressOptions"),
+            ("managedBy: ray.io/kuberay-operator", "none"),
+        )
+    ],
+    ('metadata: {annotations: {odh.ray.io/secure-trusted-network: "false"}}', "secureTrustedNetwork", NO_ONE_ELSE),
+    *[
+        (f"spec: {{networkPolicy: {{mode: {mode}}}}}", "networkPolicy", [Actor.KUBERAY.value, *NO_ONE_ELSE[1:]])
+        for mode in ("DenyAll", "DenyAllIngress")
+    ],
+    (
+        "spec: {networkIsolation: {mode: denyAllEgress}}",
+        "networkIsolation",
+        [Actor.OPEN_DATA_HUB.value, *NO_ONE_ELSE[1:]],
+    ),
+    (
+        "spec: {managedBy: kueue.x-k8s.io/multikueue, networkPolicy: {}, tlsOptions: {enabled: true}}",
+        "all",
+        [Actor.MULTIKUEUE.value] * len(Concern),
+    ),
+]
+"""Variants of the documented cases, in the same form."""
+CASES = [*DOCUMENTED, *OTHERS]
 
 
 def active(feature: str) -> tuple[str, ...]:
@@ -53,8 +83,10 @@ def test_documented_actor_provides_each_concern(text: str, feature: str, actors:
 
 
 def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() -> None:
-    assert set(FEATURES) <= {feature for _, feature, _ in CASES}
-    documented = {(concern, actor) for _, _, actors in CASES for concern, actor in zip(Concern, actors, strict=True)}
+    assert set(FEATURES) <= {feature for _, feature, _ in DOCUMENTED}
+    documented = {
+        (concern, actor) for _, _, actors in DOCUMENTED for concern, actor in zip(Concern, actors, strict=True)
+    }
     named = set(ACTOR_EVENTS)
     assert named <= {(concern, Actor(actor)) for concern, actor in documented}
 
