@@ -124,29 +124,38 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
 
 
 def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield the table of a benchmark with one row for each subject at each size, then failed cases."""
-    columns = value_names(outcomes)
-    with_sizes = any(outcome.size for outcome in outcomes)
-    with_runs = not _runs_of_each_case(outcomes)
-    header = ["", *([description.unit] if with_sizes else []), *columns, *(["runs"] if with_runs else [])]
-    rows, remarks = [], []
+    """Yield the table of a benchmark with one row for each subject at each size, then failed cases.
+
+    A column is left out if it is in the sentence above (the number of runs), or adds nothing: the subject if only this
+    operator was measured, the peak of the memory if it equals the other one.
+    """
+    measured = [outcome for outcome in outcomes if outcome.samples]
+    columns = {name: [_cell(outcome, name) for outcome in measured] for name in value_names(outcomes)}
+    if "peak MB" in columns and columns["peak MB"] == columns.get("rss MB"):
+        del columns["peak MB"]
+    if any(outcome.size for outcome in outcomes):
+        columns = {description.unit: [f"{outcome.size:,}" for outcome in measured], **columns}
+    if {outcome.subject for outcome in measured} != {"cfo"}:
+        columns = {"": [outcome.subject for outcome in measured], **columns}
+    if not _runs_of_each_case(outcomes):
+        columns["runs"] = [str(len(outcome.samples)) for outcome in measured]
+    if measured:
+        yield from _table(list(columns), list(zip(*columns.values(), strict=True)))
+    remarks = []
     for outcome in outcomes:
         if outcome.failed:
             at = f" at {outcome.size:,}" if outcome.size else ""
             # The log is a temporary file, so its path is of no use to readers of the page.
             remarks.append(f"{outcome.subject}{at}: failed, {re.sub(r' [(]see .*[)]$', '', outcome.failed)}")
-        if not outcome.samples:
-            continue
-        row = [outcome.subject, *([f"{outcome.size:,}"] if with_sizes else [])]
-        for column in columns:
-            known = any(column in sample.values for sample in outcome.samples)
-            row.append(_with_spread(spread(outcome, column)) if known else "")
-        rows.append([*row, *([str(len(outcome.samples))] if with_runs else [])])
-    if rows:
-        yield from _table(header, rows)
     if remarks:
-        yield from [""] if rows else []
+        yield from [""] if measured else []
         yield "; ".join(dict.fromkeys(remarks)) + "."
+
+
+def _cell(outcome: Outcome, name: str) -> str:
+    """Format a measured value; an empty string if no sample has it."""
+    known = any(name in sample.values for sample in outcome.samples)
+    return _with_spread(spread(outcome, name)) if known else ""
 
 
 def _growth(outcomes: Sequence[Outcome]) -> str:

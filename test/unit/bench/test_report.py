@@ -169,6 +169,16 @@ def test_page_contains_targets_tables_and_runs() -> None:
     assert "/tmp/" not in text
 
 
+def test_columns_that_add_nothing_are_left_out() -> None:
+    same, other = {"rss MB": 80, "peak MB": 80}, {"rss MB": 80, "peak MB": 90}
+    assert "|  | rss MB |\n|---|--:|\n| cfo | 80 |\n| kopf | 80 |" in render(
+        result(outcome("start", "cfo", 0, same), outcome("start", "kopf", 0, same))
+    )
+    assert "| objects | rss MB | peak MB |\n|--:|--:|--:|\n| 1,000 | 80 | 90 |" in render(
+        result(outcome("sync", "cfo", 1000, other))
+    )
+
+
 def test_charts_contain_targets_spread_growth_and_latency() -> None:
     benchmarks, outcomes = merge([full_result()])
     chart_by_name = {chart.name: chart for chart in charts(benchmarks, outcomes)}
@@ -266,7 +276,7 @@ def test_runs_of_different_commits_are_reported(page: Path, tmp_path: Path) -> N
     completed = run_report(page, tmp_path / "one.json", tmp_path / "other.json")
     assert completed.exit_code == 0, completed.output
     assert completed.stderr == "note: these runs are from different commits: abc1234, fff\n"
-    assert "2 runs.\n\n|  | ready s |\n|---|--:|\n| cfo | 1 |" in page.read_text()
+    assert "2 runs.\n\n| ready s |\n|--:|\n| 1 |" in page.read_text()
 
 
 def test_missing_page_and_missing_markers_are_reported_in_one_line(page: Path, tmp_path: Path) -> None:
