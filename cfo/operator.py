@@ -16,11 +16,13 @@ from typing import Self
 import structlog
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
+from msgspec import structs
 from prometheus_client import Info
 
-from cfo.config.document import ConfigurationError, ParsedConfiguration, default_document, parse, single_document
+from cfo.config.document import ParsedConfiguration, default_document, parse, single_document
 from cfo.config.endpoints import MetricsConfiguration, WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
 from cfo.features import FEATURES, enabled_features, warn_about_missing_roles
 from cfo.features.contract import METRICS_SERVICE, Context
@@ -213,14 +215,13 @@ def _with_mounted_certificate(configuration: WebhookConfiguration, directory: Pa
 
     Another tool mounts the certificate and manages the webhook configurations.
     """
-    return configuration.model_copy(
-        update={
-            "enabled": True,
-            "rotate_certificates": False,
-            "cert_dir": str(directory),
-            "mutating_configuration_name": "",
-            "validating_configuration_name": "",
-        }
+    return structs.replace(
+        configuration,
+        enabled=True,
+        rotate_certificates=False,
+        cert_dir=str(directory),
+        mutating_configuration_name="",
+        validating_configuration_name="",
     )
 
 

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, Final, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError, Section, section_model, settings_of, value_type
 
 _APPWRAPPER = "appwrapper"
 _CONFIG_KEY = "Config"
@@ -20,21 +20,6 @@ _CONFIG_KEY = "Config"
 
 MAX_CHARACTERS: Final = 256 << 10
 """The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
-
-
-class ConfigurationError(ValueError):
-    """Raised for an invalid configuration; the message is one line that names each invalid field.
-
-    ``problems`` has one line for each of them.
-    """
-
-    def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
-
-    def within(self, where: str) -> ConfigurationError:
-        """Return the same error with ``where`` in front of each problem."""
-        return ConfigurationError(*(f"{where}: {problem}" for problem in self.problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +45,7 @@ def parse(text: str) -> ParsedConfiguration:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ConfigurationError(f"not valid YAML: {error.problem or error.context}{where}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: such as a date in a 13th month
         raise ConfigurationError(f"not valid YAML: {' '.join(str(error).split())}") from None
     if document is None:
         document = {}
@@ -72,9 +57,9 @@ def parse(text: str) -> ParsedConfiguration:
     cleaned = _known_settings(document, OperatorConfiguration, "", findings)
     _merge_appwrapper_config(cleaned, warnings)
     try:
-        configuration = OperatorConfiguration.model_validate(cleaned)
-    except ValidationError as error:
-        raise ConfigurationError(*findings.problems, *_problems(error)) from None
+        configuration = OperatorConfiguration.of(cleaned)
+    except ConfigurationError as error:
+        raise ConfigurationError(*findings.problems, *error.problems) from None
     if findings.problems:
         raise ConfigurationError(*findings.problems)
     return ParsedConfiguration(configuration, warnings)
@@ -142,7 +127,7 @@ def extract_document(text: str) -> str:
     _check_size(text)
     try:
         found = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, ValueError):
         return text  # parse() reports the error
     if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
         return text
@@ -186,7 +171,7 @@ def default_document() -> str:
 
     Settings whose default is "unset" are left out, and so is ``clientConnection``, because its default is "no limit".
     """
-    defaults = OperatorConfiguration().model_dump(mode="json", by_alias=True, exclude_none=True)
+    defaults = _without_none(OperatorConfiguration().to_document())
     del defaults["clientConnection"]
     return yaml.safe_dump(defaults, sort_keys=True)
 
@@ -221,9 +206,9 @@ def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
     return next((key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None)
 
 
-def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, findings: _Findings) -> dict[str, Any]:
+def _known_settings(data: dict[str, Any], model: type[Section], path: str, findings: _Findings) -> dict[str, Any]:
     """Return ``data`` with keys spelled as in ``model``; drop null values, and unknown keys with a warning."""
-    fields = {info.alias or name: info.annotation for name, info in model.model_fields.items()}
+    fields: dict[str, Any] = {key: setting.type for key, setting in settings_of(model).items()}
     if model is AppWrapperConfiguration and path.count(".") == 1:
         fields[_CONFIG_KEY] = model
     cleaned: dict[str, Any] = {}
@@ -250,21 +235,15 @@ def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, fin
     return cleaned
 
 
-def section_model(annotation: Any) -> type[BaseModel] | None:
-    """Return the model of a setting that is a section, which may be unset; ``None`` if the setting is a value."""
-    candidates = [one for one in (get_args(annotation) or (annotation,)) if one is not type(None)]
-    found = candidates[0] if len(candidates) == 1 and get_origin(annotation) is not list else None
-    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
-
-
 def _cleaned_value(value: Any, annotation: Any, path: str, findings: _Findings) -> Any:
     model = section_model(annotation)
     if model is not None:
         return _known_settings(value, model, f"{path}.", findings) if isinstance(value, dict) else value
-    element = next(iter(get_args(annotation)[-1:]), None)
-    if isinstance(value, dict) and get_origin(annotation) is dict:
+    kind = value_type(annotation)
+    element = next(iter(get_args(kind)[-1:]), None)
+    if isinstance(value, dict) and get_origin(kind) is dict:
         return {key: _cleaned_value(item, element, f"{path}.{key}", findings) for key, item in value.items()}
-    if isinstance(value, list) and get_origin(annotation) is list:
+    if isinstance(value, list) and get_origin(kind) is list:
         return [_cleaned_value(item, element, f"{path}[{index}]", findings) for index, item in enumerate(value)]
     return value
 
@@ -276,39 +255,21 @@ def _paths_by_key() -> dict[str, str]:
     return {path.rpartition(".")[2].lower(): path for path in paths}
 
 
-def _setting_paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        path = f"{prefix}{info.alias or name}"
+def _setting_paths(model: type[Section], prefix: str) -> Iterator[str]:
+    for key, setting in settings_of(model).items():
+        path = f"{prefix}{key}"
         yield path
-        section = section_model(info.annotation)
+        section = section_model(setting.type)
         if section is not None:
             yield from _setting_paths(section, f"{path}.")
 
 
-def _problems(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
-        value = problem["input"]
-        shown = "" if problem["type"] == "missing" else f"{value!r}: "
-        if problem["type"] == "value_error":
-            message = str(problem["ctx"]["error"])
-            shown = "" if isinstance(value, dict | list) else shown
-        elif problem["type"] in _MESSAGES:
-            message = _MESSAGES[problem["type"]]
-        else:
-            message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
-        yield (f"{path}: " if path else "") + shown + message.removeprefix(shown)
-
-
-_MESSAGES = {
-    "model_type": "must be a mapping",
-    "dict_type": "must be a mapping",
-    "list_type": "must be a list",
-    "int_type": "must be an integer",
-    "bool_type": "must be true or false",
-    "missing": "is required",
-    "too_short": "must not be empty",
-}
+def _without_none(document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in document.items()
+        if value is not None
+    }
 
 
 def _json_type(value: object) -> str:

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Annotated
 
 import durationpy
-from pydantic import BeforeValidator, PlainSerializer
 
 from cfo.runtime.objects import parse_duration
 
@@ -26,7 +25,8 @@ def duration_of(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return timedelta(microseconds=value / 1000)
+        with suppress(OverflowError):
+            return timedelta(microseconds=value / 1000)
     if isinstance(value, str):
         with suppress(ValueError):
             return parse_duration(value.strip())
@@ -40,4 +40,4 @@ def _non_negative_duration(value: object) -> object:
     return parsed
 
 
-Duration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSerializer(format_duration)]
+Duration = Annotated[timedelta, _non_negative_duration]

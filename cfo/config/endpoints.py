@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_validator
+from msgspec import field
 
-from cfo.config.section import DNS_LABEL, Section, matching
+from cfo.config.section import DNS_LABEL, Section, matching, not_empty
 from cfo.runtime import GVK
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
 
 def _bind_address(value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError('must be a string such as ":8080", or "0" to disable the server')  # noqa: TRY004 (pydantic's contract)
+        raise ValueError('must be a string such as ":8080", or "0" to disable the server')  # noqa: TRY004 (a check raises ValueError)
     if value in ("", "0"):
         return "0" if value == "0" else value
     host, separator, port = value.rpartition(":")
@@ -29,7 +29,7 @@ def _bind_address(value: object) -> object:
     return value
 
 
-BindAddress = Annotated[str, BeforeValidator(_bind_address)]
+BindAddress = Annotated[str, _bind_address]
 
 
 EndpointName = Annotated[str, matching(r"[A-Za-z0-9._~-]*", "must be one path segment of letters, digits and . _ ~ -")]
@@ -38,42 +38,30 @@ EndpointName = Annotated[str, matching(r"[A-Za-z0-9._~-]*", "must be one path se
 class MetricsConfiguration(Section):
     """The Prometheus metrics endpoint."""
 
-    bind_address: BindAddress = Field(
-        default=":8080", description='Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
-    )
-    secure_serving: StrictBool = Field(
-        default=False,
-        description="Serve over HTTPS, only to clients whose bearer token has permission to `get` the path `/metrics`.",
-    )
-    cert_dir: StrictStr = Field(
-        default="",
-        description="Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated.",
-    )
-    dashboard: StrictBool = Field(
-        default=False,
-        description="Serve a page with the state of all objects at `/dashboard/`, only to clients whose bearer token "
+    bind_address: Annotated[BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'] = ":8080"
+    secure_serving: Annotated[
+        bool, "Serve over HTTPS, only to clients whose bearer token has permission to `get` the path `/metrics`."
+    ] = False
+    cert_dir: Annotated[
+        str, "Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated."
+    ] = ""
+    dashboard: Annotated[
+        bool,
+        "Serve a page with the state of all objects at `/dashboard/`, only to clients whose bearer token "
         "has permission to `get` the path `/dashboard/*`. Requires `secureServing`.",
-    )
+    ] = False
 
-    @model_validator(mode="after")
-    def _dashboard_is_authorized(self) -> Self:
+    def __post_init__(self) -> None:
         if self.dashboard and (not self.secure_serving or self.bind_address in ("", "0")):
             raise ValueError("dashboard requires secureServing: true and a bindAddress, to authorize its clients")
-        return self
 
 
 class HealthConfiguration(Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
-    bind_address: BindAddress = Field(
-        default=":8081", description='Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
-    )
-    readiness_endpoint_name: EndpointName = Field(
-        default="readyz", description="Name of the readiness check, a path below `/readyz`."
-    )
-    liveness_endpoint_name: EndpointName = Field(
-        default="healthz", description="Name of the liveness check, a path below `/healthz`."
-    )
+    bind_address: Annotated[BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'] = ":8081"
+    readiness_endpoint_name: Annotated[EndpointName, "Name of the readiness check, a path below `/readyz`."] = "readyz"
+    liveness_endpoint_name: Annotated[EndpointName, "Name of the liveness check, a path below `/healthz`."] = "healthz"
 
 
 def _debug_address(value: object) -> object:
@@ -89,11 +77,12 @@ def _debug_address(value: object) -> object:
 class DebugConfiguration(Section):
     """Reports about queues, informers, leases, tasks and the largest objects, under the path `/debug`."""
 
-    bind_address: Annotated[str, BeforeValidator(_debug_address)] = Field(
-        default="0",
-        description='Loopback address to listen on, such as `127.0.0.1:6060`; `"metrics"` serves the reports on the '
+    bind_address: Annotated[
+        str,
+        _debug_address,
+        'Loopback address to listen on, such as `127.0.0.1:6060`; `"metrics"` serves the reports on the '
         'metrics endpoint, which requires `metrics.secureServing`; `"0"` disables them.',
-    )
+    ] = "0"
 
 
 def _webhook_address(value: object) -> object:
@@ -105,42 +94,36 @@ def _webhook_address(value: object) -> object:
 class WebhookConfiguration(Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
-    enabled: StrictBool | None = Field(
-        default=None,
-        description="Whether to serve webhooks. If unset: yes in a cluster and with `--webhook-url`, otherwise only if "
+    enabled: Annotated[
+        bool | None,
+        "Whether to serve webhooks. If unset: yes in a cluster and with `--webhook-url`, otherwise only if "
         "their webhook configurations exist.",
-    )
-    bind_address: Annotated[str, BeforeValidator(_webhook_address)] = Field(
-        default=":9443", description="Address to listen on, `HOST:PORT`."
-    )
-    rotate_certificates: StrictBool = Field(
-        default=True,
-        description="Whether the operator creates and renews the certificate itself, in the Secret "
+    ] = None
+    bind_address: Annotated[str, _webhook_address, "Address to listen on, `HOST:PORT`."] = ":9443"
+    rotate_certificates: Annotated[
+        bool,
+        "Whether the operator creates and renews the certificate itself, in the Secret "
         "`codeflare-operator-webhook-server-cert`. If false, cert-manager or OLM mounts it in `certDir`.",
-    )
-    cert_dir: StrictStr = Field(
-        default="/tmp/k8s-webhook-server/serving-certs",  # noqa: S108 (controller-runtime's default)
-        min_length=1,
-        description="Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
-    )
-    client_ca_file: Annotated[StrictStr, Field(min_length=1)] | None = Field(
-        default=None,
-        alias="clientCAFile",
-        description="PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
+    ] = True
+    cert_dir: Annotated[
+        str, not_empty, "Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false."
+    ] = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 (controller-runtime's default)
+    client_ca_file: Annotated[
+        Annotated[str, not_empty] | None,
+        "PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
         "certificate are refused. The file is reloaded when it changes.",
-    )
-    service_name: Annotated[str, matching(DNS_LABEL, "must be the name of a Service (a lower-case DNS label)")] = Field(
-        default="codeflare-operator-webhook-service",
-        description="Name of the Service through which the API server calls the webhooks.",
-    )
-    mutating_configuration_name: StrictStr = Field(
-        default="codeflare-operator-mutating-webhook-configuration",
-        description="The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
-    )
-    validating_configuration_name: StrictStr = Field(
-        default="codeflare-operator-validating-webhook-configuration",
-        description="The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
-    )
+    ] = field(default=None, name="clientCAFile")
+    service_name: Annotated[
+        str,
+        matching(DNS_LABEL, "must be the name of a Service (a lower-case DNS label)"),
+        "Name of the Service through which the API server calls the webhooks.",
+    ] = "codeflare-operator-webhook-service"
+    mutating_configuration_name: Annotated[
+        str, "The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it."
+    ] = "codeflare-operator-mutating-webhook-configuration"
+    validating_configuration_name: Annotated[
+        str, "The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it."
+    ] = "codeflare-operator-validating-webhook-configuration"
 
     @property
     def configurations(self) -> list[tuple[GVK, str]]:

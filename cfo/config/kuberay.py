@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
+from msgspec import field, structs
 
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import Duration
@@ -38,20 +38,23 @@ def _at_least_one_hour(value: timedelta) -> timedelta:
 class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
-    key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
-        default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
-    )
-    issuer: Literal["secret", "certificateSigningRequest"] = Field(
-        default="secret",
-        description="How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
+    key_algorithm: Annotated[
+        Literal["ecdsa", "rsa"],
+        _algorithm,
+        "Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits).",
+    ] = "ecdsa"
+    issuer: Annotated[
+        Literal["secret", "certificateSigningRequest"],
+        "How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
         "with the CA's key, which it mounts; `certificateSigningRequest`: an init container requests them from the "
         "operator with the pod's token, and no pod mounts the key. The latter needs the component `csr`.",
-    )
-    node_certificate_lifetime: Annotated[Duration, AfterValidator(_at_least_one_hour)] = Field(
-        default=timedelta(days=365),
-        description="Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
+    ] = "secret"
+    node_certificate_lifetime: Annotated[
+        Duration,
+        _at_least_one_hour,
+        "Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
         "certificates, so a pod has to be restarted before its certificate expires.",
-    )
+    ] = timedelta(days=365)
 
 
 class ProfileConfiguration(Section):
@@ -60,72 +63,69 @@ class ProfileConfiguration(Section):
     name: Annotated[str, matching(DNS_LABEL, "must be a lower-case DNS label")]
     namespace_selector: Selector = ""
     network_policy: Literal["default", "enforced"] = "default"
-    mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")
+    mtls: Literal["default", "enforced"] = field(default="default", name="mTLS")
     authentication: Literal["default", "enforced"] = "default"
 
 
 class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
-    enabled: StrictBool = Field(
-        default=True,
-        description="Whether the RayCluster controllers run and their webhooks are served. Operators that run only for "
+    enabled: Annotated[
+        bool,
+        "Whether the RayCluster controllers run and their webhooks are served. Operators that run only for "
         "InferenceStacks disable it.",
-    )
-    ray_dashboard_oauth_enabled: StrictBool = Field(
-        default=True,
-        alias="rayDashboardOAuthEnabled",
-        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
-    )
-    ingress_domain: Domain = Field(
-        default="",
-        description="Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the "
+    ] = True
+    ray_dashboard_oauth_enabled: Annotated[
+        bool, "Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`."
+    ] = field(default=True, name="rayDashboardOAuthEnabled")
+    ingress_domain: Annotated[
+        Domain,
+        "Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the "
         "domain in `ingresses.config.openshift.io/cluster`, if that exists.",
+    ] = ""
+    mtls_enabled: Annotated[bool, "Whether Ray nodes and clients use mutual TLS."] = field(
+        default=True, name="mTLSEnabled"
     )
-    mtls_enabled: StrictBool = Field(
-        default=True, alias="mTLSEnabled", description="Whether Ray nodes and clients use mutual TLS."
-    )
-    operator_namespaces: list[Namespace] = Field(
-        default_factory=list,
-        description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
+    operator_namespaces: Annotated[
+        list[Namespace],
+        "Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
         "they are detected.",
-    )
-    kuberay_features: list[
-        Literal[
-            "networkIsolation", "networkPolicy", "secureTrustedNetwork", "tlsOptions", "authOptions", "ingressOptions"
-        ]
-    ] = Field(
-        default_factory=list,
-        alias="kubeRayFeatures",
-        description="Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
+    ] = field(default_factory=list)
+    kuberay_features: Annotated[
+        list[
+            Literal[
+                "networkIsolation",
+                "networkPolicy",
+                "secureTrustedNetwork",
+                "tlsOptions",
+                "authOptions",
+                "ingressOptions",
+            ]
+        ],
+        "Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
         "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
         "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
         "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
         "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
-    )
-    profiles: list[ProfileConfiguration] = Field(
-        default_factory=list,
-        description="Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
+    ] = field(default_factory=list, name="kubeRayFeatures")
+    profiles: Annotated[
+        list[ProfileConfiguration],
+        "Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
         "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
         "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
         "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
-    )
-    authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
-    ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
-    gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
-    network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
-    ca: CAConfiguration = Field(default_factory=CAConfiguration)
+    ] = field(default_factory=list)
+    authentication: AuthenticationConfiguration = AuthenticationConfiguration()
+    ingress: IngressConfiguration = IngressConfiguration()
+    gateway: GatewayConfiguration = GatewayConfiguration()
+    network_policy: NetworkPolicyConfiguration = NetworkPolicyConfiguration()
+    ca: CAConfiguration = CAConfiguration()
 
-    @model_validator(mode="after")
-    def _profile_names_are_unique(self) -> Self:
+    def __post_init__(self) -> None:
         names = [profile.name for profile in self.profiles]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"profiles: the name {name} is used more than once")
-        return self
-
-    @model_validator(mode="after")
-    def _authentication_is_used(self) -> Self:
         # otherwise dashboards would be exposed without authentication although proxies are configured
         enforced = any(profile.authentication == "enforced" for profile in self.profiles)
         if self.authentication.enabled and not self.ray_dashboard_oauth_enabled and not enforced:
@@ -133,17 +133,12 @@ class KubeRayConfiguration(Section):
                 "authentication.enabled requires rayDashboardOAuthEnabled: true, or a profile that enforces "
                 "authentication; otherwise dashboards are exposed without authentication"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _logins_have_hosts_of_their_own(self) -> Self:
         # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
         if self.gateway.dashboard_host and self.authentication.oidc is not None:
             raise ValueError(
                 "gateway.dashboardHost and authentication.oidc must not be set together, because browsers would send "
                 "the session of one dashboard to all others: unset gateway.dashboardHost"
             )
-        return self
 
 
 _CONCERNS: Final = ("network_policy", "mtls", "authentication")
@@ -202,4 +197,4 @@ def _settings(config: KubeRayConfiguration, name: str, enforced: frozenset[str])
         changes["mtls_enabled"] = True
     if "authentication" in enforced:
         changes["ray_dashboard_oauth_enabled"] = True
-    return NamespaceSettings(config.model_copy(update=changes), name, enforced)
+    return NamespaceSettings(structs.replace(config, **changes), name, enforced)

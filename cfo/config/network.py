@@ -3,81 +3,90 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
-from pydantic.alias_generators import to_camel
+from msgspec import field
 
-from cfo.config.section import Domain, Namespace, OptionalNamespace, OptionalObjectName, Section, Selector
+from cfo.config.section import (
+    Domain,
+    Namespace,
+    OptionalNamespace,
+    OptionalObjectName,
+    Section,
+    Selector,
+    at_most,
+    bounded,
+    not_empty,
+)
 
-Port = Annotated[StrictInt, Field(ge=1, le=65535)]
+Port = Annotated[int, bounded(1, 65535)]
 
 
 class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
-    class_name: OptionalObjectName | None = Field(
-        default=None,
-        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
+    class_name: Annotated[
+        OptionalObjectName | None,
+        "`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
         "(or the default IngressClass if `nginx` does not exist).",
-    )
-    annotations: dict[StrictStr, StrictStr] | None = Field(
-        default=None,
-        description="Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
+    ] = None
+    annotations: Annotated[
+        dict[str, str] | None,
+        "Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
         "passes the client's TLS through, and connects to a dashboard that serves HTTPS.",
-    )
-    tls_secret_name: StrictStr = Field(
-        default="",
-        description="Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS.",
-    )
-    namespaces: list[Namespace] = Field(
-        default_factory=list,
-        description="Namespaces of the ingress controllers (or of the Gateway's pods) that the NetworkPolicies "
+    ] = None
+    tls_secret_name: Annotated[
+        str, "Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS."
+    ] = ""
+    namespaces: Annotated[
+        list[Namespace],
+        "Namespaces of the ingress controllers (or of the Gateway's pods) that the NetworkPolicies "
         "allow to reach the dashboard (port 8265), the client (port 10001) and Serve (port 8000), or the ports that "
         "the RayCluster sets.",
-    )
+    ] = field(default_factory=list)
 
 
 class GatewayConfiguration(Section):
     """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
 
-    name: OptionalObjectName = Field(default="", description="Name of the Gateway; if empty, Ingresses are used.")
-    namespace: OptionalNamespace = Field(default="", description="Namespace of the Gateway.")
-    dashboard_listener: OptionalObjectName = Field(
-        default="",
-        description="Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
+    name: Annotated[OptionalObjectName, "Name of the Gateway; if empty, Ingresses are used."] = ""
+    namespace: Annotated[OptionalNamespace, "Namespace of the Gateway."] = ""
+    dashboard_listener: Annotated[
+        OptionalObjectName,
+        "Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
         "HTTPRoutes of the RayClusters' namespaces.",
-    )
-    client_listener: OptionalObjectName = Field(
-        default="",
-        description="Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
+    ] = ""
+    client_listener: Annotated[
+        OptionalObjectName,
+        "Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
         "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
-    )
-    client_port: Port = Field(
-        default=443,
-        description="Port of that listener, which the addresses of Ray clients contain. Unless it is 443, TLSRoutes "
+    ] = ""
+    client_port: Annotated[
+        Port,
+        "Port of that listener, which the addresses of Ray clients contain. Unless it is 443, TLSRoutes "
         "also contain it in `parentRefs`.",
-    )
-    dashboard_host: Domain = Field(
-        default="",
-        description="One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
+    ] = 443
+    dashboard_host: Annotated[
+        Domain,
+        "One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
         "it. If empty, each dashboard has a host of its own below `kuberay.ingressDomain`, which isolates dashboards "
         "from each other in browsers.",
-    )
+    ] = ""
 
     @property
     def enabled(self) -> bool:
         """Whether a Gateway is configured."""
         return bool(self.name)
 
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        fields = type(self).model_fields
-        given = {to_camel(name) for name in fields if getattr(self, name) not in (fields[name].default, "")}
+    def __post_init__(self) -> None:
+        document, defaults = (
+            self.to_document(),
+            dict(zip(self.__struct_encode_fields__, self.__struct_defaults__, strict=True)),
+        )
+        given = {key for key, value in document.items() if value not in (defaults[key], "")}
         missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
         if given and missing:
             raise ValueError(f"{', '.join(missing)} must be set as well")
-        return self
 
 
 _MAX_ENTRIES = 100
@@ -95,86 +104,76 @@ def _cidr(value: object) -> object:
     return value
 
 
-CIDR = Annotated[str, BeforeValidator(_cidr)]
+CIDR = Annotated[str, _cidr]
 
 
 class EgressDestination(Section):
     """A destination that pods of RayClusters may connect to: addresses or namespaces, and their TCP ports."""
 
-    cidrs: list[CIDR] = Field(default_factory=list, max_length=_MAX_ENTRIES)
-    namespaces: list[Namespace] = Field(default_factory=list, max_length=_MAX_ENTRIES)
-    ports: list[Port] = Field(min_length=1, max_length=_MAX_ENTRIES)
+    ports: Annotated[list[Port], not_empty, at_most(_MAX_ENTRIES)]
+    cidrs: Annotated[list[CIDR], at_most(_MAX_ENTRIES)] = field(default_factory=list)
+    namespaces: Annotated[list[Namespace], at_most(_MAX_ENTRIES)] = field(default_factory=list)
 
-    @model_validator(mode="after")
-    def _has_peers(self) -> Self:
+    def __post_init__(self) -> None:
         if not self.cidrs and not self.namespaces:
             raise ValueError("must contain cidrs or namespaces; to allow all addresses, list 0.0.0.0/0 and ::/0")
-        return self
 
 
 class EgressConfiguration(Section):
     """Connections that the pods of RayClusters may open. By default they are not restricted."""
 
-    restrict: StrictBool = Field(
-        default=False,
-        description="Whether the NetworkPolicies restrict egress of head and workers to their own RayCluster and the "
+    restrict: Annotated[
+        bool,
+        "Whether the NetworkPolicies restrict egress of head and workers to their own RayCluster and the "
         "destinations below.",
+    ] = False
+    own_namespace: Annotated[bool, "Whether pods in the namespace of the RayCluster (such as Redis) are allowed."] = (
+        False
     )
-    own_namespace: StrictBool = Field(
-        default=False, description="Whether pods in the namespace of the RayCluster (such as Redis) are allowed."
-    )
-    dns_namespaces: list[Namespace] = Field(
-        default_factory=lambda: ["kube-system", "openshift-dns"],
-        max_length=_MAX_ENTRIES,
-        description="Namespaces of the cluster's DNS, which are allowed on ports 53 and 5353. Workers find the head by "
-        "DNS.",
-    )
-    dns_cidrs: list[CIDR] = Field(
-        default_factory=list,
-        alias="dnsCIDRs",
-        max_length=_MAX_ENTRIES,
-        description="CIDRs of DNS servers that are not pods, such as the address of NodeLocal DNSCache, allowed on the "
-        "same ports.",
-    )
-    api_server_cidrs: list[CIDR] = Field(
-        default_factory=list,
-        alias="apiServerCIDRs",
-        max_length=_MAX_ENTRIES,
-        description="CIDRs of the API servers' endpoints, which the autoscaler, the proxies that authenticate users "
+    dns_namespaces: Annotated[
+        list[Namespace],
+        at_most(_MAX_ENTRIES),
+        "Namespaces of the cluster's DNS, which are allowed on ports 53 and 5353. Workers find the head by DNS.",
+    ] = field(default_factory=lambda: ["kube-system", "openshift-dns"])
+    dns_cidrs: Annotated[
+        list[CIDR],
+        at_most(_MAX_ENTRIES),
+        "CIDRs of DNS servers that are not pods, such as the address of NodeLocal DNSCache, allowed on the same ports.",
+    ] = field(default_factory=list, name="dnsCIDRs")
+    api_server_cidrs: Annotated[
+        list[CIDR],
+        at_most(_MAX_ENTRIES),
+        "CIDRs of the API servers' endpoints, which the autoscaler, the proxies that authenticate users "
         "and pods that request certificates need. Kubernetes has no selector for them.",
-    )
-    api_server_ports: list[Port] = Field(
-        default_factory=lambda: [443, 6443],
-        min_length=1,
-        max_length=_MAX_ENTRIES,
-        description="Ports of the API servers in `apiServerCIDRs`.",
-    )
-    destinations: list[EgressDestination] = Field(
-        default_factory=list,
-        max_length=_MAX_ENTRIES,
-        description="Further destinations, such as object stores: each has `cidrs` or `namespaces` or both, and TCP "
-        "`ports`.",
-    )
+    ] = field(default_factory=list, name="apiServerCIDRs")
+    api_server_ports: Annotated[
+        list[Port], not_empty, at_most(_MAX_ENTRIES), "Ports of the API servers in `apiServerCIDRs`."
+    ] = field(default_factory=lambda: [443, 6443])
+    destinations: Annotated[
+        list[EgressDestination],
+        at_most(_MAX_ENTRIES),
+        "Further destinations, such as object stores: each has `cidrs` or `namespaces` or both, and TCP `ports`.",
+    ] = field(default_factory=list)
 
 
 class DefaultDenyConfiguration(Section):
     """NetworkPolicies that admit nothing to pods of RayClusters until the policies of the RayCluster exist."""
 
-    namespace_selector: Selector | None = Field(
-        default=None,
-        description="Label selector of the namespaces that get the NetworkPolicy `ray-default-deny`; an empty string "
+    namespace_selector: Annotated[
+        Selector | None,
+        "Label selector of the namespaces that get the NetworkPolicy `ray-default-deny`; an empty string "
         "selects all namespaces. If unset, existing ones are deleted. Requires the component `namespaces`.",
-    )
+    ] = None
 
 
 class NetworkPolicyConfiguration(Section):
     """The NetworkPolicies of RayClusters."""
 
-    serve_namespaces: list[Namespace] = Field(
-        default_factory=list,
-        max_length=_MAX_ENTRIES,
-        description="Namespaces that may reach the ports of Ray Serve, in addition to the namespace of the RayCluster "
+    serve_namespaces: Annotated[
+        list[Namespace],
+        at_most(_MAX_ENTRIES),
+        "Namespaces that may reach the ports of Ray Serve, in addition to the namespace of the RayCluster "
         "and `kuberay.ingress.namespaces`.",
-    )
-    egress: EgressConfiguration = Field(default_factory=EgressConfiguration)
-    default_deny: DefaultDenyConfiguration = Field(default_factory=DefaultDenyConfiguration)
+    ] = field(default_factory=list)
+    egress: EgressConfiguration = EgressConfiguration()
+    default_deny: DefaultDenyConfiguration = DefaultDenyConfiguration()

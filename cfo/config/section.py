@@ -1,13 +1,22 @@
-"""What the sections of the configuration have in common: their base class, and types of values."""
+"""What the sections of the configuration have in common: their base class, and types of values.
+
+A setting is annotated with its type, with functions that check or normalize its value, and with its description.
+Sections are not models of pydantic, whose import and schemas would take a fifth of the operator's start.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, dataclass_transform, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
-from pydantic.alias_generators import to_camel
+import msgspec
+from msgspec.structs import FieldInfo
 
+from cfo.config.durations import format_duration
 from cfo.runtime import LabelSelector
 from cfo.runtime.cache import SelectorError
 
@@ -15,21 +24,201 @@ DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = rf"(?=.{{1,253}}$){DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*"
 
 
-class Section(BaseModel):
-    """A section of the document: keys in camelCase, unknown keys are rejected, values do not change."""
+class ConfigurationError(ValueError):
+    """Raised for an invalid configuration; the message is one line that names each invalid field.
 
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
+    ``problems`` has one line for each of them.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+    def within(self, where: str) -> ConfigurationError:
+        """Return the same error with ``where`` in front of each problem."""
+        return ConfigurationError(*(f"{where}: {problem}" for problem in self.problems))
 
 
-def matching(pattern: str | re.Pattern[str], problem: str) -> BeforeValidator:
-    """Return the validation of a string that ``pattern`` matches completely; ``problem`` says what is allowed."""
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A section of the document: keys in camelCase, values do not change.
 
-    def validate(value: object) -> object:
+    ``__post_init__`` checks settings that depend on each other; it raises :class:`ValueError`.
+    """
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """Return the section with the settings ``data`` by their keys, and defaults for others.
+
+        Raises :class:`ConfigurationError` with the path of each unknown key and each invalid or missing value.
+        """
+        problems: list[str] = []
+        section = _section(data, cls, "", problems)
+        if section is None:
+            raise ConfigurationError(*problems)
+        return section
+
+    @classmethod
+    def without_unset(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return ``data`` without keys whose value means that the setting is unset."""
+        return data
+
+    def to_document(self) -> dict[str, Any]:
+        """Return every setting under its key; those that are unset are ``None``."""
+        document: dict[str, Any] = _plain(msgspec.to_builtins(self, builtin_types=(timedelta,)))
+        return document
+
+
+@cache
+def settings_of(model: type[Section]) -> Mapping[str, FieldInfo]:
+    """Return the settings of a section by their keys."""
+    return {field.encode_name: field for field in msgspec.structs.fields(model)}
+
+
+def section_model(annotation: Any) -> type[Section] | None:
+    """Return the model of a setting that is a section, which may be unset; ``None`` if the setting is a value."""
+    kind = value_type(annotation)
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def value_type(annotation: Any) -> Any:
+    """Return the type of the values of a setting that is set."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif get_origin(annotation) in _UNIONS:
+            annotation = _set_type(get_args(annotation))
+        else:
+            return annotation
+
+
+def _set_type(members: Sequence[Any]) -> Any:
+    return next(one for one in members if one is not NoneType)
+
+
+_S = TypeVar("_S", bound=Section)
+_UNIONS: Final = (Union, UnionType)
+_ALLOWED: Final = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+
+
+def _section(data: object, model: type[_S], path: str, problems: list[str]) -> _S | None:
+    if not isinstance(data, Mapping):
+        _problem(path, data, "must be a mapping", problems)
+        return None
+    prefix, settings, before = f"{path}." if path else "", settings_of(model), len(problems)
+    given = model.without_unset(data)
+    problems += (f"{prefix}{key}: is unknown" for key in given if key not in settings)
+    values = {}
+    for key, setting in settings.items():
+        if key in given:
+            values[setting.name] = _value(given[key], setting.type, prefix + key, problems)
+        elif setting.required:
+            problems.append(f"{prefix}{key}: is required")
+    if len(problems) > before:
+        return None
+    try:
+        return model(**values)
+    except ValueError as error:
+        problems.append(f"{path}: {error}" if path else str(error))
+    return None
+
+
+def _value(value: Any, annotation: Any, path: str, problems: list[str]) -> Any:
+    """Return ``value`` as the type ``annotation``; add a line to ``problems`` for each part that is invalid."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        checked = value
+        try:
+            for check in filter(callable, arguments[1:]):
+                checked = check(checked)
+        except ValueError as error:
+            return _problem(path, value, str(error), problems)
+        return checked if arguments[0] is timedelta else _value(checked, arguments[0], path, problems)
+    if origin in _UNIONS:
+        return None if value is None else _value(value, _set_type(arguments), path, problems)
+    if origin is list:
+        if not isinstance(value, list):
+            return _problem(path, value, "must be a list", problems)
+        return [_value(item, arguments[0], f"{path}[{index}]", problems) for index, item in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            return _problem(path, value, "must be a mapping", problems)
+        return {
+            _value(key, arguments[0], path, problems): _value(item, arguments[1], f"{path}.{key}", problems)
+            for key, item in value.items()
+        }
+    if origin is Literal:
+        *others, last = map(repr, arguments)
+        allowed = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
+        return value if value in arguments else _problem(path, value, allowed, problems)
+    if section_model(annotation) is not None:
+        return _section(value, annotation, path, problems)
+    if type(value) is annotation or (annotation is float and type(value) is int):
+        return value
+    return _problem(path, value, f"must be {_ALLOWED[annotation]}", problems)
+
+
+def _problem(path: str, value: object, allowed: str, problems: list[str]) -> None:
+    """Add a line that names path, value (unless it is long) and what is allowed."""
+    try:
+        shown = "" if value and isinstance(value, dict | list) else f"{value!r}: "
+    except ValueError:  # an integer of thousands of digits
+        shown = ""
+    problems.append((f"{path}: " if path else "") + shown + allowed.removeprefix(shown))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return format_duration(value) if isinstance(value, timedelta) else value
+
+
+Check = Callable[[Any], object]
+"""Returns a value, perhaps normalized, or raises ValueError with what is allowed. It gets values of any type."""
+
+
+def bounded(low: float, high: float = float("inf")) -> Check:
+    """Return the check of a number from ``low`` to ``high``."""
+
+    def check(value: object) -> object:
+        if isinstance(value, int | float) and not low <= value:
+            raise ValueError(f"must be greater than or equal to {low}")
+        if isinstance(value, int | float) and not value <= high:
+            raise ValueError(f"must be less than or equal to {high}")
+        return value
+
+    return check
+
+
+def not_empty(value: object) -> object:
+    """Check that a string or list is not empty."""
+    if isinstance(value, Sequence) and not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def at_most(length: int) -> Check:
+    """Return the check of a list of at most ``length`` elements."""
+
+    def check(value: object) -> object:
+        if isinstance(value, list) and len(value) > length:
+            raise ValueError(f"must not have more than {length} elements")
+        return value
+
+    return check
+
+
+def matching(pattern: str | re.Pattern[str], problem: str) -> Check:
+    """Return the check of a string that ``pattern`` matches completely; ``problem`` says what is allowed."""
+
+    def check(value: object) -> object:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise ValueError(problem)
         return value
 
-    return BeforeValidator(validate)
+    return check
 
 
 _NO_NAMESPACE = "must be the name of a namespace (a lower-case DNS label)"
@@ -43,11 +232,11 @@ OptionalObjectName = Annotated[str, matching(f"({_SUBDOMAIN})?", _NO_OBJECT_NAME
 
 def _selector(value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
+        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (a check raises ValueError)
     return str(LabelSelector.of(value))
 
 
-Selector = Annotated[str, BeforeValidator(_selector)]
+Selector = Annotated[str, _selector]
 
 
 def _label_key(value: object) -> object:
@@ -69,8 +258,8 @@ def _selects(selector: dict[str, Any]) -> bool:
         return False
 
 
-LabelKey = Annotated[str, BeforeValidator(_label_key)]
-LabelValue = Annotated[str, BeforeValidator(_label_value)]
+LabelKey = Annotated[str, _label_key]
+LabelValue = Annotated[str, _label_value]
 
 
 _NO_DOMAIN = "must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)"

@@ -16,8 +16,9 @@ import structlog
 from anyio.abc import TaskStatus
 from prometheus_client import Gauge
 
-from cfo.config.document import ConfigurationError, parse, single_document
+from cfo.config.document import parse, single_document
 from cfo.config.model import OperatorConfiguration, changed_settings
+from cfo.config.section import ConfigurationError
 from cfo.runtime import CONFIG_MAP, Cache, Event, Manager, NamespacedName, Object, Rule
 
 _MAX_BYTES: Final = 1536 * 1024  # more than the 1 MiB of a ConfigMap

@@ -40,8 +40,8 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     """
     import yaml
 
-    from cfo.config.document import MAX_CHARACTERS, ConfigurationError, extract_document, parse
-    from cfo.config.model import effective_document
+    from cfo.config.document import MAX_CHARACTERS, extract_document, parse
+    from cfo.config.section import ConfigurationError
 
     try:
         parsed = parse(extract_document(file.read(MAX_CHARACTERS + 1)))
@@ -56,7 +56,7 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     if output is None:
         echo(f"{file.name}: valid")
         return
-    document = effective_document(parsed.configuration)
+    document = parsed.configuration.to_document()
     click.echo(
         json.dumps(document, indent=2) if output == "json" else yaml.safe_dump(document, sort_keys=False).rstrip()
     )

@@ -84,7 +84,7 @@ def namespace_variable() -> str:
 
 def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run ``work``, and convert its expected errors into one line and an exit code."""
-    from cfo.config.document import ConfigurationError
+    from cfo.config.section import ConfigurationError
     from cfo.operator import AddressInUse, ConfigurationUnavailable
     from cfo.runtime import ConfigError
     from cfo.runtime.controller import GracePeriodExceeded, RunnableFailed

@@ -7,12 +7,11 @@ from datetime import timedelta
 from typing import Any, get_args, get_origin
 
 import durationpy
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo
 
-from cfo.config.document import section_model
 from cfo.config.model import OperatorConfiguration
+from cfo.config.section import Section, section_model, settings_of, value_type
 
 
 def files() -> dict[str, str]:
@@ -48,14 +47,15 @@ Each key has its type and default.
 """
 
 
-def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+def _keys(model: type[Section], prefix: str) -> Iterator[str]:
     """Yield a line for each key of a section, then its subsections, each with a heading to link to."""
     sections = []
-    for name, field in model.model_fields.items():
-        path = f"{prefix}{field.alias or name}"
-        section = section_model(field.annotation)
+    for key, setting in settings_of(model).items():
+        path = f"{prefix}{key}"
+        section = section_model(setting.type)
         if section is None:
-            yield f"* `{path}` ({_type(field.annotation)}, {_default(field)}): {field.description or ''}"
+            description = "".join(item for item in get_args(setting.type) if isinstance(item, str))
+            yield f"* `{path}` ({_type(setting.type)}, {_default(setting)}): {description}"
         else:
             sections.append((path, section))
     for path, section in sections:
@@ -65,9 +65,10 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _type(annotation: Any) -> str:
+    annotation = value_type(annotation)
     if annotation is timedelta:
         return "duration"
-    arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
+    arguments = get_args(annotation)
     origin = get_origin(annotation)
     if origin is list:
         return f"list of {_type(arguments[0])}"
@@ -75,15 +76,13 @@ def _type(annotation: Any) -> str:
         return f"map of {_type(arguments[1])}"
     if arguments and all(isinstance(argument, str) for argument in arguments):
         return " or ".join(f"`{argument}`" for argument in arguments)
-    if arguments:
-        return _type(arguments[0])
     names = {bool: "boolean", int: "integer", float: "number", str: "string"}
     return names.get(annotation) or str(annotation.__name__)
 
 
 def _default(field: FieldInfo) -> str:
-    default = field.get_default(call_default_factory=True)
-    if default is PydanticUndefined:
+    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    if default is NODEFAULT:
         return "required"
     if default is None:
         return "unset"

@@ -78,7 +78,7 @@ async def run_operator(
             command = [os.environ["CFO_BENCH_GO"]]
         case "kopf":
             templates = server.folder / "children.json"
-            templates.write_bytes(render_templates(KubeRayConfiguration.model_validate(configuration["kuberay"])))
+            templates.write_bytes(render_templates(KubeRayConfiguration.of(configuration["kuberay"])))
             command = [sys.executable, "-m", "test.bench.peers.kopf_operator", str(health_port), str(templates)]
             ready_path = "/healthz"
         case _:

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
-from cfo.config.document import ConfigurationError
+from cfo.config.section import ConfigurationError
 from cfo.controllers.appwrapper import settings
 from test.fuzz.checks import appwrapper_controller, configuration, console, flux, handlers, inferencestack
 from test.fuzz.checks.console import check_doctor, check_migration, check_obstacles

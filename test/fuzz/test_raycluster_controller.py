@@ -30,7 +30,7 @@ from test.fuzz.stored_objects import as_stored
 CLUSTERS = mutated(corpus_of("RayCluster"), 6)
 NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
 CONFIG = KubeRayConfiguration()
-RESTRICTED = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": {"restrict": True}}})
+RESTRICTED = KubeRayConfiguration.of({"networkPolicy": {"egress": {"restrict": True}}})
 GATEWAY = GatewayConfiguration(
     name="gw", namespace="gateways", dashboard_listener="https", client_listener="ray", dashboard_host="ray.apps.test"
 )
@@ -96,7 +96,7 @@ def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: b
     stored = as_stored(cluster)
     if stored is None:
         return
-    config = KubeRayConfiguration.model_validate({"mTLSEnabled": mtls})
+    config = KubeRayConfiguration.of({"mTLSEnabled": mtls})
     policy = policies.desired_head_policy(RayClusterFacts(stored), config, ["ray-system"])
     open_ports = {port["port"] for rule in policy["spec"]["ingress"] if "from" not in rule for port in rule["ports"]}
     ports = ports_of(stored)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from cfo.api.appwrapper.inference import infer_pod_sets
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
@@ -66,9 +67,9 @@ def configuration_with_other_periods(recording: dict[str, Any]) -> AppWrapperCon
     if "Config" not in recording["config"]["appwrapper"]:
         return config
     periods = {
-        name: getattr(tolerance, name) * PERIOD_FACTOR for name in type(tolerance).model_fields if name != "retry_limit"
+        name: getattr(tolerance, name) * PERIOD_FACTOR for name in tolerance.__struct_fields__ if name != "retry_limit"
     }
-    return config.model_copy(update={"fault_tolerance": tolerance.model_copy(update=periods)})
+    return structs.replace(config, fault_tolerance=structs.replace(tolerance, **periods))
 
 
 class Scenario:
@@ -374,7 +375,7 @@ async def test_states_equal_recorded_states(configuration: str) -> None:
     config = configuration_with_other_periods(load_appwrapper(recorded_scenarios(configuration)[0]))
     if configuration == "inline":  # the Go operator ignores these settings
         config = AppWrapperConfiguration(enabled=True)
-    config = config.model_copy(update={"require_admission_webhook": False})  # no webhooks are registered
+    config = structs.replace(config, require_admission_webhook=False)  # no webhooks are registered
     async with (
         start_appwrapper_environment(*recorded_crds()) as environment,
         run_appwrapper_controllers(environment, config, clock=SteppedClock()),

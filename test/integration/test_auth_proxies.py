@@ -81,7 +81,7 @@ async def run_proxies(
         version="test",
         oauth=False,
         mtls=False,
-        authentication=AuthenticationConfiguration.model_validate(authentication),
+        authentication=AuthenticationConfiguration.of(authentication),
     )
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()

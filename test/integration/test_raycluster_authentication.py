@@ -61,7 +61,7 @@ TOKEN = {"authOptions": {"mode": "token"}}
 
 def admitted(cluster: Object, *, mtls: bool = True) -> Object:
     """Return the cluster as the webhook stores it with :data:`PROXY_SETTINGS`."""
-    authentication = AuthenticationConfiguration.model_validate(AUTHENTICATION)
+    authentication = AuthenticationConfiguration.of(AUTHENTICATION)
     settings = InjectionSettings(version="test", oauth=False, mtls=mtls, authentication=authentication)
     return default(cluster, None, settings).cluster
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration
 from cfo.config.model import OperatorConfiguration
@@ -132,7 +134,7 @@ async def test_every_profile_applies_while_namespaces_cannot_be_read() -> None:
 
 async def test_pods_get_certificates_where_only_a_profile_requires_them() -> None:
     settings = InjectionSettings(version="test", oauth=False, mtls=True, requests_certificates=True)
-    issuer = config(mTLS="enforced").model_copy(update={"ca": CAConfiguration(issuer="certificateSigningRequest")})
+    issuer = structs.replace(config(mTLS="enforced"), ca=CAConfiguration(issuer="certificateSigningRequest"))
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         await label(env, "strict")

@@ -43,7 +43,7 @@ SHORT_PERIODS: dict[str, str] = {
 def configuration(**settings: Any) -> AppWrapperConfiguration:
     """Return the configuration section ``appwrapper`` with ``settings`` (camelCase) and :data:`SHORT_PERIODS`."""
     tolerance = {**SHORT_PERIODS, **settings.pop("faultTolerance", {})}
-    return AppWrapperConfiguration.model_validate(
+    return AppWrapperConfiguration.of(
         {"enabled": True, "requireAdmissionWebhook": False, "faultTolerance": tolerance, **settings}
     )
 

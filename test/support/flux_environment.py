@@ -207,7 +207,7 @@ async def run_flux_controllers(
     async with Transport(config, observe=env.exchanges.append) as transport:
         options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER])
         manager = Manager(transport, options, clock=clock)
-        flux.setup(manager, FluxConfiguration.model_validate({"enabled": True, **settings}), "operator")
+        flux.setup(manager, FluxConfiguration.of({"enabled": True, **settings}), "operator")
         env.manager = manager
         try:
             async with manager:

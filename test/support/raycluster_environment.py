@@ -110,7 +110,7 @@ OAUTH_SETTINGS = {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"
 
 def kuberay_config(**settings: Any) -> KubeRayConfiguration:
     """Return the ``kuberay`` section of the configuration with these settings, validated as if a user had set them."""
-    return KubeRayConfiguration.model_validate(settings)
+    return KubeRayConfiguration.of(settings)
 
 
 def ray_cluster(name: str = "rc", namespace: str = "ns", *, version: str | None = "test", **spec: Any) -> Object:

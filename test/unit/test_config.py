@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.config.document import ConfigurationError, default_document, extract_document, parse
-from cfo.config.model import OperatorConfiguration, changed_settings, effective_document
+from cfo.config.document import default_document, extract_document, parse
+from cfo.config.model import OperatorConfiguration, changed_settings
+from cfo.config.section import ConfigurationError
 
 
 def warnings_of(document: str) -> list[str]:
@@ -187,7 +188,7 @@ def test_effective_document_is_valid_and_means_the_same() -> None:
     configuration = parse(
         "kuberay: {ingressDomain: a.test}\nappwrapper: {faultTolerance: {resetPause: 5s}}"
     ).configuration
-    document = effective_document(configuration)
+    document = configuration.to_document()
     assert document["kuberay"]["ingressDomain"] == "a.test"
     assert document["appwrapper"]["faultTolerance"]["resetPause"] == "5s"
     assert document["webhook"]["enabled"] is None
@@ -359,6 +360,19 @@ def test_all_invalid_fields_are_reported() -> None:
     assert len(caught.value.problems) == 3
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        f"clientConnection: {{burst: 1{'0' * 5000}}}",
+        f"webhook: {{enabled: 0x{'f' * 6000}}}",
+        "kuberay: 2020-13-45",
+        f"kuberay: {{ca: {{nodeCertificateLifetime: {'9' * 30}}}}}",
+    ],
+)
+def test_values_that_python_cannot_represent_are_errors(document: str) -> None:
+    assert "\n" not in error_of(extract_document(document))
+
+
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
 def test_bind_address_formats_of_go_are_accepted(address: str) -> None:
     assert parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address == address
@@ -406,3 +420,18 @@ def test_optional_section_is_parsed_like_others() -> None:
     assert parsed.configuration.kuberay.authentication.oidc is not None
     assert parsed.configuration.kuberay.authentication.oidc.issuer_url == "https://dex.test"
     assert parsed.warnings[-1] == "unknown key kuberay.authentication.OIDC.issuer (did you mean issuerURL?), ignored"
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1" + "0" * 400, "true", "'5'", "[1]"])
+def test_rates_are_finite_numbers(value: str) -> None:
+    assert error_of(f"clientConnection: {{qps: {value}}}").startswith("clientConnection.qps: ")
+
+
+def test_section_of_a_program_names_unknown_and_missing_keys() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        OperatorConfiguration.of({"kuberay": {"profiles": [{"nme": "a"}]}, "metric": {}})
+    assert caught.value.problems == (
+        "metric: is unknown",
+        "kuberay.profiles[0].nme: is unknown",
+        "kuberay.profiles[0].name: is required",
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cfo.api.raycluster.facts import Concern
-from cfo.config.document import ConfigurationError, parse
+from cfo.config.document import parse
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
+from cfo.config.section import ConfigurationError
 
 STRICT = "{name: strict, namespaceSelector: tenant, networkPolicy: enforced, mTLS: enforced, authentication: enforced}"
 TRUSTED = '{name: trusted, namespaceSelector: "tenant in (a, b)"}'

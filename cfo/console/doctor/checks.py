@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from cfo.config.document import ConfigurationError
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.console.summaries.reading import time_of

@@ -17,9 +17,10 @@ import anyio
 import orjson
 
 from cfo import operator
-from cfo.config.document import ConfigurationError, ParsedConfiguration, parse, single_document
+from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.console.summaries.reading import time_of
 from cfo.features import attributes_of, enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from cfo.config.document import ConfigurationError, parse, single_document
+from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import Finding, Subject, fail, ok, read_deployments, warn
 from cfo.console.summaries.reading import items, path, text, time_of
 from cfo.manifests.names import DEPLOYMENT, PREFIX

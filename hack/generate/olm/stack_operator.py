@@ -106,7 +106,7 @@ class StackOperator(NamedTuple):
 
     def webhooks(self, namespace: str) -> list[Object]:
         """Return the validating webhooks, whose names contain the version: OLM creates a configuration for each."""
-        configuration = OperatorConfiguration.model_validate(self.configuration())
+        configuration = OperatorConfiguration.of(self.configuration())
         groups = {gvk.group for gvk in STACKS.kinds}
         return [
             {**webhook, "name": f"{self.version}.{webhook['name']}"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import yaml
 
-from cfo.config.document import ConfigurationError, default_document, extract_document, parse
+from cfo.config.document import default_document, extract_document, parse
+from cfo.config.section import ConfigurationError
 from test.fuzz.bounds import limited_time
 from test.fuzz.seeds import Corpus
 
@@ -27,6 +29,6 @@ def check(text: str) -> None:
         message = str(error)
     else:
         message = ""
-        again = parse(parsed.configuration.model_dump_json(by_alias=True, exclude_none=True))
+        again = parse(json.dumps(parsed.configuration.to_document()))
         assert again.configuration == parsed.configuration
     assert "\n" not in message

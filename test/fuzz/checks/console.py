@@ -10,7 +10,8 @@ from typing import Any
 from click.testing import CliRunner
 from hypothesis import strategies as st
 
-from cfo.config.document import ConfigurationError, extract_document, parse
+from cfo.config.document import extract_document, parse
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, raycluster
 from cfo.console.doctor.components import CustomResource, Finding, check_kueue, document, lines
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import structs
 from prometheus_client import generate_latest
 
 from cfo.api.appwrapper.names import APPWRAPPER
@@ -64,12 +65,12 @@ class Operator:
     """The metrics of an operator with all features, whose caches are empty."""
 
     def __init__(self) -> None:
-        config = OperatorConfiguration.model_validate({"appwrapper": {"enabled": True}})
+        config = OperatorConfiguration.of({"appwrapper": {"enabled": True}})
         self.manager = new_manager(ClientConfig(server="https://localhost"), config, "ns")
         registry = self.manager.metrics.registry
         self.clusters, self.secrets, self.setups = Objects(), Objects(metadata_only=True), Objects()
         self.stacks, self.wrappers = Objects(), Objects()
-        kuberay = config.kuberay.model_copy(update={"mtls_enabled": True})
+        kuberay = structs.replace(config.kuberay, mtls_enabled=True)
         RayClusterMetrics(registry, kuberay, self.clusters, self.secrets)  # type: ignore[arg-type]
         PhaseMetrics(registry, self.wrappers)  # type: ignore[arg-type]
         FluxSetupMetrics(registry, self.setups)  # type: ignore[arg-type]

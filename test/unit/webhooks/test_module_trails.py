@@ -52,7 +52,7 @@ def entered_modules() -> Iterator[set[str]]:
 async def test_mutating_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = KubeRayConfiguration.model_validate({"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"})
+    config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"})
     manager = Manager(Transport(ClientConfig(server="https://127.0.0.1:6443", token="t")))
     monkeypatch.setattr(manager.mapper, "serves_group", AsyncMock(return_value=True))
     environment = Environment.detect(manager, config)

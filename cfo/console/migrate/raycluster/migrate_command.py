@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config.document import ConfigurationError
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.console.errors import CommandFailed, InvalidInput, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.migrate.raycluster.applying import Outcome

@@ -11,6 +11,7 @@ import yaml
 
 from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.section import settings_of, value_type
 from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
@@ -92,7 +93,7 @@ def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() ->
 
 
 def test_each_feature_can_be_configured() -> None:
-    annotation = KubeRayConfiguration.model_fields["kuberay_features"].annotation
+    annotation = value_type(settings_of(KubeRayConfiguration)["kubeRayFeatures"].type)
     (literal,) = get_args(annotation)
     assert set(get_args(literal)) == set(FEATURES)
 

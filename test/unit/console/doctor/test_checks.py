@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cfo.config.document import ConfigurationError, ParsedConfiguration, parse
+from cfo.config.document import ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, components, other_operators, raycluster
 from cfo.console.doctor.components import CustomResource, Finding, document, fail, has_failed, lines, ok, warn
 from cfo.console.doctor.facts import (
@@ -37,7 +38,7 @@ def deployment(image: str = "x/codeflare-operator:v0.1.0", *, replicas: int = 2,
 def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
     """Return what was found of an operator in another namespace, with these settings."""
     found = OtherOperator(["ValidatingWebhookConfiguration v"] if webhooks else [], ["Deployment d"])
-    found.configuration = OperatorConfiguration.model_validate(settings)
+    found.configuration = OperatorConfiguration.of(settings)
     return {"opendatahub": found}
 
 
@@ -56,7 +57,7 @@ def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
     ],
 )
 def test_other_operators_must_reconcile_other_objects(others: Any, own: dict[str, Any], expected: str) -> None:
-    (finding,) = other_operators.findings(others, OperatorConfiguration.model_validate(own))
+    (finding,) = other_operators.findings(others, OperatorConfiguration.of(own))
     assert finding.status == expected
     assert not others or next(iter(others)) in finding.message
     assert bool(finding.remedy) is (expected != "ok")

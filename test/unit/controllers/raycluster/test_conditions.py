@@ -27,7 +27,7 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from test.support.ray_clusters import ray_cluster
 
-CONFIG = KubeRayConfiguration(kubeRayFeatures=["tlsOptions"])
+CONFIG = KubeRayConfiguration(kuberay_features=["tlsOptions"])
 WITH_TLS = {
     "initContainers": [{"name": "create-cert"}],
     "containers": [{"name": "ray-head", "image": "ray", "env": [TLS_VARIABLE]}],

@@ -96,7 +96,7 @@ def applied_fields(value: Any) -> set[tuple[str, ...]]:
 def test_desired_objects_equal_recorded_objects(case: str) -> None:
     recording = load_raycluster(case)
     scenario = case.partition("/")[2]
-    config = KubeRayConfiguration.model_validate(recording["config"]["kuberay"])
+    config = KubeRayConfiguration.of(recording["config"]["kuberay"])
     for title, objects in observations(recording):
         clusters = [item for item in objects if item["kind"] == "RayCluster" and not is_deleting(item)]
         if len(clusters) != 1:

@@ -56,9 +56,7 @@ def opened(policy: Object, direction: str = "ingress") -> dict[str, set[Any]]:
 
 def head(cluster: Object, **settings: Any) -> dict[str, set[Any]]:
     """Return the ports that the policy of the head opens, with ``settings`` in the configuration."""
-    return opened(
-        desired_head_policy(RayClusterFacts(cluster), KubeRayConfiguration.model_validate(settings), ["ray-system"])
-    )
+    return opened(desired_head_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings), ["ray-system"]))
 
 
 def test_ports_of_a_cluster_without_settings() -> None:
@@ -94,13 +92,13 @@ def test_serve_is_open_to_its_namespace_kuberay_and_configured_namespaces() -> N
     assert found[OWN_NAMESPACE] == found["nginx"] == found["ray-system"] == {8265, 10001} | serve
     assert found["web"] == serve
     assert not found[EVERYONE] & serve
-    workers = opened(desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.model_validate(settings)))
+    workers = opened(desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings)))
     assert workers == {OWN_CLUSTER: {"all"}, OWN_NAMESPACE: serve, "nginx": serve}
     (rule,) = [
         rule
-        for rule in desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.model_validate(settings))[
-            "spec"
-        ]["ingress"]
+        for rule in desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings))["spec"][
+            "ingress"
+        ]
         if "nginx" in str(rule)
     ]
     assert rule["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"] == ["nginx", "web"]
@@ -149,7 +147,7 @@ def test_head_with_only_refused_ports_is_open_only_to_its_cluster() -> None:
 def test_dashboard_is_open_as_far_as_it_authenticates(
     cluster: Object, behind_proxy: bool, requires_token: bool, expected: dict[str, set[Any]]
 ) -> None:
-    config = KubeRayConfiguration.model_validate({"ingress": {"namespaces": ["nginx"]}})
+    config = KubeRayConfiguration.of({"ingress": {"namespaces": ["nginx"]}})
     policy = desired_head_policy(
         RayClusterFacts(cluster), config, ["ray-system"], behind_proxy=behind_proxy, requires_token=requires_token
     )
@@ -172,7 +170,7 @@ EGRESS = {
 
 
 def test_egress_is_restricted_to_cluster_dns_api_servers_and_destinations() -> None:
-    config = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": EGRESS}})
+    config = KubeRayConfiguration.of({"networkPolicy": {"egress": EGRESS}})
     policies = (
         desired_head_policy(RayClusterFacts(cluster_with()), config, ["ray-system"]),
         desired_workers_policy(RayClusterFacts(cluster_with()), config),
@@ -198,7 +196,7 @@ def test_egress_without_settings_is_not_restricted_and_without_destinations_is_c
     spec = desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert "egress" not in spec
-    closed = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": {"restrict": True, "dnsNamespaces": []}}})
+    closed = KubeRayConfiguration.of({"networkPolicy": {"egress": {"restrict": True, "dnsNamespaces": []}}})
     assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), closed), "egress") == {OWN_CLUSTER: {"all"}}
 
 

@@ -73,7 +73,7 @@ def test_components_of_all_kinds_of_the_operator_are_validated(
     found: list[Any] = []
     setup = webhooks.setup
     monkeypatch.setattr(webhooks, "setup", lambda *args: (found.append(args[2]), setup(*args)))
-    configuration = OperatorConfiguration.model_validate({"kuberay": {"enabled": enabled}})
+    configuration = OperatorConfiguration.of({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
     (validators,) = found
     kinds = {kind for feature in FEATURES for kind in feature.kinds} - {APPWRAPPER}  # nested ones are rejected

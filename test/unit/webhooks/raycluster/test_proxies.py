@@ -19,7 +19,7 @@ OIDC: dict[str, Any] = {"issuerURL": "https://dex.test/dex", "secretName": "ray-
 
 
 def settings_of(**authentication: Any) -> Any:
-    config = AuthenticationConfiguration.model_validate({"enabled": True, **authentication})
+    config = AuthenticationConfiguration.of({"enabled": True, **authentication})
     images = Images(oauth2_proxy="oauth2:1", kube_rbac_proxy="rbac:1")
     return replace(NO_INJECTION, authentication=config, images=images)
 

@@ -38,7 +38,7 @@ class FakePlatform:
         return self.domain
 
     def webhook(self, *, oauth: bool = True, mtls: bool = True) -> RayClusterWebhook:
-        config = KubeRayConfiguration.model_validate({"rayDashboardOAuthEnabled": oauth, "mTLSEnabled": mtls})
+        config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": oauth, "mTLSEnabled": mtls})
         return RayClusterWebhook(
             config,
             version="v1",

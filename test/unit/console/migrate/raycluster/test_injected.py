@@ -135,7 +135,7 @@ OIDC = {"issuerURL": "https://issuer.test", "secretName": "oidc"}
 
 @pytest.mark.parametrize("oidc", [None, OIDC])
 def test_own_proxies_are_removed(oidc: Object | None) -> None:
-    config = KubeRayConfiguration.model_validate({"authentication": {"enabled": True, "oidc": oidc}})
+    config = KubeRayConfiguration.of({"authentication": {"enabled": True, "oidc": oidc}})
     settings = replace(SETTINGS, oauth=False, mtls=False, authentication=config.authentication)
     user = user_cluster("rc")
     cluster = default(user, None, settings).cluster
@@ -143,7 +143,7 @@ def test_own_proxies_are_removed(oidc: Object | None) -> None:
     cleaning = clean(cluster, known_settings(config))
     assert (cleaning.differing, cleaning.cluster["spec"]) == ((), user["spec"])
     assert cleaning.features == {"OAuth proxy"}
-    changed = KubeRayConfiguration.model_validate({"authentication": {"audiences": ["other"]}})
+    changed = KubeRayConfiguration.of({"authentication": {"audiences": ["other"]}})
     if oidc:
         assert clean(cluster, known_settings(changed)).differing != ()
 
