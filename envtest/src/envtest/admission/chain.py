@@ -137,6 +137,18 @@ class AdmissionChain:
             plugin.admit(ctx, obj, old)
         return obj
 
+    async def connect(self, ctx: RequestContext, options: Object) -> None:
+        """Review a connection (CONNECT), whose object are its options: only policies and webhooks see connections."""
+        reinvocation = Reinvocation()
+        for second_round in (False, True):
+            reinvocation.second_round = second_round
+            for mutator in self._mutators:
+                options = await mutator.mutate(ctx, options, None, reinvocation)
+            if not reinvocation.requested:
+                break
+        for validator in self._validators:
+            await validator.validate(ctx, options, None)
+
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Validate the object after mutation. Raises StatusError when a plugin, policy or webhook rejects it."""
         for plugin in self._plugins_of.get(ctx.info.resource, self._general_plugins):

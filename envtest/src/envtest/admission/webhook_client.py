@@ -1,8 +1,9 @@
 """An HTTPS client for webhooks, called by URL or by a Service that is registered for a local endpoint.
 
 The embedded API server runs nothing behind its Services, so a program that serves webhooks in this process or on this
-machine registers its Service with :meth:`ServiceEndpoints.register`. A Service of type ExternalName resolves to that
-host, at the port in the configuration, as in kube-apiserver. Error messages equal client-go's.
+machine registers its Service with :meth:`ServiceEndpoints.register`, or a scenario names it as the port of a pod that
+is an endpoint of the Service. A Service of type ExternalName resolves to that host, at the port in the configuration,
+as in kube-apiserver. Error messages equal client-go's.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import asyncio
 import posixpath
 import ssl
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.field_errors import go_quote
+from envtest.apimachinery.objects import Object
 from envtest.storage import Store
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _MAX_REDIRECTS: Final = 10
 """As in Go's HTTP client, which repeats a redirected POST for 307 and 308, and sends a GET for 301 and 302."""
 _SERVICES: Final = GroupResource("", "services")
+_PODS: Final = GroupResource("", "pods")
+_SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
 _MESSAGES: Final = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -53,6 +57,8 @@ class ServiceEndpoints:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._urls: dict[tuple[str, str, int], str] = {}
+        self.ports_of: Callable[[Object], Mapping[int, tuple[str, int]]] = lambda _: {}
+        """Returns the local host and port of each port of a pod; set by the plane that has a scenario."""
 
     def fork(self, store: Store) -> ServiceEndpoints:
         """Return the same registrations for a copy of the store."""
@@ -82,7 +88,33 @@ class ServiceEndpoints:
         spec = service.obj().get("spec") or {}
         if spec.get("type") == "ExternalName":
             return f"https://{spec['externalName']}:{port}"
+        for host, number in self._addresses(namespace, name, spec, port):
+            return f"https://[{host}]:{number}" if ":" in host else f"https://{host}:{number}"
         raise CallFailed(f"no endpoints available for service {go_quote(name)}")
+
+    def _addresses(self, namespace: str, service: str, spec: Mapping[str, Any], port: int) -> Iterator[tuple[str, int]]:
+        """Yield the local addresses behind a port of a Service: those of the ready pods in its EndpointSlices."""
+        port_names = {each.get("name") or "" for each in spec.get("ports") or () if each["port"] == port}
+        for record in self._store.list(_SLICES, namespace) if port_names else ():
+            endpoint_slice = record.obj()
+            if (endpoint_slice["metadata"].get("labels") or {}).get("kubernetes.io/service-name") != service:
+                continue
+            numbers = [
+                each["port"]
+                for each in endpoint_slice.get("ports") or ()
+                if (each.get("name") or "") in port_names and each.get("port")
+            ]
+            for endpoint in endpoint_slice.get("endpoints") or ():
+                pod = self._ready_pod(namespace, endpoint)
+                ports = self.ports_of(pod) if pod is not None else {}
+                yield from (ports[number] for number in numbers if number in ports)
+
+    def _ready_pod(self, namespace: str, endpoint: Mapping[str, Any]) -> Object | None:
+        target = endpoint.get("targetRef") or {}
+        if target.get("kind") != "Pod" or (endpoint.get("conditions") or {}).get("ready") is False:
+            return None
+        record = self._store.get(_PODS, namespace, target.get("name") or "")
+        return None if record is None else record.obj()
 
 
 class WebhookClient:

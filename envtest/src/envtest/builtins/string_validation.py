@@ -331,7 +331,7 @@ def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[Fi
     if port_number(port):
         yield invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
     url_path = service.get("path")
-    if url_path is None or url_path == "/":
+    if url_path in (None, "", "/"):
         return
     if not url_path.startswith("/"):
         yield invalid(f"{path}.path", url_path, 'must start with a "/"')

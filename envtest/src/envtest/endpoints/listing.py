@@ -24,6 +24,7 @@ from envtest.apimachinery.field_errors import FieldError, forbidden, not_support
 from envtest.endpoints.options import META_GROUP, parse_integer
 from envtest.endpoints.request import Request
 from envtest.registry.selectors import Selector
+from envtest.registry.storage_version import selectable_records
 from envtest.storage import Compacted, Record, Store
 from envtest.storage.store import FutureRevision
 
@@ -189,7 +190,7 @@ def _encode_token(revision: int, last: Record) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
 
 
-def list_page(
+async def list_page(
     store: Store, resource: GroupResource, namespace: str, options: ListOptions, selector: Selector, now: float
 ) -> Page:
     """Return a page of the snapshot that the continue token or the resourceVersion names.
@@ -223,6 +224,7 @@ def list_page(
         raise expired("The resourceVersion for the provided list is too old.") from None
     except FutureRevision:
         raise rv_too_large(revision or 0, store.revision) from None
+    records = await selectable_records(selector, records)
     page = _cut(records, store.revision if revision is None else revision, options, selector)
     page.shards = selector.shards.text if selector.shards is not None else ""
     if page.token and after is None:

@@ -51,6 +51,7 @@ def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> O
 
 async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
     """Handle exec, attach and portforward."""
+    await _admit(core, ctx, _connect_options(request, ctx))
     if core.version >= _CREATE_NEEDED:
         check_connect(core.authorizer, ctx)
     pod = _stored(core, _PODS, ctx.namespace, ctx.name)
@@ -65,6 +66,36 @@ async def connect(core: Core, request: Request, ctx: RequestContext, output: Out
     from envtest.handlers.pod_connections import serve
 
     return await serve(core, core.scenario, request, ctx, pod)
+
+
+async def _admit(core: Core, ctx: RequestContext, options: Object) -> None:
+    """Let policies and webhooks review a connection (CONNECT). Raises StatusError."""
+    kind = ctx.info.subresources[ctx.subresource].kind
+    ctx.operation = "CONNECT"
+    await core.admission.connect(ctx, {"kind": kind, "apiVersion": ctx.info.version, **options})
+
+
+def _connect_options(request: Request, ctx: RequestContext) -> Object:
+    """Return the options of exec, attach or portforward in the query as fields of their kind."""
+    if ctx.subresource == "portforward":
+        ports = [_port(each) for text in request.query.getall("ports", []) for each in text.split(",")]
+        return {"ports": ports} if ports else {}
+    options: Object = {name: True for name in ("stdin", "stdout", "stderr", "tty") if request.flag(name)}
+    if container := request.parameter("container"):
+        options["container"] = container
+    if ctx.subresource == "exec":
+        options["command"] = request.query.getall("command", None)
+    return options
+
+
+def _port(text: str) -> int:
+    """Parse a port as Go's ``strconv.ParseUint`` with 16 bits. Raises StatusError (400)."""
+    problem = "" if text.isascii() and text.isdecimal() else "invalid syntax"
+    if not problem and (len(text) > 20 or int(text) >= 2**16):
+        problem = "value out of range"
+    if problem:
+        raise bad_request(f"cannot convert to []int32: strconv.ParseUint: parsing {go_quote(text)}: {problem}")
+    return int(text)
 
 
 async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
@@ -129,6 +160,8 @@ def _check_container(request: Request, pod: Object) -> None:
 
 async def proxy(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle the proxy of a pod, Service or node, named as ``name``, ``name:port`` or ``scheme:name:port``."""
+    path = request.path.partition(f"/{ctx.info.plural}/{ctx.name}/proxy")[2]
+    await _admit(core, ctx, {"path": path} if path else {})
     resource = ctx.info.resource
     parts = ctx.name.split(":")
     scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(len(parts), ("", "", ""))

@@ -46,5 +46,5 @@ async def list_objects(core: Core, request: Request, ctx: RequestContext, output
     stale = _stale_revision(request, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
-    page = list_page(core.store, ctx.info.storage, ctx.namespace, options, selector, core.clock.time())
+    page = await list_page(core.store, ctx.info.storage, ctx.namespace, options, selector, core.clock.time())
     return await list_response(request, ctx.info, output, page)

@@ -22,7 +22,7 @@ from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.registry.selectors import Selector, selector_for
-from envtest.registry.storage_version import encode_records
+from envtest.registry.storage_version import encode_records, selectable_records
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
 from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
 from envtest.writes.server_core import Core
@@ -138,6 +138,13 @@ def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
         return DELETED, change.record
     # The event has the last state that matched, with the revision of the change, from which the client resumes.
     return DELETED, record_of(change.previous.obj(), change.revision)
+
+
+async def _converted(change: Change, selector: Selector) -> Change:
+    """Return the change in the version whose fields the selector names."""
+    states = [change.record] if change.previous is None else [change.record, change.previous]
+    record, *previous = await selectable_records(selector, states)
+    return Change(change.type, record, previous[0] if previous else None)
 
 
 class _ConnectionCut(ConnectionError):
@@ -268,7 +275,7 @@ async def _send_initial(
     revision = core.store.revision
     lines: list[bytes] = []
     size = 0
-    for record in initial:
+    for record in await selectable_records(selector, initial):
         if selector.matches(record):
             line = await encoder.line(ADDED, record)
             lines.append(line)
@@ -308,7 +315,8 @@ async def _send_changes(
                 lines.append(line)
         return not lines or stream.send_now(lines)
 
-    watcher.sender = send_now
+    if selector.converts is None:  # a conversion waits for a webhook
+        watcher.sender = send_now
     loop = asyncio.get_running_loop()
     seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
     deadline = loop.time() + seconds
@@ -324,7 +332,7 @@ async def _send_changes(
         for change in batch:
             if change.revision <= min_revision:  # the client asked for a revision that did not exist yet
                 continue
-            event = _event_for(change, selector)
+            event = _event_for(change if selector.converts is None else await _converted(change, selector), selector)
             if event is not None:
                 lines.append(encoder.shared(change, *event) or await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:

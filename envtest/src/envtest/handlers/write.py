@@ -123,7 +123,7 @@ async def delete_collection(core: Core, request: Request, ctx: RequestContext, o
     ctx.dry_run, ctx.options = options.dry_run, options.document
     _warn_about_orphans(ctx, options)
     selector = selector_for(ctx.info, selection.labels, selection.fields, core.shard_selector(selection.shards))
-    page = list_page(core.store, ctx.info.storage, ctx.namespace, selection, selector, core.clock.time())
+    page = await list_page(core.store, ctx.info.storage, ctx.namespace, selection, selector, core.clock.time())
     response = await list_response(request, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:

@@ -189,6 +189,7 @@ class EmbeddedServer(BaseControlPlane):
         if self._scenario is not None:
             self._scenario.now = api_server.core.clock.now
             api_server.core.scenario = self._scenario
+            api_server.cluster.endpoints.ports_of = self._scenario.ports_of
         try:
             await api_server.server.start(self._host, self._port, context)
             if not is_local(self._host):

@@ -106,7 +106,7 @@ def _event_source(obj: Any) -> str:
 class Selector:
     """A label selector, a field selector and a selector of shards, applied to records."""
 
-    __slots__ = ("_decoded", "_fields", "_labels", "everything", "shards")
+    __slots__ = ("_decoded", "_fields", "_labels", "converts", "everything", "shards")
 
     def __init__(
         self, labels: LabelSelector, fields: list[tuple[str, str, str]], shards: ShardSelector | None = None
@@ -116,6 +116,8 @@ class Selector:
         self._fields = [term for term in fields if term[0] in _META]
         self._decoded = [term for term in fields if term[0] not in _META]
         self.everything = labels.empty and not fields and shards is None
+        self.converts: ResourceInfo | None = None
+        """The version whose fields are selected, if a webhook converts stored objects to it."""
 
     def matches(self, record: Record) -> bool:
         """Return whether the record is selected; decode it only for fields other than its name and namespace."""
@@ -159,4 +161,7 @@ def selector_for(info: ResourceInfo, labels: str, fields: str, shards: ShardSele
     if info.resource == _JOBS:
         aliases = {"status.successful": "status.succeeded"}
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
-    return Selector(parse_labels(labels), named, shards)
+    selector = Selector(parse_labels(labels), named, shards)
+    if info.converts_by_webhook and any(field not in _META for field, _, _ in named):
+        selector.converts = info
+    return selector

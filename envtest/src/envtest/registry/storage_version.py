@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import orjson
+
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import ResourceInfo
+from envtest.registry.selectors import Selector
 from envtest.storage import Record
-from envtest.storage.record import encode
+from envtest.storage.record import encode, record_of
 
-__all__ = ["encode_records", "from_storage", "to_storage"]
+__all__ = ["encode_records", "from_storage", "selectable_records", "to_storage"]
 
 
 def _is_direct(info: ResourceInfo, record: Record) -> bool:
@@ -56,3 +59,15 @@ async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[
     for index, obj in zip(stale, converted, strict=True):
         out[index] = encode(obj)
     return [data for data in out if data is not None]
+
+
+async def selectable_records(selector: Selector, records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records in the version whose fields the selector names, which a webhook may have to convert."""
+    info = selector.converts
+    if info is None:
+        return records
+    encoded = await encode_records(info, records)
+    return [
+        record if data is record.data else record_of(orjson.loads(data), record.revision)
+        for record, data in zip(records, encoded, strict=True)
+    ]

@@ -138,7 +138,7 @@ async def forward_port(scenario: Scenario, pod: Object, port: int, connection: F
         except Exception as error:
             raise ForwardError(f"{prefix}{error!r}") from error
         return
-    address = (scenario.behavior_of(pod).ports or {}).get(port)
+    address = scenario.ports_of(pod).get(port)
     refused = f"failed to connect to localhost:{port} inside namespace: connection refused"
     if address is None:
         raise ForwardError(prefix + refused)

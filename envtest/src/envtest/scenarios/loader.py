@@ -231,7 +231,7 @@ def _ports(rule: Fields) -> dict[int, tuple[str, int]]:
     fields = rule.section("ports", tuple(texts))
     for name, text in texts.items():
         host, _, port = text.rpartition(":")
-        if not _is_port(name):
+        if not _is_port(str(name)):  # a number, if the source is a mapping of Python
             raise ScenarioError(f"{fields.path}.{name}: must be a port number from 1 to 65535")
         if not _is_loopback(host) or not _is_port(port):
             raise fields.error(name, "a TCP address of this machine, such as 127.0.0.1:8080")

@@ -110,6 +110,10 @@ class Scenario:
                 behavior = behavior.completed_by(rule.behavior)
         return behavior.completed_by(annotated_behavior(pod))
 
+    def ports_of(self, pod: Object) -> Mapping[int, tuple[str, int]]:
+        """Return the local host and port for each port of a pod."""
+        return self.behavior_of(pod).ports or {}
+
     def start(self, pod: Object) -> None:
         """Number a pod that the kubelet sees for the first time, for the rules that count pods."""
         uid = pod["metadata"]["uid"]

@@ -26,13 +26,16 @@ __all__ = ["Admission", "Core"]
 
 
 class Admission(Protocol):
-    """The admission chain. Both methods raise StatusError to reject; warnings are added to the context."""
+    """The admission chain. The methods raise StatusError to reject; warnings are added to the context."""
 
     async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
         """Return the object to continue with. For DELETE ``obj`` is empty and ``old`` is the object to delete."""
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Accept or reject the final object."""
+
+    async def connect(self, ctx: RequestContext, options: Object) -> None:
+        """Accept or reject a connection with these options."""
 
 
 class NoAdmission:
@@ -44,6 +47,9 @@ class NoAdmission:
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Accept the object."""
+
+    async def connect(self, ctx: RequestContext, options: Object) -> None:
+        """Accept the connection."""
 
 
 @dataclass(slots=True)

@@ -89,6 +89,11 @@ def test_nodes_by_count_and_the_default_node() -> None:
     assert Scenario({"nodes": []}).nodes == ()
 
 
+def test_ports_can_be_numbers() -> None:
+    ports: dict[Any, str] = {80: "127.0.0.1:8080", "81": "[::1]:8081"}
+    assert Scenario({"pods": [{"ports": ports}]}).ports_of(pod()) == {80: ("127.0.0.1", 8080), 81: ("::1", 8081)}
+
+
 def test_first_rule_that_sets_a_field_applies() -> None:
     rules = [
         {"match": {"name": "p*", "owner": {"kind": "Job"}}, "startAfter": 1},

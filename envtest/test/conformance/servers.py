@@ -1,0 +1,234 @@
+"""The servers that specs run in pods, played by one server of this process: webhooks and conversion of ``agnhost``.
+
+The scenario of the cluster names this server as the port of their pods (:data:`PODS`), so the API server reaches it
+through the Services of a spec. It shows the certificate of the Secret in the namespace that the client asks for by the
+name of a Service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import ssl
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from envtest import ControlPlane
+from envtest.apimachinery.errors import GroupResource
+
+__all__ = ["SpecServers", "listen", "run_servers", "server_context"]
+
+LABEL = "webhook-e2e-test"
+SLOW_SECONDS = 5.0
+PORTS = {"webhook": 8444, "crd-webhook": 9444}
+"""The port of the pods with each label."""
+
+_SECRETS = GroupResource("", "secrets")
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class SpecServers:
+    """The server; ``cluster`` is set as soon as its control plane runs."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.cluster: ControlPlane | None = None
+        self._contexts: dict[bytes, ssl.SSLContext] = {}
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the rules of a scenario for the pods that this server plays."""
+        address = f"127.0.0.1:{self.port}"
+        return [{"match": {"labels": {label: "true"}}, "ports": {port: address}} for label, port in PORTS.items()]
+
+    def context_of(self, server_name: str) -> ssl.SSLContext | None:
+        """Return the context with the certificate in the namespace of a Service, ``NAME.NAMESPACE.svc``."""
+        assert self.cluster is not None
+        assert self.cluster._api_server is not None
+        namespace = server_name.split(".")[1]
+        for record in self.cluster._api_server.core.store.list(_SECRETS, namespace):
+            data = record.obj().get("data") or {}
+            if "tls.crt" in data:
+                return self._context(b64decode(data["tls.crt"]), b64decode(data["tls.key"]))
+        return None
+
+    def _context(self, certificate: bytes, key: bytes) -> ssl.SSLContext:
+        if certificate not in self._contexts:
+            self._contexts[certificate] = server_context(certificate, key)
+        return self._contexts[certificate]
+
+
+def server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Return the context of a server with a certificate and its key, as PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pair.pem"
+        path.write_bytes(certificate + key)
+        context.load_cert_chain(path)
+    return context
+
+
+@asynccontextmanager
+async def run_servers() -> AsyncIterator[SpecServers]:
+    """Serve until the block ends."""
+    servers = SpecServers(0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def choose(connection: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> int | None:
+        chosen = servers.context_of(server_name) if server_name else None
+        if chosen is None:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        connection.context = chosen
+        return None
+
+    context.sni_callback = choose
+    async with listen(context) as servers.port:
+        yield servers
+
+
+@asynccontextmanager
+async def listen(context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Listen on a local port, which is yielded, until the block ends."""
+    application = web.Application()
+    application.router.add_get("/readyz", _ready)
+    application.router.add_post("/crdconvert", _convert)
+    application.router.add_post("/{path:.*}", _review)
+    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def _ready(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def _review(request: web.Request) -> web.Response:
+    """Answer an AdmissionReview at the path of one of the webhooks."""
+    answer = ANSWERS.get(request.path)
+    if answer is None:
+        raise web.HTTPNotFound
+    document = orjson.loads(await request.read())
+    review = document["request"]
+    if request.path == "/always-allow-delay-5s":
+        await asyncio.sleep(SLOW_SECONDS)
+    if request.path == "/pods" and _labels(review).get(LABEL) == "wait-forever":
+        await asyncio.Event().wait()
+    fields = answer(review)
+    if "patch" in fields:
+        patch = b64encode(orjson.dumps(fields["patch"])).decode()
+        fields = {**fields, "patch": patch, "patchType": "JSONPatch"}
+    response = {"uid": review["uid"], "allowed": True, **fields}
+    return web.json_response({"kind": "AdmissionReview", "apiVersion": document["apiVersion"], "response": response})
+
+
+def _denied(message: str) -> dict[str, Any]:
+    return {"allowed": False, "status": {"message": message}}
+
+
+def _labels(review: dict[str, Any]) -> dict[str, str]:
+    labels: dict[str, str] = review["object"]["metadata"].get("labels") or {}
+    return labels
+
+
+def _data(review: dict[str, Any]) -> dict[str, str]:
+    data: dict[str, str] = (review["object"] or review["oldObject"]).get("data") or {}
+    return data
+
+
+def _check_pod(review: dict[str, Any]) -> dict[str, Any]:
+    problems = []
+    if _labels(review).get(LABEL) == "webhook-disallow":
+        problems.append("the pod contains unwanted label;")
+    if any("webhook-disallow" in each["name"] for each in review["object"]["spec"]["containers"]):
+        problems.append("the pod contains unwanted container name;")
+    return _denied(" ".join(problems)) if problems else {}
+
+
+def _check_attach(review: dict[str, Any]) -> dict[str, Any]:
+    assert (review["kind"]["kind"], review["resource"]["resource"]) == ("PodAttachOptions", "pods")
+    assert (review["operation"], review["subResource"]) == ("CONNECT", "attach")
+    options = review["object"]
+    if (review["name"], options.get("stdin"), options.get("container")) == ("to-be-attached-pod", True, "container1"):
+        return _denied("attaching to pod 'to-be-attached-pod' is not allowed")
+    return {}
+
+
+def _check_config_map(review: dict[str, Any]) -> dict[str, Any]:
+    if _data(review).get(LABEL) == "webhook-disallow":
+        return _denied("the configmap contains unwanted key and value")
+    return {}
+
+
+def _check_custom_resource(review: dict[str, Any]) -> dict[str, Any]:
+    value = _data(review).get(LABEL)
+    if review["operation"] == "DELETE":
+        text = "the custom resource cannot be deleted because it contains unwanted key and value"
+        return {"allowed": False, "status": {"reason": text}} if value == "webhook-nondeletable" else {}
+    text = "the custom resource contains unwanted data"
+    return {"allowed": False, "status": {"reason": text}} if value == "webhook-disallow" else {}
+
+
+def _check_definition(review: dict[str, Any]) -> dict[str, Any]:
+    return _denied("the crd contains unwanted label") if _labels(review).get(LABEL) == "webhook-disallow" else {}
+
+
+def _add_data(review: dict[str, Any]) -> dict[str, Any]:
+    """Add the next stage to the data: stage 2 after stage 1, which comes after the start."""
+    data = _data(review)
+    for before, name in (("mutation-stage-1", "mutation-stage-2"), ("mutation-start", "mutation-stage-1")):
+        if data.get(before) == "yes":
+            return {"patch": [{"op": "add", "path": f"/data/{name}", "value": "yes"}]}
+    return {}
+
+
+def _add_init_container(review: dict[str, Any]) -> dict[str, Any]:
+    added = {"image": "webhook-added-image", "name": "webhook-added-init-container", "resources": {}}
+    if review["object"]["metadata"].get("name") != "webhook-to-be-mutated":
+        return {}
+    return {"patch": [{"op": "add", "path": "/spec/initContainers", "value": [added]}]}
+
+
+ANSWERS: dict[str, Answer] = {
+    "/add-label": lambda _: {"patch": [{"op": "add", "path": "/metadata/labels", "value": {"added-label": "yes"}}]},
+    "/always-allow-delay-5s": lambda _: {},
+    "/always-deny": lambda _: _denied("this webhook denies all requests"),
+    "/configmaps": _check_config_map,
+    "/crd": _check_definition,
+    "/custom-resource": _check_custom_resource,
+    "/mutating-configmaps": _add_data,
+    "/mutating-custom-resource": _add_data,
+    "/mutating-pods": _add_init_container,
+    "/pods": _check_pod,
+    "/pods/attach": _check_attach,
+}
+
+
+async def _convert(request: web.Request) -> web.Response:
+    """Convert between v1, which has ``hostPort``, and v2, which has ``host`` and ``port``."""
+    document = orjson.loads(await request.read())
+    review = document["request"]
+    converted = [_converted(each, review["desiredAPIVersion"]) for each in review["objects"]]
+    response = {"uid": review["uid"], "convertedObjects": converted, "result": {"status": "Success"}}
+    return web.json_response({"kind": "ConversionReview", "apiVersion": document["apiVersion"], "response": response})
+
+
+def _converted(source: dict[str, Any], version: str) -> dict[str, Any]:
+    obj = copy.deepcopy(source)
+    obj["apiVersion"] = version
+    if version.endswith("/v2") and "hostPort" in obj:
+        obj["host"], _, obj["port"] = obj.pop("hostPort").partition(":")
+    elif version.endswith("/v1") and "host" in obj:
+        obj["hostPort"] = f"{obj.pop('host')}:{obj.pop('port', '')}"
+    return obj
