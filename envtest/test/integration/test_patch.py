@@ -212,3 +212,32 @@ async def test_table_of_a_list_and_a_watch(api: APIClient, accept: str) -> None:
         event = await watch.event()
     assert (event["type"], event["object"]["kind"]) == ("ADDED", "Table")
     assert event["object"]["rows"][0]["cells"][0] == "a"
+
+
+async def test_empty_lists_are_shown_and_owned_as_they_were_sent(api: APIClient) -> None:
+    """The store keeps no empty lists, but the request that contains one is validated and owns the field."""
+    quotas, slices = "/api/v1/namespaces/default/resourcequotas", "/apis/discovery.k8s.io/v1/namespaces/default"
+    await api.post(quotas, {"metadata": {"name": "q"}, "spec": {"scopes": ["NotTerminating"]}})
+    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    rejected = await api.apply(
+        f"{quotas}/q", {**kind, "metadata": {"name": "q"}, "spec": {"scopes": []}}, "a", {"force": "true"}
+    )
+    assert [each["message"] for each in rejected.body["details"]["causes"]] == ["Invalid value: []: field is immutable"]
+    ingress = await api.post(
+        "/apis/networking.k8s.io/v1/namespaces/default/ingresses", {"metadata": {"name": "i"}, "spec": {"rules": []}}
+    )
+    assert "spec: Invalid value: []: either" in ingress.body["message"]
+    body = {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [], "ports": None}
+    await api.post(f"{slices}/endpointslices", body, {"fieldManager": "one"})
+    patched = await api.merge(f"{slices}/endpointslices/s", {"ports": []}, {"fieldManager": "two"})
+    assert patched.body["ports"] is None
+    owners = {entry["manager"]: entry["fieldsV1"] for entry in patched.body["metadata"]["managedFields"]}
+    assert owners["two"] == {"f:ports": {}}
+    assert "f:ports" not in owners["one"]
+
+
+async def test_names_that_are_not_strings_are_empty_in_messages(api: APIClient) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": ["y"]}}
+    applied = await api.apply("/api/v1/namespaces/default/configmaps/x", body, "a")
+    assert applied.code == 500
+    assert applied.body["message"].startswith("failed to create typed patch object (/x; /v1, Kind=ConfigMap): ")

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 __all__ = [
     "OMIT",
+    "Absent",
     "FieldError",
     "Verbatim",
     "aggregate",
+    "as_sent",
     "causes",
     "child",
     "duplicate",
@@ -40,6 +43,12 @@ __all__ = [
 
 class Verbatim(str):
     """A value that is printed unchanged, because the caller has already formatted it as Go does."""
+
+    __slots__ = ()
+
+
+class Absent(str):
+    """The path of an absent list or map that an error of another field shows: as ``null``, see :func:`as_sent`."""
 
     __slots__ = ()
 
@@ -105,6 +114,37 @@ def aggregate(errors: Sequence[FieldError]) -> str:
     """Join all errors, without duplicates, into one string; several are in brackets."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+
+
+def as_sent(errors: Iterable[FieldError], sent: Mapping[str, Any]) -> list[FieldError]:
+    """Return the errors with the values that are absent as ``[]`` or ``{}`` if the request contains them empty.
+
+    Decoding drops empty lists and maps, because the store does; Go keeps them until they are stored. ``sent`` is the
+    object before it was decoded.
+    """
+    shown = []
+    for error in errors:
+        path = error.field if error.value is None else error.value
+        if error.value is None or isinstance(path, Absent):
+            value = _lookup(sent, path)
+            error = error._replace(value=value if value in ([], {}) else None)
+        shown.append(error)
+    return shown
+
+
+_STEP = re.compile(r"\[([^\]]*)\]|[^.\[\]]+")
+
+
+def _lookup(obj: Any, path: str) -> Any:
+    for step in _STEP.finditer(path):
+        name = step[0] if step[1] is None else step[1]
+        if isinstance(obj, dict):
+            obj = obj.get(name)
+        elif isinstance(obj, list) and name.isdecimal() and int(name) < len(obj):
+            obj = obj[int(name)]
+        else:
+            return None
+    return obj
 
 
 def child(path: str, name: str) -> str:
@@ -188,7 +228,7 @@ def go_value(value: Any) -> str:
     """Format a value as ``field.Error`` does: numbers and booleans plainly, strings quoted, the rest as JSON."""
     if isinstance(value, Verbatim):
         return str(value)
-    if value is None:
+    if value is None or isinstance(value, Absent):
         return "null"
     if isinstance(value, str):
         return go_quote(value)

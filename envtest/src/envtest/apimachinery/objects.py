@@ -16,6 +16,7 @@ __all__ = [
     "controller_of",
     "find_condition",
     "format_time",
+    "full_name",
     "has_finalizer",
     "labels_of",
     "owner_reference",
@@ -38,6 +39,13 @@ class NamespacedName(NamedTuple):
 
 def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return obj.get("metadata") or {}
+
+
+def full_name(obj: Mapping[str, Any]) -> str:
+    """Return ``namespace/name`` of an object that is not decoded yet; what is not a string counts as empty."""
+    metadata = _metadata(obj)
+    values = (metadata.get("namespace"), metadata.get("name")) if isinstance(metadata, dict) else ()
+    return "/".join(value if isinstance(value, str) else "" for value in values or ("", ""))
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:

@@ -8,12 +8,13 @@ kubectl's migration from client-side to server-side apply.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from envtest.apimachinery.errors import StatusError, apply_conflict, bad_request, plain_error
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, full_name
 from envtest.apply.fieldset import FieldSet, InvalidFields, Path, format_path
 from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import (
@@ -206,21 +207,32 @@ class Tracker:
             except ConversionPending as pending:
                 await pending.convert()
 
-    def track(self, old: Mapping[str, Any] | None, new: Object, *, manager: str, now: str) -> None:
+    def track(
+        self,
+        old: Mapping[str, Any] | None,
+        new: Object,
+        *,
+        manager: str,
+        now: str,
+        sent: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Set the managedFields of ``new`` after a create (no ``old``), an update or a patch.
 
         ``new`` is the object to be stored, in its served version and before its metadata get a resourceVersion; it has
-        the managedFields that the client sent. ``now`` is RFC 3339. This never rejects a write: an object that cannot
-        be tracked, because it does not fit the schema or the schema of another version in which a manager owns fields,
-        is stored without managedFields. Raises ConversionPending and then leaves ``new`` unchanged (see
-        :meth:`run_with_conversions`).
+        the managedFields that the client sent. ``now`` is RFC 3339. ``sent`` is the object before it was decoded: an
+        empty list is a change of a stored ``null``, although the store keeps neither.
+
+        This never rejects a write: an object that cannot be tracked, because it does not fit the schema or the schema
+        of another version in which a manager owns fields, is stored without managedFields. Raises ConversionPending
+        and then leaves ``new`` unchanged (see :meth:`run_with_conversions`).
         """
         metadata = new["metadata"]
-        sent = metadata.pop("managedFields", None)
+        sent_managers = metadata.pop("managedFields", None)
+        empty: dict[str, Any] = {name: [] for name, value in new.items() if value is None and sent.get(name) == []}
         try:
-            entries = self._track(old, new, sent, manager, now)
+            entries = self._track(old, {**new, **empty} if empty else new, sent_managers, manager, now)
         except ConversionPending:
-            metadata["managedFields"] = sent
+            metadata["managedFields"] = sent_managers
             raise
         if entries:
             metadata["managedFields"] = entries
@@ -330,10 +342,7 @@ class Tracker:
         raise bad_request(f"invalid object type: {_format_group_version(str(version))}, Kind={kind}")
 
     def _describe(self, obj: Mapping[str, Any]) -> str:
-        metadata = obj.get("metadata")
-        names = metadata if isinstance(metadata, dict) else {}
-        gvk = f"{_format_group_version(self._api_version)}, Kind={self._kind_name}"
-        return f"{names.get('namespace') or ''}/{names.get('name') or ''}; {gvk}"
+        return f"{full_name(obj)}; {_format_group_version(self._api_version)}, Kind={self._kind_name}"
 
     def _apply(
         self, live: Mapping[str, Any], applied: Object, managers: Managers, manager: str, *, force: bool

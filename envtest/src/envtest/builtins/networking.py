@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
+from envtest.apimachinery.field_errors import (
+    Absent,
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
@@ -50,7 +58,7 @@ class IngressStrategy(BuiltinStrategy):
         spec = obj["spec"]
         rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
         if not rules and backend is None:
-            yield invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
+            yield invalid("spec", Absent("spec.rules"), "either `defaultBackend` or `rules` must be specified")
         if backend is not None:
             yield from _backend_errors(backend, "spec.defaultBackend")
         for position, rule in enumerate(rules):

@@ -109,6 +109,7 @@ class BuiltinStrategy(Strategy):
         except DecodeError as error:
             text = f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
             raise bad_request(text) from error
+        ctx.sent = dict(obj)
         obj.clear()
         obj.update(decoded)
         return [f'unknown field "{path}"' for path in unknown]

@@ -121,7 +121,7 @@ def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     if not capacity:
         yield required("spec.capacity")
     if set(capacity) != {"storage"}:
-        yield not_supported("spec.capacity", capacity, ("storage",))
+        yield not_supported("spec.capacity", spec.get("capacity"), ("storage",))
     for name, quantity in capacity.items():
         if parse_quantity(quantity).value <= 0:
             yield invalid(f"spec.capacity[{name}]", quantity, "must be greater than zero")

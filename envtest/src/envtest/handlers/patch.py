@@ -20,7 +20,7 @@ from envtest.apimachinery.errors import (
     unsupported_media_type_here,
 )
 from envtest.apimachinery.field_errors import invalid
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, full_name
 from envtest.apply.jsonpatch import json_patch
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
@@ -153,10 +153,8 @@ def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object
             message = f"error decoding from json: {message}"
         version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
         kind = f"{version}, Kind={ctx.info.kind}"
-        metadata = applied.get("metadata") or {}
-        name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
         raise plain_error(
-            f"failed to convert new object ({name}; {kind}) to proper version: "
+            f"failed to convert new object ({full_name(applied)}; {kind}) to proper version: "
             f"unable to convert unstructured object to {kind}: {message}"
         ) from None
     return obj
@@ -256,7 +254,9 @@ def _patch(core: Core, ctx: RequestContext, media: str, data: bytes) -> Transfor
             raise not_found(ctx.info.resource, ctx.name)
         new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
         _prepare(new, ctx)
-        await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+        await tracker.run_with_conversions(
+            lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now, sent=ctx.sent)
+        )
         return await admit_mutating(core, ctx, new, old)
 
     return transform

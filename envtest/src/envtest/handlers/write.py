@@ -69,7 +69,9 @@ async def update(core: Core, request: Request, ctx: RequestContext, output: Outp
         new = copy_object(body)
         ctx.info.strategy.default(new)
         dedupe_owners(new, ctx)
-        await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+        await tracker.run_with_conversions(
+            lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now, sent=ctx.sent)
+        )
         return await admit_mutating(core, ctx, new, old)
 
     obj, created = await update_object(core, ctx, replace, uid=body["metadata"].get("uid") or "")

@@ -34,7 +34,8 @@ class RequestContext:
 
     ``verb`` is the API verb (``create``, ``deletecollection``, ...), ``subresource`` is empty for the object itself.
     ``operation`` is the admission operation (CREATE, UPDATE, DELETE, CONNECT). ``field_validation`` is ``Strict``,
-    ``Warn`` or ``Ignore``. ``warnings`` become Warning headers, ``audit`` annotations of the audit event.
+    ``Warn`` or ``Ignore``. ``warnings`` become Warning headers, ``audit`` annotations of the audit event. ``sent`` is
+    the object of a built-in kind as it was before it was decoded.
     """
 
     user: User
@@ -52,6 +53,7 @@ class RequestContext:
     options: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
+    sent: Mapping[str, Any] = field(default_factory=dict)
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property

@@ -20,7 +20,7 @@ from envtest.apimachinery.errors import (
     not_found,
     plain_error,
 )
-from envtest.apimachinery.field_errors import invalid
+from envtest.apimachinery.field_errors import as_sent, invalid
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import identity, repeated_positions
 from envtest.apply.manager import restore_times
@@ -164,7 +164,8 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     errors += info.strategy.validate(obj, old, ctx, errors)
     if errors:
         kind = obj.get("kind") or info.kind
-        raise invalid_object(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
+        name = obj["metadata"].get("name") or ""
+        raise invalid_object(info.storage.group, kind, name, as_sent(errors, ctx.sent))
     for text in info.strategy.warnings(obj, old, ctx):
         ctx.warn(text)
 
