@@ -83,3 +83,16 @@ async def test_nodes_are_tainted_and_policies_type_checked() -> None:
     assert [each["fieldRef"] for each in status["typeChecking"]["expressionWarnings"]] == [
         "spec.validations[0].expression"
     ]
+
+
+async def test_grace_period_of_a_pod_is_not_shortened_into_the_past() -> None:
+    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}}
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        await api.post(f"{CORE}/pods", pod)
+        await api.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 20})
+        shorter = (await api.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 9})).body["metadata"]
+        assert shorter["deletionGracePeriodSeconds"] == 9
+        await plane.advance(10)
+        expired = (await api.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 5})).body["metadata"]
+    assert expired["deletionGracePeriodSeconds"] == 1
+    assert expired["deletionTimestamp"] > shorter["deletionTimestamp"]

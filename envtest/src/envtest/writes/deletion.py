@@ -103,11 +103,13 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
         return _Grace()
     if metadata.get("deletionTimestamp"):
         current = metadata.get("deletionGracePeriodSeconds")
-        if current is None:  # being deleted without a grace period
+        if not current:  # being deleted without a grace period, or only finalizers are left
             return _Grace()
         if requested is None or requested >= current:  # a second DELETE can only shorten the period
             return _Grace(pending=True)
         moment = _parse_stamp(metadata["deletionTimestamp"]) + timedelta(seconds=requested - current)
+        if moment < ctx.moment:  # the shorter period is over: the shortest that lets the kubelet delete the pod
+            moment, requested = ctx.moment, min(requested, 1)
         metadata["deletionTimestamp"] = _stamp(moment)
         metadata["deletionGracePeriodSeconds"] = requested
         return _Grace(graceful=True, seconds=requested)
