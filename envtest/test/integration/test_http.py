@@ -139,8 +139,9 @@ async def test_request_that_leaves_http_is_validated(plane: ControlPlane, client
     headers = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
     async with client() as (reader, writer):
         writer.write(request(plane, "GET", path, *headers))
-        code, _, body = await response(reader)
+        code, answered, body = await response(reader)
     assert (code, json.loads(body)["message"]) == (404, 'pods "missing" not found')
+    assert answered["connection"] == "close"  # the next request would be read less strictly
 
 
 async def test_half_a_request_does_not_keep_the_server_running(plane: ControlPlane, client: Connect) -> None:

@@ -20,7 +20,7 @@ from envtest.builtins.catalog import plain_name
 from envtest.formats.go_format import go_text, go_type
 from envtest.schema.schema_node import Schema
 
-__all__ = ["strategic_merge"]
+__all__ = ["UncomparableKeys", "strategic_merge"]
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -35,11 +35,25 @@ _Map = dict[str, Any]
 _REMOVED: Final = object()
 
 
+class UncomparableKeys(ConnectionAbortedError):
+    """Raised for merge keys that are two maps or two lists, whose comparison ends the connection without a response.
+
+    Go cannot compare them: the handler of kube-apiserver panics.
+    """
+
+
+def _same_key(one: Any, other: Any) -> bool:
+    """Compare two merge keys. Raises UncomparableKeys."""
+    if isinstance(one, (dict, list)) and type(one) is type(other):
+        raise UncomparableKeys("merge keys that are maps or lists cannot be compared")
+    return json_equal(one, other)
+
+
 def strategic_merge(schema: Schema | None, target: _Map, patch: _Map) -> _Map:
     """Return ``target`` after ``patch``; neither is modified, and the result shares nothing with them.
 
     Raises StatusError: 400 for malformed directives, 500 for a missing merge key or an unknown ``$patch``, as
-    kube-apiserver does.
+    kube-apiserver does; UncomparableKeys.
     """
     return _merge_map(orjson.loads(orjson.dumps(target)), orjson.loads(orjson.dumps(patch)), schema)
 
@@ -182,7 +196,7 @@ def _same_item(left: Any, right: Any, key: str) -> bool:
             raise _bad_type("map[string]interface {}", item)
         if key not in item:
             raise _no_merge_key(item, key)
-    return json_equal(left[key], right[key])
+    return _same_key(left[key], right[key])
 
 
 def _check_items(*lists: list[Any]) -> bool:
@@ -243,7 +257,7 @@ def _apply_item_directives(current: list[Any], patch: list[Any], key: str) -> tu
         elif item[_PATCH] == "delete":
             if key not in item:
                 raise _no_merge_key(item, key)
-            current = [one for one in current if not (key in one and json_equal(one[key], item[key]))]
+            current = [one for one in current if not (key in one and _same_key(one[key], item[key]))]
         elif item[_PATCH] == "replace":
             replace = True
         elif item[_PATCH] == "merge":
@@ -259,7 +273,7 @@ def _merge_items(current: list[Any], patch: list[Any], key: str, schema: Schema 
         if key not in item:
             raise _no_merge_key(item, key)
         for index, one in enumerate(merged):
-            if key in one and json_equal(one[key], item[key]):
+            if key in one and _same_key(one[key], item[key]):
                 merged[index] = _merge_map(one, item, schema)
                 break
         else:
@@ -284,7 +298,7 @@ def _partition(merged: list[Any], listed: list[Any], key: str) -> tuple[list[Any
 def _position(items: list[Any], item: Any, key: str) -> int:
     for index, one in enumerate(items):
         if key:
-            if isinstance(one, dict) and key in one and json_equal(one[key], item.get(key)):
+            if isinstance(one, dict) and key in one and _same_key(one[key], item.get(key)):
                 return index
         elif json_equal(one, item):
             return index

@@ -53,6 +53,7 @@ class UpgradeServer:
         complete = web.Response(body=response.body, status=response.status)
         for name, value in response.headers:
             complete.headers.add(name, value)
+        complete.force_close()  # the connection stays in HTTP, which is not read as strictly here
         return complete
 
     def protocol(self) -> asyncio.Protocol:

@@ -1,7 +1,8 @@
-"""``/statusz`` and ``/flagz``: state and settings of the server as plain text.
+"""``/statusz`` and ``/flagz``: state and settings of the server as plain text; what is served below ``/debug``.
 
 The lines follow ``k8s.io/component-base/zpages``. kube-apiserver also serves both as JSON and YAML with the parameters
-``g``, ``v`` and ``as`` of the media type; here they are plain text only.
+``g``, ``v`` and ``as`` of the media type; here they are plain text only. There are no profiles, and requests never
+wait, so that the tables of priority and fairness consist of their titles.
 """
 
 from __future__ import annotations
@@ -20,6 +21,20 @@ __all__ = ["ServerPages"]
 
 _ACCEPTED: Final = "only the following media types are accepted: application/json, application/yaml, text/plain"
 _TEXT: Final = ("*/*", "text/*", "text/plain")
+_DUMPS: Final = {
+    "dump_priority_levels": (
+        "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, ExecutingRequests, DispatchedRequests, "
+        "RejectedRequests, TimedoutRequests, CancelledRequests"
+    ),
+    "dump_queues": (
+        "PriorityLevelName, Index, PendingRequests, ExecutingRequests, SeatsInUse, NextDispatchR, InitialSeatsSum, "
+        "MaxSeatsSum, TotalWorkSum"
+    ),
+    "dump_requests": (
+        "PriorityLevelName, FlowSchemaName, QueueIndex, RequestIndexInQueue, FlowDistingsher, ArriveTime, "
+        "InitialSeats, FinalSeats, AdditionalLatency, StartTime"
+    ),
+}
 _WARNING: Final = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is "
     "for debugging purposes only."
@@ -40,6 +55,10 @@ class ServerPages:
 
     def respond(self, path: str, accept: str) -> Response | None:
         """Return the response to a GET, or ``None`` for another path. Raises StatusError (406)."""
+        if path == "/debug/pprof":
+            return Response(b"", 302, "", {"Location": "/debug/pprof/"})
+        if path.startswith("/debug/api_priority_and_fairness/") and (title := _DUMPS.get(path.rpartition("/")[2])):
+            return Response(f"{title}\n".encode(), content_type="text/plain; charset=utf-8")
         if path not in ("/statusz", "/flagz"):
             return None
         if accept and not any(clause.partition(";")[0].strip() in _TEXT for clause in accept.split(",")):

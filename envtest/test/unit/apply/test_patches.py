@@ -6,6 +6,7 @@ import pytest
 
 from envtest.apimachinery.errors import StatusError
 from envtest.apply import json_patch, merge_patch, strategic_merge
+from envtest.apply.strategic import UncomparableKeys
 from envtest.builtins.catalog import schema_of
 from envtest.formats.duplicate_keys import repeated_keys
 
@@ -177,6 +178,14 @@ def test_malformed_directives_are_rejected(patch: Any, code: int, message: str) 
     with pytest.raises(StatusError) as caught:
         strategic_merge(META, {"data": {"a": "b"}, "metadata": {"finalizers": ["a"]}}, patch)
     assert (caught.value.code, caught.value.message) == (code, message)
+
+
+@pytest.mark.parametrize("name", [{}, ["x"]])
+def test_merge_keys_that_go_cannot_compare_end_the_connection(name: Any) -> None:
+    """Go compares the key with itself when it sorts the list; keys of different types just differ."""
+    with pytest.raises(UncomparableKeys):
+        strategic_merge(POD, containers("a"), {"spec": {"containers": [{"name": name}]}})
+    assert strategic_merge(POD, {}, {"spec": {"containers": [{"name": name}]}})
 
 
 def test_missing_merge_key_is_an_error() -> None:

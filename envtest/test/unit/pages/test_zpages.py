@@ -1,4 +1,4 @@
-"""The pages ``/statusz`` and ``/flagz``."""
+"""The pages ``/statusz``, ``/flagz`` and those below ``/debug``."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def test_json_without_parameters_is_not_acceptable() -> None:
 
 def test_other_paths_are_not_served() -> None:
     assert PAGES.respond("/statusz/x", "") is None
+
+
+def test_pages_of_debugging() -> None:
+    profiles = PAGES.respond("/debug/pprof", "")
+    assert profiles is not None
+    assert (profiles.code, profiles.headers["Location"]) == (302, "/debug/pprof/")
+    levels = PAGES.respond("/debug/api_priority_and_fairness/dump_priority_levels", "")
+    assert levels is not None
+    assert levels.code == 200
+    assert PAGES.respond("/debug/api_priority_and_fairness/dump", "") is None
