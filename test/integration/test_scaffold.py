@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -73,6 +74,27 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     run(folder, "pytest", "-q", "-p", "no:cacheprovider")
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert not [path for path in files if "@@" in path.read_text(errors="replace")]
+
+
+def test_make_format_repairs_what_make_lint_finds(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    link_environment(folder)
+    api = folder / "website_operator" / "api.py"
+    original = api.read_text()
+    api.write_text(original.replace("from cfo", "import os\nfrom cfo").replace('"""The API', '\n\n"""The API'))
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+    subprocess.run(["make", "format"], cwd=folder, env=environment, capture_output=True, check=True)
+    assert api.read_text() == original
+    run(folder, "ruff", "check", ".")
+    run(folder, "ruff", "format", "--check", ".")
+
+
+def link_environment(folder: Path) -> None:
+    """Let the environment of these tests be that of the project, whose installation is done."""
+    (folder / ".venv").mkdir()
+    for path in Path(sys.executable).parents[1].iterdir():
+        (folder / ".venv" / path.name).symlink_to(path)
+    (folder / ".venv" / ".website-operator").touch()
 
 
 def test_forgotten_permission_fails_the_tests_of_a_new_project(tmp_path: Path) -> None:
@@ -150,10 +172,7 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
 def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
     """Ctrl-C on a terminal interrupts make and all processes of its group."""
     folder = new_project(tmp_path / "project", "website-operator")
-    (folder / ".venv").mkdir()
-    for path in Path(sys.executable).parents[1].iterdir():
-        (folder / ".venv" / path.name).symlink_to(path)
-    (folder / ".venv" / ".website-operator").touch()
+    link_environment(folder)
     makefile = (folder / "Makefile").read_text().replace("https://127.0.0.1:9443", str(free_url()))
     (folder / "Makefile").write_text(makefile)
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
@@ -187,6 +206,30 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
         process.wait(60)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((address.hostname, address.port))
+
+
+def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    link_environment(folder)
+    lines = (folder / "Makefile").read_text().splitlines(keepends=True)
+    (start,) = [index for index, line in enumerate(lines) if "/cfo envtest" in line]
+    lines[start] = "\tsh -c 'echo starting; exec sleep 300' & server=$$!; \\\n"
+    (folder / "Makefile").write_text("".join(lines))
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+    log = folder / "log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            ["make", "-s", "dev"], cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        ) as process,
+    ):
+        try:
+            wait_for_text(log, "starting", process)
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_makefile_uses_the_active_environment_or_installs_the_library(website_project: Path, tmp_path: Path) -> None:
