@@ -129,6 +129,37 @@ async def test_lists_in_chunks(client: SpecClient, namespace: str) -> None:
     assert len((await client.read(path, limit=str(total + 1)))["items"]) == total
 
 
+@plays(
+    "Servers with support for API chunking should support continue listing from the last key if the original version"
+    " has been compacted away, though the list is inconsistent"
+)
+async def test_expired_list_continues_at_a_newer_version(
+    cluster: ControlPlane, client: SpecClient, namespace: str
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/podtemplates"
+    template = {"template": {"spec": {"containers": [{"name": "test", "image": "test2"}]}}}
+    names = [f"template-{number:04}" for number in range(40)]
+    for name in names:
+        await client.create(path, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, **template})
+    first = (await client.read(path, limit="4"))["metadata"]
+    assert first["remainingItemCount"] == 36
+    query = {"limit": "4", "continue": first["continue"]}
+    assert (await client.get(path, query)).code == 200
+    await cluster.advance(301)
+    expired = await client.get(path, query)
+    assert (expired.code, expired.body["reason"]) == (410, "Expired")
+    query["continue"] = expired.body["metadata"]["continue"]
+    found, versions = names[:4], set()
+    while query["continue"]:
+        page = await client.read(path, **query)
+        versions.add(page["metadata"]["resourceVersion"])
+        found += [item["metadata"]["name"] for item in page["items"]]
+        assert page["metadata"].get("remainingItemCount", 0) == len(names) - len(found)
+        query["continue"] = page["metadata"].get("continue")
+    assert found == names
+    assert len(versions - {first["resourceVersion"]}) == 1
+
+
 async def test_list_continues_after_its_version_has_expired(
     cluster: ControlPlane, client: SpecClient, namespace: str
 ) -> None:

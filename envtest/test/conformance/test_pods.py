@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -323,3 +324,64 @@ async def test_pods_with_priority_preempt_others(client: SpecClient, namespace: 
     await client.eventually(f"{path}/preemptor", is_ready)
     assert "deletionTimestamp" not in (await client.read(f"{path}/medium"))["metadata"]
     assert (await client.merge(f"{path}/medium", {"metadata": {"finalizers": None}})).code == 200
+
+
+@pytest.mark.parametrize("kind", ["Binding", "Eviction"])
+async def test_fields_of_bindings_and_evictions_are_validated(client: SpecClient, namespace: str, kind: str) -> None:
+    path, version = PODS.format(namespace), "v1" if kind == "Binding" else "policy/v1"
+    await client.create(path, requesting("a", "1", schedulerName="none"))
+    target = {"target": {"kind": "Node", "name": (await client.names(NODES))[0]}} if kind == "Binding" else {}
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "odd": 1}, "extra": 1, **target}
+    text = json.dumps(body)[:-1] + ', "extra": 2}'
+    where, problems = f"{path}/a/{kind.lower()}", ['unknown field "metadata.odd"', 'unknown field "extra"']
+    strict = await client.request("POST", where, text.encode(), query={"fieldValidation": "Strict"})
+    assert (strict.code, strict.body["reason"]) == (400, "BadRequest")
+    expected = f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {", ".join(problems)}'
+    assert strict.body["message"] == expected
+    wrong = await client.request("POST", where, json.dumps({**body, "metadata": {"name": 1}}).encode())
+    assert (wrong.code, "cannot be handled as a" in wrong.body["message"]) == (400, True)
+    warned = await client.request("POST", where, text.encode(), query={"dryRun": "All"})
+    assert warned.code == 201, warned.body
+    warnings = [value for name, value in warned.headers.items() if name == "Warning"]
+    assert warnings == [f"299 - {json.dumps(problem)}" for problem in problems]
+    ignored = await client.request("POST", where, text.encode(), query={"fieldValidation": "Ignore"})
+    assert (ignored.code, ignored.headers.get("Warning")) == (201, None)
+
+
+@plays("SchedulerPreemption PreemptionExecutionPath runs ReplicaSets to verify preemption running path")
+async def test_preempted_replica_sets_create_their_pods_once_again(
+    cluster: ControlPlane, client: SpecClient, namespace: str
+) -> None:
+    resource, node = "example.com/fakecpu", (await client.names(NODES))[0]
+    assert (await client.strategic(f"{NODES}/{node}/status", {"status": {"capacity": {resource: "1k"}}})).code == 200
+    for number in range(1, 5):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": f"p{number}"}}
+        await client.create("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": number})
+
+    def on_node(name: str, amount: str) -> dict[str, Any]:
+        resources = {"requests": {resource: amount}, "limits": {resource: amount}}
+        container = {"name": "pause", "image": "pause:3.10", "resources": resources}
+        selector = {"nodeSelector": {"kubernetes.io/hostname": node}, "priorityClassName": f"p{name[-1]}"}
+        return pod(name, containers=[container], **selector)
+
+    path, sets = PODS.format(namespace), f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    async with client.watching(path) as watch:
+        for name, amount in (("pod1", "200"), ("pod2", "300"), ("pod3", "450")):
+            spec, labels = on_node(name, amount)["spec"], {"name": name}
+            template = {"metadata": {"labels": labels}, "spec": spec}
+            body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": f"rs-{name}"}}
+            selected = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+            await client.create(sets, {**body, "spec": selected})
+            await client.eventually(
+                f"{sets}/rs-{name}", lambda body: (body.get("status") or {}).get("availableReplicas") == 1
+            )
+        await client.create(path, on_node("pod4", "500"))
+        await client.eventually(f"{path}/pod4", lambda body: body["spec"].get("nodeName") == node)
+        await cluster.advance(60)
+        await client.create(path, on_node("end4", "1"))
+        seen: list[str] = []
+        while "end4" not in seen:
+            event = await watch.event(30)
+            seen += [event["object"]["metadata"]["name"]] if event["type"] == "ADDED" else []
+    counts = [sum(name.startswith(f"rs-pod{number}-") for name in seen) for number in (1, 2, 3)]
+    assert counts == [2, 2, 1]

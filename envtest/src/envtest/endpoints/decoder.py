@@ -15,9 +15,10 @@ from typing import Any
 
 import orjson
 
-from envtest.apimachinery.errors import GroupResource, bad_request, unsupported_media_type
+from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, unsupported_media_type
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
+from envtest.builtins.normalization import DecodeError, decode
 from envtest.endpoints.negotiation import PROTOBUF, SERVED
 from envtest.endpoints.request import Request
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
@@ -28,6 +29,7 @@ __all__ = [
     "check_strict",
     "decode_fields",
     "decode_object",
+    "decode_typed",
     "duplicate_fields",
     "in_document_order",
     "load_json",
@@ -250,6 +252,33 @@ async def parse_typed(request: Request, *, group: str, version: str, kind: str) 
     """Do the same as :func:`parse_object` for a body whose built-in kind is not the resource's (a subresource)."""
     info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
     return await parse_object(request, info)
+
+
+async def decode_typed(
+    request: Request, ctx: RequestContext, type_name: str, *, group: str, old_version: str = ""
+) -> Object:
+    """Return a body as :func:`parse_typed` does, pruned; ``type_name`` is the definition ``io.k8s.api.GROUP.V.KIND``.
+
+    ``old_version`` has the same fields, and is accepted as well. Raises StatusError (400, 413, 415).
+    """
+    version, kind = type_name.split(".")[-2:]
+    try:
+        obj, data = await parse_typed(request, group=group, version=version, kind=kind)
+    except StatusError as error:
+        try:
+            obj, data = await parse_typed(request, group=group, version=old_version or version, kind=kind)
+        except StatusError:
+            raise error from None
+        version = old_version
+    duplicates = duplicate_fields(data, obj) if ctx.field_validation != "Ignore" else []
+    pruned: Object
+    try:
+        pruned, unknown = decode(type_name, obj)
+    except DecodeError as error:
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
+    problems = in_document_order(data, duplicates, [f'unknown field "{path}"' for path in unknown])
+    check_strict(problems, ctx, kind=kind, version=version)
+    return pruned
 
 
 async def decode_object(request: Request, ctx: RequestContext) -> Object:

@@ -206,6 +206,7 @@ async def list_page(
         if revision < 0:
             revision = None
         elif revision <= store.pages.check(now):
+            store.skip_to_after(revision)
             raise _expired_token(after)
     elif options.resource_version:
         try:

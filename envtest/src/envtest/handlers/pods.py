@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, conflict, not_found, plain_error
+from envtest.apimachinery.errors import GroupResource, bad_request, conflict, not_found, plain_error
 from envtest.apimachinery.field_errors import aggregate, not_supported, required
 from envtest.apimachinery.objects import Object, set_condition
-from envtest.endpoints.decoder import parse_typed
+from envtest.endpoints.decoder import decode_typed
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write, delete_options_of
 from envtest.endpoints.request import Request, Response
@@ -27,7 +27,7 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 async def bind(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of a Binding, which assigns a pod to a node, once."""
     begin_write(request, ctx, "CREATE")
-    binding, _ = await parse_typed(request, group="", version="v1", kind="Binding")
+    binding = await decode_typed(request, ctx, "io.k8s.api.core.v1.Binding", group="")
     metadata: dict[str, Any] = binding.get("metadata") or {}
     if not ctx.name:  # the legacy resource "bindings", whose body names the pod
         pods = core.registry.lookup("", "v1", "pods")
@@ -85,7 +85,8 @@ def _check_precondition(ctx: RequestContext, pod: Object, metadata: Object, name
 async def evict(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of an Eviction: a deletion that a PodDisruptionBudget may reject (429)."""
     begin_write(request, ctx, "CREATE")
-    eviction = await _parse_eviction(request)
+    definition = "io.k8s.api.policy.v1.Eviction"
+    eviction = await decode_typed(request, ctx, definition, group="policy", old_version="v1beta1")
     if (eviction.get("metadata") or {}).get("name") != ctx.name:
         raise bad_request("name in URL does not match name in Eviction object")
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
@@ -105,17 +106,6 @@ async def evict(core: Core, request: Request, ctx: RequestContext, output: Outpu
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
     await delete_object(core, ctx, options, skip_admission=True)
     return Response(encode_as(_SUCCESS, output), 201, output.content_type)
-
-
-async def _parse_eviction(request: Request) -> Object:
-    try:
-        eviction, _ = await parse_typed(request, group="policy", version="v1", kind="Eviction")
-    except StatusError as error:
-        try:
-            eviction, _ = await parse_typed(request, group="policy", version="v1beta1", kind="Eviction")
-        except StatusError:
-            raise error from None
-    return eviction
 
 
 def _delete_document(eviction: Object, *, dry_run: bool) -> Object:

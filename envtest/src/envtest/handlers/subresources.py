@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 
-from envtest.apimachinery.errors import bad_request, not_found
+from envtest.apimachinery.errors import not_found
 from envtest.apimachinery.objects import Object
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
-from envtest.builtins.normalization import DecodeError, decode
-from envtest.endpoints.decoder import check_strict, decode_object, duplicate_fields, in_document_order, parse_typed
+from envtest.endpoints.decoder import decode_object, decode_typed
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
@@ -59,18 +58,10 @@ def _token_tracker() -> Tracker:
 async def token(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of a TokenRequest for a service account."""
     begin_write(request, ctx, "CREATE")
-    obj, data = await parse_typed(request, group="authentication.k8s.io", version="v1", kind="TokenRequest")
-    duplicates = duplicate_fields(data, obj)
-    if isinstance(spec := obj.setdefault("spec", {}), dict):
-        spec.setdefault("expirationSeconds", 3600)
-    try:
-        obj, unknown = decode(_REQUEST_TYPE, obj)
-    except DecodeError as error:
-        raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
-    problems = in_document_order(data, duplicates, [f'unknown field "{path}"' for path in unknown])
-    check_strict(problems, ctx, kind="TokenRequest", version="v1")
+    obj = await decode_typed(request, ctx, _REQUEST_TYPE, group="authentication.k8s.io")
     obj.setdefault("metadata", {})
-    obj["spec"] = {name: value for name, value in (obj.get("spec") or {}).items() if value is not None}
+    given = {name: value for name, value in (obj.get("spec") or {}).items() if value is not None}
+    obj["spec"] = {"expirationSeconds": 3600, **given}
     _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)

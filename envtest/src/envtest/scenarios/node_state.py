@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from envtest.apimachinery.objects import Object, find_condition
+from envtest.builtins.resource_names import is_extended
 from envtest.scenarios.fit import UNSCHEDULABLE_TAINT, tolerates
 from envtest.scenarios.model import DEFAULT_CAPACITY, NodeFailure, NodeTemplate
 
@@ -75,12 +76,15 @@ def ready_condition(status: str, now: str) -> dict[str, Any]:
 
 
 def initial_status(node: Object, address: str, now: str) -> dict[str, Any]:
-    """Return the status of a node with what its kubelet adds when it starts."""
+    """Return the status of a node with what its kubelet adds: extended resources at any time, the rest at its start."""
     status: dict[str, Any] = dict(node.get("status") or {})
     if not status.get("capacity"):
         status["capacity"] = dict(DEFAULT_CAPACITY)
     if not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
+    missing = status["capacity"].keys() - status["allocatable"].keys()
+    if extended := {name: status["capacity"][name] for name in missing if is_extended(name)}:
+        status["allocatable"] = {**status["allocatable"], **extended}
     if not status.get("addresses"):
         hostname = node["metadata"]["name"]
         status["addresses"] = [

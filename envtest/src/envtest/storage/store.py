@@ -204,6 +204,14 @@ class Store:
                 return
             await asyncio.sleep(0)
 
+    def skip_to_after(self, revision: int) -> None:
+        """Use a revision without a change if nothing was written after ``revision``.
+
+        The compaction of kube-apiserver writes a key of its own.
+        """
+        if self.revision == revision:
+            self.revision += 1
+
     def compact(self, revision: int | None = None) -> None:
         """Discard history up to ``revision`` (all by default): older watches and lists fail with 410."""
         revision = self.revision if revision is None else min(revision, self.revision)
