@@ -175,6 +175,7 @@ def server_context(pair: KeyPair, client_ca: bytes | None) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # as Go's servers
     with tempfile.TemporaryDirectory(prefix="envtest-") as folder:
         file = Path(folder) / "server.pem"
         file.touch(mode=0o600)

@@ -9,6 +9,7 @@ from typing import Final
 from envtest.http_server.connection import Connection
 from envtest.http_server.deadlines import HEAD_SECONDS
 from envtest.http_server.received import Handler, Upgrade
+from envtest.http_server.tls import BUFFER_BYTES, TLSTransport
 
 __all__ = ["Listener"]
 
@@ -27,14 +28,13 @@ class Listener:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Start listening; ``port`` 0 selects a free port. Raises OSError."""
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._handler, self._upgrade, self._connections),
-            host,
-            port,
-            ssl=context,
-            backlog=BACKLOG,
-            ssl_handshake_timeout=HEAD_SECONDS,
-        )
+        buffer = memoryview(bytearray(BUFFER_BYTES))
+
+        def accept() -> TLSTransport:
+            connection = Connection(self._handler, self._upgrade, self._connections)
+            return TLSTransport(context, connection, buffer, HEAD_SECONDS)
+
+        self._server = await asyncio.get_running_loop().create_server(accept, host, port, backlog=BACKLOG)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float) -> None:
