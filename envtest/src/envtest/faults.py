@@ -87,7 +87,8 @@ class Faults:
         self._clock = clock
         self._running = asyncio.Event()
         self._running.set()
-        self._held: tuple[str, ...] = ()
+        self._paused = False
+        self._held: tuple[str, ...] | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
 
@@ -107,10 +108,12 @@ class Faults:
 
     def pause(self) -> None:
         """Hold all requests and watches until :meth:`resume`: the server hangs, with its connections open."""
+        self._paused = True
         self._running.clear()
 
     def resume(self) -> None:
         """End a pause."""
+        self._paused = False
         self._running.set()
 
     async def wait_while_paused(self) -> None:
@@ -128,6 +131,7 @@ class Faults:
 
     def release_watches(self) -> None:
         """Deliver all events that were held back."""
+        self._held = None
         self._flowing.set()
 
     async def wait_while_held(self, resource: str) -> None:
@@ -136,11 +140,11 @@ class Faults:
             await self._flowing.wait()
 
     def _holds(self, resource: str) -> bool:
-        return not self._flowing.is_set() and (not self._held or resource in self._held)
+        return self._held is not None and (not self._held or resource in self._held)
 
     def holds(self, resource: str) -> bool:
         """Return whether the watches of ``resource`` are held back, or the server is paused."""
-        return not self._running.is_set() or self._holds(resource)
+        return self._paused or self._holds(resource)
 
     def match(self, attributes: Attributes) -> Fault | None:
         """Return the fault to inject into this request."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -19,7 +19,7 @@ from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request
 from envtest.endpoints.response_transform import check_include, encode_as, partial_metadata
 from envtest.http_server.received import Received
-from envtest.http_server.responses import StreamResponse
+from envtest.http_server.responses import StreamResponse, encode_chunk
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.registry.selectors import Selector, selector_for
 from envtest.registry.storage_version import encode_records, selectable_records
@@ -47,11 +47,16 @@ class _Encoder:
         self.cache_key = (info.api_version, output._replace(pretty=False), self.include)
         self.tables = 0
 
-    def shared(self, change: Change, kind: str, record: Record) -> bytes | None:
-        """Return the line of a change if all watchers of the stored form receive the same."""
-        if self.is_stored_form and kind == change.type and record is change.record and not self.info.read_through:
-            return change.line()
-        return None
+    def shared_chunk(self, change: Change, kind: str, record: Record) -> bytes | None:
+        """Return a change as a chunk of the response, if all watchers of the stored form receive the same.
+
+        It is encoded for the first of them.
+        """
+        if not self.is_stored_form or kind != change.type or record is not change.record or self.info.read_through:
+            return None
+        if change.chunk is None:
+            change.chunk = encode_chunk(_json_line(kind, record.data))
+        return change.chunk
 
     async def change(self, change: Change, kind: str, record: Record) -> bytes:
         """Return the line of an event of type ``kind`` about ``record``.
@@ -72,7 +77,7 @@ class _Encoder:
         """Return the line of an event about ``record``."""
         data = (await encode_records(self.info, [record]))[0]
         if self.is_json:
-            return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
+            return _json_line(kind, data)
         return self._encode(kind, self._convert(orjson.loads(data)))
 
     def _convert(self, obj: dict[str, Any]) -> dict[str, Any]:
@@ -119,6 +124,10 @@ class _Encoder:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         obj: dict[str, Any] = {"kind": self.info.kind, "apiVersion": self.info.api_version, "metadata": metadata}
         return self._encode("BOOKMARK", self._convert(obj))
+
+
+def _json_line(kind: str, data: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
 
 
 def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
@@ -182,12 +191,34 @@ class _Stream:
         if lines:
             await self.response.write(lines[0] if len(lines) == 1 else b"".join(lines))
 
-    def send_now(self, lines: Sequence[bytes]) -> bool:
-        """Send lines unless the client must read first or a fault concerns them; return whether they were sent."""
-        faults = self._request.faults
-        if self._lines_until_cut is not None or (faults is not None and faults.holds(self._resource)):
-            return False  # the task of the watch can wait; this call cannot
-        return self.response.write_now(lines[0] if len(lines) == 1 else b"".join(lines))
+    def immediate_sender(
+        self, encoder: _Encoder, selector: Selector, min_revision: int
+    ) -> Callable[[list[Change]], bool] | None:
+        """Return a function that sends changes without the task of the watch, and returns whether it has sent them.
+
+        It cannot wait: neither for the client, nor for a fault, nor for a webhook that converts objects. ``None`` if
+        this response does not consist of chunks that watches share.
+        """
+        faults, resource = self._request.faults, self._resource
+        if faults is None or self._lines_until_cut is not None or not self.response.is_chunked:
+            return None
+        assert isinstance(self._request.raw, Received)
+        send_now = self._request.raw.connection.send_now
+
+        def send(batch: list[Change]) -> bool:
+            if faults.holds(resource):
+                return False
+            chunks = []
+            for change in batch:
+                event = _event_for(change, selector) if change.revision > min_revision else None
+                if event is not None:
+                    chunk = encoder.shared_chunk(change, *event)
+                    if chunk is None:
+                        return False
+                    chunks.append(chunk)
+            return not chunks or send_now(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+        return send
 
     async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
         truncate = self._request.fault is not None and self._request.fault.torn
@@ -304,19 +335,8 @@ async def _send_changes(
     selector: Selector,
     min_revision: int,
 ) -> None:
-    def send_now(batch: list[Change]) -> bool:
-        lines = []
-        for change in batch:
-            event = _event_for(change, selector) if change.revision > min_revision else None
-            if event is not None:
-                line = encoder.shared(change, *event)
-                if line is None:  # conversion may wait for a webhook, so the task of the watch encodes it
-                    return False
-                lines.append(line)
-        return not lines or stream.send_now(lines)
-
     if selector.converts is None:  # a conversion waits for a webhook
-        watcher.sender = send_now
+        watcher.sender = stream.immediate_sender(encoder, selector, min_revision)
     loop = asyncio.get_running_loop()
     seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
     deadline = loop.time() + seconds
@@ -334,7 +354,7 @@ async def _send_changes(
                 continue
             event = _event_for(change if selector.converts is None else await _converted(change, selector), selector)
             if event is not None:
-                lines.append(encoder.shared(change, *event) or await encoder.change(change, *event))
+                lines.append(await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:
             lines.append(encoder.bookmark(core.store.revision, initial=False))
             next_bookmark = _next_bookmark(loop.time(), deadline)

@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
 
     def send_now(self, data: bytes) -> bool:
         """Write a part of a response unless the writer must wait; return whether it was written."""
-        if self.transport is None or self._writable is not None or self.transport.is_closing():
+        if self.transport is None or self._writable is not None:
             return False
         self.transport.write(data)
         return True

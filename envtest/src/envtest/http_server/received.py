@@ -24,6 +24,10 @@ class Client(Sender, Protocol):
     certificate: bytes | None
     transport: asyncio.Transport | None
 
+    def send_now(self, data: bytes) -> bool:
+        """Send a part of a response unless the client must read first; return whether it was sent."""
+        ...
+
     async def wait_lost(self) -> None:
         """Wait until the client has disconnected."""
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["CompleteResponse", "Sender", "SentResponse", "StreamResponse", "encode_head"]
+__all__ = ["CompleteResponse", "Sender", "SentResponse", "StreamResponse", "encode_chunk", "encode_head"]
 
 _REASONS: Final = {
     200: "OK",
@@ -74,6 +74,11 @@ def encode_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -
     return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n{lines}{framing}Date: {_DATE.now()}\r\n\r\n".encode()
 
 
+def encode_chunk(data: bytes) -> bytes:
+    """Return a part of a chunked body, which is not empty."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
 def _safe(value: str) -> str:
     """Return a header's value without line breaks, which would begin another header."""
     return value if value.isprintable() else _UNSAFE.sub(" ", value)
@@ -84,10 +89,6 @@ class Sender(Protocol):
 
     async def send(self, data: bytes) -> None:
         """Send a part. Raises ConnectionError."""
-
-    def send_now(self, data: bytes) -> bool:
-        """Send a part unless the client must read first; return whether it was sent."""
-        ...
 
     def framing(self, length: int | None) -> tuple[str, bool]:
         """Return the lines that say where the body ends, and whether it must be chunked."""
@@ -111,31 +112,24 @@ class StreamResponse:
         self.headers = list(headers)
         self.content_length: int | None = None
         self._sender: Sender | None = None
-        self._is_chunked = False
+        self.is_chunked = False
         self.finished = False
 
     async def prepare(self, sender: Sender) -> None:
         """Send the headers. Raises ConnectionError."""
         self._sender = sender
-        framing, self._is_chunked = sender.framing(self.content_length)
+        framing, self.is_chunked = sender.framing(self.content_length)
         await sender.send(encode_head(self.status, self.headers, framing))
 
     async def write(self, data: bytes) -> None:
         """Send a part; wait while the client does not read. Raises ConnectionError if the client has disconnected."""
         assert self._sender is not None
         if data:
-            await self._sender.send(self._frame(data))
-
-    def write_now(self, data: bytes) -> bool:
-        """Send a part unless the client must read first, or has disconnected; return whether it was sent."""
-        return self._sender is not None and self._sender.send_now(self._frame(data))
-
-    def _frame(self, data: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
+            await self._sender.send(encode_chunk(data) if self.is_chunked else data)
 
     async def write_eof(self) -> None:
         """Send the end. Raises ConnectionError."""
         assert self._sender is not None
         self.finished = True
-        if self._is_chunked:
+        if self.is_chunked:
             await self._sender.send(b"0\r\n\r\n")

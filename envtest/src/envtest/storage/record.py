@@ -95,27 +95,21 @@ class Change:
     """One change of an object: ``ADDED``, ``MODIFIED`` or ``DELETED``.
 
     ``record`` is the object after the change; for a deletion, its last content with the revision of the deletion.
-    ``previous`` is the record before the change (``None`` if added). ``lines`` caches the encoded watch lines, which
-    watchers share, by a key that the encoder chooses.
+    ``previous`` is the record before the change (``None`` if added).
+
+    Watchers share what they have encoded: ``chunk`` is what those of the stored form send, ``lines`` are the lines of
+    the others by a key that the encoder chooses.
     """
 
-    __slots__ = ("lines", "previous", "record", "revision", "type")
+    __slots__ = ("chunk", "lines", "previous", "record", "revision", "type")
 
     def __init__(self, kind: str, record: Record, previous: Record | None) -> None:
         self.type = kind
         self.record = record
         self.previous = previous
         self.revision = record.revision
+        self.chunk: bytes | None = None
         self.lines: dict[Any, bytes] | None = None
-
-    def line(self) -> bytes:
-        """Return the watch line of the object in its storage version."""
-        if self.lines is None:
-            self.lines = {}
-        line = self.lines.get("")
-        if line is None:
-            line = self.lines[""] = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.record.data)
-        return line
 
     def __repr__(self) -> str:
         return f"Change({self.type}, {self.record!r})"

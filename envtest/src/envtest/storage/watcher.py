@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from envtest.storage.record import Change
 
@@ -15,29 +14,18 @@ class WatcherOverflow(Exception):
     """Raised when a watcher fell too far behind and was closed; its client resumes from its last resourceVersion."""
 
 
-class LaggingWatchers:
+class LaggingWatchers(set["Watcher"]):
     """The watchers with changes that they have not sent.
 
     Those that wait and have a sender are served together, in one turn of the event loop: all changes up to then are one
     write for each, and no task is woken.
     """
 
-    __slots__ = ("_scheduled", "_watchers")
+    __slots__ = ("_scheduled",)
 
     def __init__(self) -> None:
-        self._watchers: set[Watcher] = set()
+        super().__init__()
         self._scheduled: list[Watcher] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._watchers)
-
-    def add(self, watcher: Watcher) -> None:
-        """Note that a watcher has changes."""
-        self._watchers.add(watcher)
-
-    def discard(self, watcher: Watcher) -> None:
-        """Note that a watcher has no more changes."""
-        self._watchers.discard(watcher)
 
     def send_soon(self, watcher: Watcher) -> None:
         """Let a watcher send what it has in the next turn of the event loop, which runs."""
@@ -120,8 +108,10 @@ class Watcher:
         """Send what waits, or let the task of the watch do it."""
         sent = False
         if self._pending and self.sender is not None and self._waiter is not None:
-            with suppress(Exception):  # the task of the watch fails in the same way, and ends only this watch
+            try:
                 sent = self.sender(self._pending)
+            except Exception:  # noqa: BLE001 - the task of the watch fails in the same way, and ends only this watch
+                sent = False
         if sent:
             self._pending = []
             self._behind.discard(self)

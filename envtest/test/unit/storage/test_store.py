@@ -164,14 +164,6 @@ def test_equal_objects_have_equal_encodings() -> None:
     assert one == two == b'{"apiVersion":"v1","kind":"K","a":[],"b":{"x":2,"y":1}}'
 
 
-def test_watch_line_is_encoded_once(store: Store) -> None:
-    watcher = store.watch(THINGS)
-    record = store.create(THINGS, thing("a"))
-    change = watcher._pending[0]
-    assert change.line() is change.line()
-    assert change.line() == b'{"type":"ADDED","object":' + record.data + b"}\n"
-
-
 def test_history_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envtest.storage.watch_cache.WINDOW_EVENTS", 3)
     record: Record = store.create(THINGS, thing("a"))
