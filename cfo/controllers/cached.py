@@ -108,16 +108,9 @@ conditions_of = field_reader("status", "conditions", kind=tuple[Condition, ...],
 """Return the conditions of an object."""
 
 _MAX_MESSAGE: Final = 300
-_CREATION_FAILURES: Final = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    }
+_CREATION_FAILURES: Final = (
+    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
 )
 """Reasons of waiting containers that do not resolve without a change."""
 

@@ -74,10 +74,10 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         *slow_deletion(wrapper, related.now),
         *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
     ]
-    # the Event about a failure is followed by a condition with the same text and more
-    unknown = [
-        each for each in warnings_of(related.events) if not any(each.message in problem.message for problem in found)
-    ]
+    # Each attempt has an Event with other names of pods, of which the newest counts; that about a failure is followed
+    # by a condition with the same text and more.
+    newest = {each.reason: each for each in reversed(warnings_of(related.events))}.values()
+    unknown = [each for each in newest if not any(each.message in problem.message for problem in found)]
     events = "kubectl describe shows all Events of the AppWrapper"
     problems = [*found, *(warning_problems(unknown, _REMEDIES, events) if level is not Level.OK else ())]
     facts = _facts(wrapper, conditions, related)

@@ -199,6 +199,25 @@ def test_an_event_that_repeats_a_condition_is_no_further_problem() -> None:
     assert len(summary.problems) == 1
 
 
+def test_failed_attempts_of_an_appwrapper_are_one_problem() -> None:
+    def cause(attempt: int) -> str:
+        return f"FoundFailedPods: 1 failed pods: j-{attempt} (container main: exit code 3)"
+
+    events = [
+        {
+            "type": "Warning",
+            "reason": "Unhealthy",
+            "message": cause(attempt),
+            "lastTimestamp": f"2026-01-01T0{attempt}Z",
+        }
+        for attempt in (2, 3, 1)
+    ]
+    unhealthy = condition("Unhealthy", "True", "FoundFailedPods", f"{cause(3).partition(': ')[2]}; retry 3 of 3")
+    for conditions, expected in (([unhealthy], f"{cause(3)}; retry 3 of 3"), ([], f"Unhealthy: {cause(3)}")):
+        wrapper = obj(APPWRAPPER, status={"phase": "Resetting", "conditions": conditions})
+        assert messages(summarize(APPWRAPPER, wrapper, related(events=events))) == [expected]
+
+
 @pytest.mark.parametrize(
     ("phase", "suspend", "labels", "level"),
     [
