@@ -79,8 +79,8 @@ class AppWrapperConfiguration(Section):
     ] = ""
     kueue_integration: Annotated[
         bool,
-        "Whether the operator itself manages the Kueue Workloads of AppWrappers. Enable it only if Kueue's "
-        "own AppWrapper integration is disabled.",
+        "Whether the operator itself manages the Kueue Workloads of AppWrappers. Enable it only if Kueue's own "
+        "AppWrapper integration is disabled.",
     ] = False
     slack_queue_name: Annotated[
         str,
@@ -92,9 +92,9 @@ class AppWrapperConfiguration(Section):
     ] = field(default=True, name="userRBACAdmissionCheck")
     require_admission_webhook: Annotated[
         bool,
-        "Whether an AppWrapper runs only if the validating webhook was registered with "
-        "`failurePolicy: Fail` when it was created. If false, any user who creates an AppWrapper while the webhook is "
-        "missing gains the operator's permissions in that namespace.",
+        "Whether an AppWrapper runs only if the validating webhook was registered with `failurePolicy: Fail` when "
+        "it was created. If false, any user who creates one while the webhook is missing gains the operator's "
+        "permissions in that namespace.",
     ] = True
     autopilot: AutopilotConfiguration = AutopilotConfiguration()
     fault_tolerance: FaultToleranceConfiguration = FaultToleranceConfiguration()

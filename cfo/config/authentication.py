@@ -49,19 +49,16 @@ class OIDCConfiguration(Section):
     username_claim: Annotated[
         Argument,
         not_empty,
-        "Claim with the user's name, without which no login succeeds; for `verifier: TokenReview`, the one "
-        "that the API server uses.",
+        "Claim with the user's name, without which no login succeeds; for `verifier: TokenReview`, the API server's.",
     ] = "email"
     username_prefix: Annotated[
         Argument,
-        "Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
-        "for `verifier: OIDC`.",
+        "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`.",
     ] = "oidc:"
     groups_claim: Annotated[Argument, not_empty, "Claim with the user's groups; only for `verifier: OIDC`."] = "groups"
     groups_prefix: Annotated[
         Argument,
-        "Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
-        "`verifier: OIDC`.",
+        "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`.",
     ] = "oidc:"
 
     def __post_init__(self) -> None:
@@ -76,8 +73,8 @@ class AccessConfiguration(Section):
     resource: Annotated[
         Argument,
         not_empty,
-        "Resource, in the namespace of the RayCluster. For `rayclusters`, the permission is checked for "
-        "the RayCluster itself, otherwise for all objects of the namespace.",
+        "Resource, in the namespace of the RayCluster. For `rayclusters`, the RayCluster itself, otherwise all "
+        "objects of the namespace.",
     ] = "rayclusters"
     subresource: Annotated[Argument, "Subresource; empty for none."] = ""
 
@@ -92,8 +89,8 @@ class AuthenticationConfiguration(Section):
     ] = False
     verifier: Annotated[
         Literal["TokenReview", "OIDC"],
-        "Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
-        "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
+        "Who verifies tokens. `TokenReview`: the API server, with all Kubernetes tokens, and OIDC logins if it "
+        "trusts the issuer. `OIDC`: the proxy, with ID tokens of `oidc`.",
     ] = "TokenReview"
     audiences: Annotated[
         list[Annotated[Argument, not_empty]],

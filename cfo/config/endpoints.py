@@ -40,15 +40,15 @@ class MetricsConfiguration(Section):
 
     bind_address: Annotated[BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'] = ":8080"
     secure_serving: Annotated[
-        bool, "Serve over HTTPS, only to clients whose bearer token has permission to `get` the path `/metrics`."
+        bool, "Serve over HTTPS, only to clients with permission to `get` the path `/metrics`."
     ] = False
     cert_dir: Annotated[
         str, "Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated."
     ] = ""
     dashboard: Annotated[
         bool,
-        "Serve a page with the state of all objects at `/dashboard/`, only to clients whose bearer token "
-        "has permission to `get` the path `/dashboard/*`. Requires `secureServing`.",
+        "Serve a page with the state of all objects at `/dashboard/`, only to clients with permission to `get` the "
+        "path `/dashboard/*`. Requires `secureServing`.",
     ] = False
 
     def __post_init__(self) -> None:
@@ -80,8 +80,8 @@ class DebugConfiguration(Section):
     bind_address: Annotated[
         str,
         _debug_address,
-        'Loopback address to listen on, such as `127.0.0.1:6060`; `"metrics"` serves the reports on the '
-        'metrics endpoint, which requires `metrics.secureServing`; `"0"` disables them.',
+        'Loopback address to listen on, such as `127.0.0.1:6060`; `"metrics"`: the metrics endpoint, which requires '
+        '`metrics.secureServing`; `"0"` disables them.',
     ] = "0"
 
 
@@ -102,7 +102,7 @@ class WebhookConfiguration(Section):
     bind_address: Annotated[str, _webhook_address, "Address to listen on, `HOST:PORT`."] = ":9443"
     rotate_certificates: Annotated[
         bool,
-        "Whether the operator creates and renews the certificate itself, in the Secret "
+        "Whether the operator creates and renews the certificate, in the Secret "
         "`codeflare-operator-webhook-server-cert`. If false, cert-manager or OLM mounts it in `certDir`.",
     ] = True
     cert_dir: Annotated[
@@ -110,13 +110,13 @@ class WebhookConfiguration(Section):
     ] = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 (controller-runtime's default)
     client_ca_file: Annotated[
         Annotated[str, not_empty] | None,
-        "PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
-        "certificate are refused. The file is reloaded when it changes.",
+        "PEM file with the CAs of the API servers' client certificates; reloaded when it changes. If set, "
+        "connections without such a certificate are refused.",
     ] = field(default=None, name="clientCAFile")
     service_name: Annotated[
         str,
         matching(DNS_LABEL, "must be the name of a Service (a lower-case DNS label)"),
-        "Name of the Service through which the API server calls the webhooks.",
+        "Service through which the API server calls the webhooks.",
     ] = "codeflare-operator-webhook-service"
     mutating_configuration_name: Annotated[
         str, "The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it."

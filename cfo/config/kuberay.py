@@ -45,15 +45,15 @@ class CAConfiguration(Section):
     ] = "ecdsa"
     issuer: Annotated[
         Literal["secret", "certificateSigningRequest"],
-        "How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
-        "with the CA's key, which it mounts; `certificateSigningRequest`: an init container requests them from the "
-        "operator with the pod's token, and no pod mounts the key. The latter needs the component `csr`.",
+        "How the pods of new RayClusters get their certificates: `secret`: an init container signs them with the "
+        "CA's key, which it mounts; `certificateSigningRequest`: it requests them from the operator, and no pod "
+        "mounts the key. The latter needs the component `csr`.",
     ] = "secret"
     node_certificate_lifetime: Annotated[
         Duration,
         _at_least_one_hour,
-        "Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
-        "certificates, so a pod has to be restarted before its certificate expires.",
+        "Validity of the certificates that the operator issues for pods, at least 1h. Restart pods before that: Ray "
+        "does not reload certificates.",
     ] = timedelta(days=365)
 
 
@@ -72,8 +72,7 @@ class KubeRayConfiguration(Section):
 
     enabled: Annotated[
         bool,
-        "Whether the RayCluster controllers run and their webhooks are served. Operators that run only for "
-        "InferenceStacks disable it.",
+        "Whether the RayCluster controllers run and their webhooks are served.",
     ] = True
     ray_dashboard_oauth_enabled: Annotated[
         bool, "Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`."
@@ -88,8 +87,7 @@ class KubeRayConfiguration(Section):
     )
     operator_namespaces: Annotated[
         list[Namespace],
-        "Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
-        "they are detected.",
+        "Namespaces of the KubeRay operator, which may reach head pods; if empty, they are detected.",
     ] = field(default_factory=list)
     kuberay_features: Annotated[
         list[
@@ -102,18 +100,18 @@ class KubeRayConfiguration(Section):
                 "ingressOptions",
             ]
         ],
-        "Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
-        "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
-        "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
-        "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
-        "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
+        "Features that are active in KubeRay; RayClusters that use one do not get the operator's own objects and "
+        "pod template entries for it. Fields: `networkPolicy` (feature gate `RayClusterNetworkPolicy`), "
+        "`tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`, `ingressOptions` (with `enableIngress`, "
+        "which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and `secureTrustedNetwork` "
+        "(the annotation `odh.ray.io/secure-trusted-network`).",
     ] = field(default_factory=list, name="kubeRayFeatures")
     profiles: Annotated[
         list[ProfileConfiguration],
         "Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
-        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
-        "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
-        "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
+        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` "
+        "and `authentication` can be `enforced`. Not with `watchNamespaces`, because the operator has to read "
+        "Namespaces.",
     ] = field(default_factory=list)
     authentication: AuthenticationConfiguration = AuthenticationConfiguration()
     ingress: IngressConfiguration = IngressConfiguration()

@@ -77,17 +77,13 @@ class InferenceStackConfiguration(Section):
 class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""
 
-    leader_elect: Annotated[
-        bool | None, "Whether to use leader election. If unset: yes in a cluster, otherwise no."
-    ] = None
-    lease_duration: Annotated[
-        Duration, "How long a Lease that is not renewed stays valid before another replica takes over."
-    ] = timedelta(seconds=15)
+    leader_elect: Annotated[bool | None, "Whether to use leader election. If unset: only in a cluster."] = None
+    lease_duration: Annotated[Duration, "How long a Lease that is not renewed stays valid."] = timedelta(seconds=15)
     renew_deadline: Annotated[Duration, "How long the leader retries a renewal before it gives up leadership."] = (
         timedelta(seconds=10)
     )
     retry_period: Annotated[Duration, "Interval between attempts to acquire or renew the Lease."] = timedelta(seconds=2)
-    resource_lock: Annotated[Literal["leases"], "Kind of the lock; only Leases are supported."] = "leases"
+    resource_lock: Annotated[Literal["leases"], "The only kind that is supported."] = "leases"
     resource_name: Annotated[
         ObjectName, "Name of the Lease. The operator's default Role allows only the default name."
     ] = "codeflare-operator-lock"
@@ -153,15 +149,15 @@ class OperatorConfiguration(Section):
 
     watch_namespaces: Annotated[
         list[Namespace],
-        "Namespaces whose RayClusters, AppWrappers and Flux objects are reconciled; if empty, all. If set, "
-        "the operator needs permissions only in these namespaces (except for the OAuth proxy, which needs "
-        "ClusterRoleBindings, and AppWrappers, which need to read ValidatingWebhookConfigurations), and does not "
-        "detect `kuberay.operatorNamespaces`, so set that as well.",
+        "Namespaces whose RayClusters, AppWrappers and Flux objects are reconciled; if empty, all. If set, the "
+        "operator needs permissions only there (except for the OAuth proxy, which needs ClusterRoleBindings, and "
+        "AppWrappers, which need to read ValidatingWebhookConfigurations); set `kuberay.operatorNamespaces` as "
+        "well, which it cannot detect.",
     ] = field(default_factory=list)
     label_selector: Annotated[
         Selector,
-        "Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled; if empty, "
-        "all. With selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
+        "Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled, such as "
+        "`operatorVersion=v1`; if empty, all.",
     ] = ""
     client_connection: ClientConnection = ClientConnection()
     metrics: MetricsConfiguration = MetricsConfiguration()

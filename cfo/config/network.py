@@ -32,17 +32,16 @@ class IngressConfiguration(Section):
     ] = None
     annotations: Annotated[
         dict[str, str] | None,
-        "Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
-        "passes the client's TLS through, and connects to a dashboard that serves HTTPS.",
+        "Annotations of both Ingresses. If unset: those that the controller of the IngressClass needs to pass TLS "
+        "through.",
     ] = None
     tls_secret_name: Annotated[
         str, "Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS."
     ] = ""
     namespaces: Annotated[
         list[Namespace],
-        "Namespaces of the ingress controllers (or of the Gateway's pods) that the NetworkPolicies "
-        "allow to reach the dashboard (port 8265), the client (port 10001) and Serve (port 8000), or the ports that "
-        "the RayCluster sets.",
+        "Namespaces of the ingress controllers (or of the Gateway's pods), which may reach the dashboard, the "
+        "client and Serve.",
     ] = field(default_factory=list)
 
 
@@ -63,14 +62,13 @@ class GatewayConfiguration(Section):
     ] = ""
     client_port: Annotated[
         Port,
-        "Port of that listener, which the addresses of Ray clients contain. Unless it is 443, TLSRoutes "
-        "also contain it in `parentRefs`.",
+        "Port of that listener, for the addresses of Ray clients. Unless it is 443, TLSRoutes also contain it in "
+        "`parentRefs`.",
     ] = 443
     dashboard_host: Annotated[
         Domain,
-        "One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
-        "it. If empty, each dashboard has a host of its own below `kuberay.ingressDomain`, which isolates dashboards "
-        "from each other in browsers.",
+        "One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects it. If "
+        "empty, each dashboard has its own host below `kuberay.ingressDomain`, so that browsers isolate them.",
     ] = ""
 
     @property
@@ -143,8 +141,8 @@ class EgressConfiguration(Section):
     api_server_cidrs: Annotated[
         list[CIDR],
         at_most(_MAX_ENTRIES),
-        "CIDRs of the API servers' endpoints, which the autoscaler, the proxies that authenticate users "
-        "and pods that request certificates need. Kubernetes has no selector for them.",
+        "CIDRs of the API servers' endpoints, which the autoscaler, the proxies that authenticate users and pods "
+        "that request certificates need.",
     ] = field(default_factory=list, name="apiServerCIDRs")
     api_server_ports: Annotated[
         list[Port], not_empty, at_most(_MAX_ENTRIES), "Ports of the API servers in `apiServerCIDRs`."
@@ -172,8 +170,7 @@ class NetworkPolicyConfiguration(Section):
     serve_namespaces: Annotated[
         list[Namespace],
         at_most(_MAX_ENTRIES),
-        "Namespaces that may reach the ports of Ray Serve, in addition to the namespace of the RayCluster "
-        "and `kuberay.ingress.namespaces`.",
+        "Namespaces that may reach Ray Serve, in addition to the RayCluster's and `kuberay.ingress.namespaces`.",
     ] = field(default_factory=list)
     egress: EgressConfiguration = EgressConfiguration()
     default_deny: DefaultDenyConfiguration = DefaultDenyConfiguration()

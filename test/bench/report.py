@@ -16,6 +16,8 @@ from test.bench.targets import order_by_targets
 __all__ = ["command"]
 
 PAGE = REPOSITORY / "docs" / "performance.md"
+_ELSEWHERE = "envtest"
+"""Benchmarks whose names begin so are not on the page, because ``envtest/docs/benchmarks.md`` has them."""
 
 
 class ReportError(click.ClickException):
@@ -42,6 +44,7 @@ def command(files: tuple[Path, ...], page: Path, check: bool) -> None:
     try:
         results = [read_result(file) for file in files]
         benchmarks, outcomes = merge(results)
+        outcomes = [each for each in outcomes if not each.benchmark.startswith(_ELSEWHERE)]
         benchmarks = order_by_targets(benchmarks)
         drawn = charts(benchmarks, outcomes)
         section = render_section(results, benchmarks, outcomes, drawn)

@@ -33,6 +33,7 @@ MACHINE = Machine(
 )
 STARTUP = BenchmarkDescription("start", "from exec to ready", "", [Goal("ready s", 1.2), Goal("rss MB", 75)])
 SYNC = BenchmarkDescription("sync", "from exec until synced", "objects", [Goal("cpu s", 2.0, 5000)])
+ENVTEST = BenchmarkDescription("envtest-start", "start of envtest", "", [])
 LATENCY = BenchmarkDescription("latency", "from event to reconcile", "events/s", [])
 
 
@@ -42,7 +43,9 @@ def outcome(benchmark: str, subject: str, size: int, *samples: dict[str, float],
 
 def result(*outcomes: Outcome, day: int = 1, **changes: Any) -> Result:
     machine = msgspec.structs.replace(MACHINE, **changes)
-    return Result(datetime(2026, 1, day, 10, 30, tzinfo=UTC), False, machine, [STARTUP, SYNC, LATENCY], list(outcomes))
+    return Result(
+        datetime(2026, 1, day, 10, 30, tzinfo=UTC), False, machine, [STARTUP, SYNC, LATENCY, ENVTEST], list(outcomes)
+    )
 
 
 def full_result() -> Result:
@@ -277,6 +280,15 @@ def test_runs_of_different_commits_are_reported(page: Path, tmp_path: Path) -> N
     assert completed.exit_code == 0, completed.output
     assert completed.stderr == "note: these runs are from different commits: abc1234, fff\n"
     assert "2 runs.\n\n| ready s |\n|--:|\n| 1 |" in page.read_text()
+
+
+def test_benchmarks_of_envtest_are_not_on_the_page(page: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, of the extra `bench`, is not installed")
+    measured = outcome("start", "cfo", 0, {"ready s": 1}), outcome("envtest-start", "cfo", 0, {"first s": 1})
+    result(*measured).write(tmp_path / "result.json")
+    assert run_report(page, tmp_path / "result.json").exit_code == 0
+    assert "### start" in page.read_text()
+    assert "envtest" not in page.read_text()
 
 
 def test_missing_page_and_missing_markers_are_reported_in_one_line(page: Path, tmp_path: Path) -> None:
