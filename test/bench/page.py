@@ -97,19 +97,18 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
     peers = [each for each in ("kopf", "go") if any(one.subject == each and one.samples for one in outcomes)]
     for result in check_targets(benchmarks, outcomes):
         target = result.target
-        unit = _unit(target.value)
+        unit = _unit(target.value).replace(" ", ", ")
         recorded = target.note
         if target.go:
-            recorded = "–".join(dict.fromkeys(map(format_exact, target.go))) + unit
+            recorded = "–".join(dict.fromkeys(map(format_exact, target.go)))
             recorded += f" ({target.note})" if target.note else ""
         measured = [
             result.measured,
             *(measurement(outcomes, target.benchmark, peer, target.size, target.value) for peer in peers),
         ]
-        cells = [f"{cell}{unit}" if cell else "" for cell in map(_with_spread, measured)]
         title = f"&nbsp;&nbsp;{target.title[2:]}" if target.title.startswith("- ") else target.title
-        limit = f"≤ {format_exact(result.at_most)}{unit}" if result.at_most else "0"
-        rows.append([title, recorded, limit, *cells, verdicts[result.met]])
+        limit = f"≤ {format_exact(result.at_most)}" if result.at_most else "0"
+        rows.append([title + unit, recorded, limit, *map(_with_spread, measured), verdicts[result.met]])
     for ratio in check_ratios(benchmarks, outcomes):
         factor = ""
         if ratio.medians and ratio.factor:
@@ -120,7 +119,12 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
             [ratio.target.title, ratio.target.recorded, limit, factor, *("" for _ in peers), verdicts[ratio.met]]
         )
     headings = {"kopf": "kopf", "go": "Go operator, same run"}
-    yield from _table(["", "Go operator, recorded", "target", "cfo", *(headings[peer] for peer in peers), ""], rows)
+    header = ["", "Go operator, recorded", "target", "cfo", *(headings[peer] for peer in peers), ""]
+    if {row[-1] for row in rows} == {verdicts[True]}:
+        yield from _table(header[:-1], [row[:-1] for row in rows])
+        yield from ["", "All targets are met."]
+    else:
+        yield from _table(header, rows)
 
 
 def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -153,10 +153,11 @@ def test_benchmarks_with_targets_come_first() -> None:
 
 def test_page_contains_targets_tables_and_runs() -> None:
     text = render(full_result())
-    assert "| exec to ready | 3.7 s | ≤ 1.2 s | 1.05 (1–1.10) s | 2 s | met |" in text
+    assert "| exec to ready, s | 3.7 | ≤ 1.2 | 1.05 (1–1.10) | 2 | met |" in text
     assert (
-        "| idle RSS, all controllers enabled, empty cluster | 43–52 MB | ≤ 75 MB | 81 (80–82) MB | 99 MB | **missed** |"
+        "| idle RSS, all controllers enabled, empty cluster, MB | 43–52 | ≤ 75 | 81 (80–82) | 99 | **missed** |"
     ) in text
+    assert "All targets are met." not in text
     assert "20 × (18 : 0.900 s) |  | met |" in text
     assert text.count("go: not measured, CFO_BENCH_GO is not set.") == 1
     assert "kopf-index at 5,000: failed, TimeoutError: no | end." in text
