@@ -32,8 +32,7 @@ _ENVIRONMENT_DURING_IMPORTS = {
 
 _LIBRARIES = (
     *("aiohttp.web", "cryptography.hazmat.backends.openssl.backend", "cryptography.hazmat.primitives.serialization"),
-    *("cryptography.x509", "prometheus_client", "pydantic._internal._validators", "pydantic.main", "pydantic.types"),
-    *("structlog", "tempfile"),
+    *("cryptography.x509", "prometheus_client", "structlog", "tempfile"),
 )
 """The libraries to which the settings below apply."""
 
@@ -55,8 +54,6 @@ _DEFERRED_MODULES = (
     *("cryptography.hazmat.primitives.ciphers.algorithms", "cryptography.hazmat.primitives.ciphers.modes"),
     # prometheus_client, for its own server and the Pushgateway
     *("gzip", "http.server", "socketserver", "urllib.request", "wsgiref.simple_server"),
-    # pydantic, for plugins, JSON schemas and types of values
-    *("fractions", "importlib.metadata", "zoneinfo"),
     *("structlog.testing", "structlog.threadlocal"),
 )
 """Modules that libraries import for functions that the operator does not call (6 MB, 120 modules, 60 ms).
@@ -93,9 +90,6 @@ def tune_process() -> Iterator[Callable[[], None]]:
     try:
         # Child processes that are started later do not inherit these variables.
         with _replaced(os.environ, _ENVIRONMENT_DURING_IMPORTS), _replaced(sys.modules, modules):
-            import pydantic.plugin._loader
-
-            pydantic.plugin._loader._plugins = {}  # there are none to search for
             for name in _LIBRARIES:
                 import_module(name)
         yield modules_loaded

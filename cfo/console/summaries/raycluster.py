@@ -75,7 +75,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         *slow_deletion(cluster, related.now),
         *(pod_problems(related.pods or ()) if level is not Level.WAITING else ()),
         *(_protection_problems(cluster, related, actor) if level is Level.OK and state == "ready" else ()),
-        *exposure.problems(related),
+        *exposure.problems(related.children),
         *_certificate_problems(facts, related, actor),
         *_unresolved_warnings(facts, related, level),
     ]
@@ -106,9 +106,9 @@ def _ready(cluster: Object) -> str:
 
 def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[tuple[str, str]]:
     cluster, expiry = facts.cluster, _ca_expiry(facts, related)
-    if exposure.is_known(related):
-        yield "dashboard", exposure.dashboard_url(facts, related) or _not_exposed(actor)
-        yield "ray client", exposure.client_address(facts, related) or _not_exposed(actor)
+    if exposure.is_known(related.children):
+        yield "dashboard", exposure.dashboard_url(facts, related.children) or _not_exposed(actor)
+        yield "ray client", exposure.client_address(facts, related.children) or _not_exposed(actor)
     yield "authentication", exposure.authentication(facts, actor)
     yield "mTLS", _mtls(facts, actor)
     if expiry is not None:
@@ -208,7 +208,7 @@ def _unresolved_warnings(facts: RayClusterFacts, related: Related, level: Level)
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
     occurred after it became ready.
     """
-    is_exposed = bool(exposure.dashboard_url(facts, related))
+    is_exposed = bool(exposure.dashboard_url(facts, related.children))
     since = _ready_since(facts.cluster)
     unresolved = []
     latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
@@ -232,9 +232,9 @@ def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
     if policies is not None and actor is Actor.OPERATOR:
         found = set(map(name_of, policies))
         missing = [f"NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy) if name not in found]
-    if exposure.is_known(related) and actor is Actor.OPERATOR:
-        missing += [] if exposure.dashboard_url(facts, related) else ["an address of the dashboard"]
-        missing += [] if exposure.client_address(facts, related) else ["an address of the client"]
+    if exposure.is_known(related.children) and actor is Actor.OPERATOR:
+        missing += [] if exposure.dashboard_url(facts, related.children) else ["an address of the dashboard"]
+        missing += [] if exposure.client_address(facts, related.children) else ["an address of the client"]
     if SECRET in related.children and actor is Actor.OPERATOR and facts.has_injected_tls:
         missing += [] if _ca_secret(facts, related) is not None else [f"Secret {names.ca_secret}"]
     return f"is missing {', '.join(missing)}" if missing and not facts.is_suspended else ""

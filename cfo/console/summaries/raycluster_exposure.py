@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -12,10 +12,11 @@ from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
-from cfo.console.summaries.kind_view import Related
 from cfo.console.summaries.reading import MALFORMED, items, mapping, number, path, text
 from cfo.console.summaries.summary import Problem
-from cfo.runtime import INGRESS
+from cfo.runtime import GVK, INGRESS, Object
+
+Children = Mapping[GVK, Sequence[Object]]
 
 KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, *TLS_ROUTES)
 """The kinds by which a RayCluster is exposed."""
@@ -23,25 +24,25 @@ KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, *TLS_ROUTES)
 _MAX_HOST: Final = 253
 
 
-def is_known(related: Related) -> bool:
+def is_known(children: Children) -> bool:
     """Return whether any of the kinds could be read by which a RayCluster is exposed."""
-    return any(kind in related.children for kind in KINDS)
+    return any(kind in children for kind in KINDS)
 
 
-def dashboard_url(facts: RayClusterFacts, related: Related) -> str:
+def dashboard_url(facts: RayClusterFacts, children: Children) -> str:
     """Return the URL of the dashboard; empty if it is not exposed."""
-    return next(_urls(facts.names.dashboard, related), "")
+    return next(_urls(facts.names.dashboard, children), "")
 
 
-def client_address(facts: RayClusterFacts, related: Related) -> str:
+def client_address(facts: RayClusterFacts, children: Children) -> str:
     """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty if the client is not exposed."""
-    url = next(_urls(facts.names.client, related), "")
-    return f"ray://{url.partition('://')[2]}{_client_port(facts, related)}" if url else ""
+    url = next(_urls(facts.names.client, children), "")
+    return f"ray://{url.partition('://')[2]}{_client_port(facts, children)}" if url else ""
 
 
-def _client_port(facts: RayClusterFacts, related: Related) -> str:
+def _client_port(facts: RayClusterFacts, children: Children) -> str:
     """Return the port of the listener to which the client's TLSRoute is attached; empty for an Ingress or a Route."""
-    for route in (route for kind in TLS_ROUTES for route in related.children.get(kind, ())):
+    for route in (route for kind in TLS_ROUTES for route in children.get(kind, ())):
         if path(route, "metadata", "name") == facts.names.client:
             parents = items(path(route, "spec", "parentRefs"))
             return f":{next((number(parent.get('port')) for parent in parents), 0) or HTTPS_PORT}"
@@ -59,9 +60,9 @@ def authentication(facts: RayClusterFacts, actor: Actor) -> str:
     return "Ray token" if facts.requests_ray_token else "none"
 
 
-def problems(related: Related) -> Iterator[Problem]:
+def problems(children: Children) -> Iterator[Problem]:
     """Yield what Gateways report about the routes of a RayCluster."""
-    for route in (route for kind in (HTTP_ROUTE, *TLS_ROUTES) for route in related.children.get(kind, ())):
+    for route in (route for kind in (HTTP_ROUTE, *TLS_ROUTES) for route in children.get(kind, ())):
         with suppress(*MALFORMED):
             for problem in islice(route_problems(route), 3):
                 yield Problem(
@@ -70,9 +71,9 @@ def problems(related: Related) -> Iterator[Problem]:
                 )
 
 
-def _urls(name: str, related: Related) -> Iterator[str]:
+def _urls(name: str, children: Children) -> Iterator[str]:
     for kind in KINDS:
-        for obj in related.children.get(kind, ()):
+        for obj in children.get(kind, ()):
             if path(obj, "metadata", "name") == name:
                 yield from _urls_of(mapping(obj.get("spec")))
 

@@ -22,7 +22,6 @@ from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
-from cfo.console.summaries.kind_view import Related
 from cfo.controllers.cached import Condition
 from cfo.controllers.cached import conditions_of as stored_conditions
 from cfo.controllers.raycluster.children import Children, belongs_to
@@ -108,10 +107,9 @@ def conditions_of(
 def _exposed(
     facts: RayClusterFacts, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, actor: Actor
 ) -> Object:
-    related = Related(children=children)
-    url = addresses.dashboard_url(facts, related)
+    url = addresses.dashboard_url(facts, children)
     if url:
-        client = addresses.client_address(facts, related)
+        client = addresses.client_address(facts, children)
         message = f"Dashboard: {url}" + (f"; Ray client: {client}" if client else "")
         return _condition(EXPOSED, "Exposed", message, is_true=True)
     if exposure.reason:
