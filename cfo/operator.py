@@ -361,7 +361,7 @@ async def run(
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
     manager.mapper.adopt(mapper)
-    manager.add(ConfigurationWatch(manager, config_map, parsed.configuration))
+    manager.add(ConfigurationWatch(manager, config_map, parsed))
     if configure_manager is not None:
         configure_manager(manager)
     task_status.started(manager)

@@ -24,10 +24,11 @@ MAX_CHARACTERS: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class ParsedConfiguration:
-    """A configuration, and warnings about its document."""
+    """A configuration, warnings about its document, and the document."""
 
     configuration: OperatorConfiguration
     warnings: list[str] = field(default_factory=list)
+    text: str = ""
 
 
 def parse(text: str) -> ParsedConfiguration:
@@ -62,7 +63,7 @@ def parse(text: str) -> ParsedConfiguration:
         raise ConfigurationError(*findings.problems, *error.problems) from None
     if findings.problems:
         raise ConfigurationError(*findings.problems)
-    return ParsedConfiguration(configuration, warnings)
+    return ParsedConfiguration(configuration, warnings, text)
 
 
 @dataclass(frozen=True, slots=True)

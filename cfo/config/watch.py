@@ -16,7 +16,7 @@ import structlog
 from anyio.abc import TaskStatus
 from prometheus_client import Gauge
 
-from cfo.config.document import parse, single_document
+from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.model import OperatorConfiguration, changed_settings
 from cfo.config.section import ConfigurationError
 from cfo.runtime import CONFIG_MAP, Cache, Event, Manager, NamespacedName, Object, Rule
@@ -47,19 +47,21 @@ class ConfigurationChange:
     settings: tuple[str, ...] = ()
 
 
-def compare_configuration(used: OperatorConfiguration, data: Mapping[str, Any] | None) -> ConfigurationChange:
+def compare_configuration(used: ParsedConfiguration, data: Mapping[str, Any] | None) -> ConfigurationChange:
     """Compare the configuration in use with the ``data`` of the ConfigMap; ``None``: it was deleted."""
     if data is None:
         return ConfigurationChange(
             "ConfigurationDeleted", "The ConfigMap was deleted. The operator keeps its configuration until it restarts."
         )
+    if list(data.values()) == [used.text]:  # as at each start: parsing it again would take 20 ms
+        return ConfigurationChange()
     try:
         found = _parse(data)
     except ConfigurationError as error:
         return ConfigurationChange(
             "ConfigurationInvalid", f"The operator keeps its configuration, and cannot use the new one: {error}"
         )
-    settings = changed_settings(used, found)
+    settings = changed_settings(used.configuration, found)
     if not settings:
         return ConfigurationChange()
     more = f" and {len(settings) - _MAX_NAMED} more" if len(settings) > _MAX_NAMED else ""
@@ -88,7 +90,7 @@ class ConfigurationWatch:
     name = "configuration watch"
     needs_leader = False
 
-    def __init__(self, manager: Manager, key: NamespacedName, used: OperatorConfiguration) -> None:
+    def __init__(self, manager: Manager, key: NamespacedName, used: ParsedConfiguration) -> None:
         self._manager = manager
         self._key = key
         self._used = used

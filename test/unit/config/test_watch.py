@@ -9,7 +9,7 @@ import pytest
 from cfo.config.document import default_document, parse
 from cfo.config.watch import compare_configuration, configuration_watch_rules
 
-USED = parse("kuberay: {ingressDomain: a.test}").configuration
+USED = parse("kuberay: {ingressDomain: a.test}")
 
 
 @pytest.mark.parametrize(

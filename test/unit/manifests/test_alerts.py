@@ -16,6 +16,7 @@ from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.config.document import ParsedConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.reconciler import PhaseMetrics
@@ -79,7 +80,9 @@ class Operator:
         self.webhooks, self.certificate = WebhookMetrics(registry), CertificateMetrics(registry)
         self.webhooks.expect("/validate")
         self.controller = self.manager.metrics.controller("mine", 1)
-        self.configuration = ConfigurationWatch(self.manager, NamespacedName("ns", "config"), config)
+        self.configuration = ConfigurationWatch(
+            self.manager, NamespacedName("ns", "config"), ParsedConfiguration(config)
+        )
 
     def scrape(self) -> str:
         return generate_latest(self.manager.metrics.registry).decode()

@@ -13,6 +13,7 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.config.document import ParsedConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.reconciler import PhaseMetrics
@@ -50,7 +51,7 @@ def operator_metrics() -> dict[str, set[str]]:
     clusters = manager.cache.informer(RAY_CLUSTER)
     secrets = manager.cache.informer(SECRET, metadata_only=True)
     RayClusterMetrics(manager.metrics.registry, all_enabled.kuberay, clusters.reader, secrets.reader)
-    ConfigurationWatch(manager, NamespacedName("ns", "config"), all_enabled)
+    ConfigurationWatch(manager, NamespacedName("ns", "config"), ParsedConfiguration(all_enabled))
     StackMetrics(manager.metrics.registry)
     ClaimMetrics(manager.metrics.registry)
     found: dict[str, set[str]] = {}
