@@ -1,7 +1,5 @@
 """The section ``appwrapper``."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Literal
 

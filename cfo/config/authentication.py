@@ -3,8 +3,6 @@
 Values become arguments of the proxies, so they contain nothing that the kubelet or the proxies would expand or split.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import field

@@ -1,7 +1,5 @@
 """The sections ``metrics``, ``health``, ``debug`` and ``webhook``: the servers of the operator."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated

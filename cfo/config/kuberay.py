@@ -9,8 +9,6 @@ RayClusters, and features of other actors that a RayCluster could use instead ar
   Ingress, which requires none, is not available (``ingressOptions``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta

@@ -5,8 +5,6 @@ The models contain settings, defaults, and the validation of single values. Erro
 descriptions and from the first docstring line of each model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The sections ``kuberay.ingress``, ``kuberay.gateway`` and ``kuberay.networkPolicy``: access to RayClusters."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from typing import Annotated
 
