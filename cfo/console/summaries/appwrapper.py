@@ -55,7 +55,8 @@ _KEEP_PODS: Final = (
 
 _REMEDIES: Final = {
     "CreateFailed": "correct the component; the AppWrapper has to be created again",
-    "InsufficientPodsReady": "check why pods do not start: kubectl get pods",
+    "InsufficientPodsReady": "correct what the pods wait for, and create the AppWrapper again; if they are only slow, "
+    f"set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration",
     "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
     "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
     "NotValidated": "serve the operator's webhooks, and create the AppWrapper again: cfo doctor",
@@ -136,9 +137,7 @@ def _condition_problems(
     if unhealthy is not None and unhealthy.status == "True" and phase != Phase.SUCCEEDED:
         message = f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
         remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
-        # A reset has deleted pods that did not start, so they cannot be examined.
-        are_deleted = unhealthy.reason == "InsufficientPodsReady" and related.pods is not None and not related.pods
-        if are_deleted or unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
+        if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related)
         deployed = condition_of(conditions, "ResourcesDeployed")
         _, _, attempt = (deployed.message if deployed is not None else "").partition("; next attempt at ")
