@@ -388,6 +388,15 @@ async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -
     assert {USER_LABEL: labels_of(found)[USER_LABEL], USER_ID_LABEL: labels_of(found)[USER_ID_LABEL]} == creator
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_creation_warns_while_the_configuration_disables_appwrappers(*, enabled: bool) -> None:
+    async with start_admission_environment(AppWrapperConfiguration(enabled=enabled)) as environment:
+        await environment.namespace()
+        response = await environment.create(wrapper(POD))
+        assert response.code == 201
+        assert ("its configuration disables them" in response.headers.get("Warning", "")) is not enabled
+
+
 async def test_generated_name_is_truncated_to_63_characters(environment: AdmissionEnvironment) -> None:
     obj = wrapper(POD)
     obj["metadata"] = {"generateName": "a" * 100}

@@ -41,6 +41,7 @@ class AppWrapperWebhook(Validator[Object]):
         self, client: Client, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None
     ) -> None:
         self._validators = {} if validators is None else validators  # others are added after this
+        self._is_enabled = config.enabled
         self._counts_added_pods = config.kueue_integration
         self._default_queue_name = config.default_queue_name
         self._reviewer = AccessReviewer(client, check_permissions=config.user_rbac_admission_check)
@@ -58,6 +59,8 @@ class AppWrapperWebhook(Validator[Object]):
         FieldErrors.check(await request.compute(validation.create_errors, obj, request.namespace, access))
         FieldErrors.check(await self._embedded_errors(obj, request))
         request.warn(*validation.create_warnings(obj, counts_added_pods=self._counts_added_pods))
+        if not self._is_enabled:
+            request.warn("the CodeFlare operator does not deploy AppWrappers: its configuration disables them")
 
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in the objects that will be created, at most one for each component."""
