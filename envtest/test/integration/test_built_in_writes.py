@@ -96,3 +96,62 @@ async def test_grace_period_of_a_pod_is_not_shortened_into_the_past() -> None:
         expired = (await api.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 5})).body["metadata"]
     assert expired["deletionGracePeriodSeconds"] == 1
     assert expired["deletionTimestamp"] > shorter["deletionTimestamp"]
+
+
+async def test_endpoints_and_slices_are_validated() -> None:
+    slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    endpoint = {
+        "addresses": ["127.0.0.1", "::2"],
+        "hostname": "A",
+        "nodeName": "-",
+        "deprecatedTopology": {"a": "-"},
+        "hints": {"forZones": [{"name": "z"}, {"name": "z"}]},
+    }
+    ports = [{"name": "A"}, {"name": "b", "protocol": "X", "appProtocol": "/"}, {"name": "b"}]
+    subset = {
+        "addresses": [{"ip": "127.0.0.1", "hostname": "A", "nodeName": "-"}],
+        "ports": [{"port": 1, "protocol": "X"}],
+    }
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        body = {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [endpoint], "ports": ports}
+        rejected = await api.post(slices, body)
+        fields = sorted(each["field"] for each in rejected.body["details"]["causes"])
+        names = {"addressType": "FQDN", "endpoints": [{"addresses": ["a", "a.b.", "-"]}], "metadata": {"name": "s"}}
+        domains = await api.post(slices, names)
+        endpoints = await api.post(f"{CORE}/endpoints", {"metadata": {"name": "e"}, "subsets": [subset]})
+        accepted = await api.post(
+            slices, {**names, "addressType": "IPv6", "endpoints": [{"addresses": ["2001:DB8::1"]}]}
+        )
+    assert sorted(set(fields)) == [
+        "endpoints[0].addresses[0]",
+        "endpoints[0].addresses[1]",
+        "endpoints[0].deprecatedTopology",
+        "endpoints[0].hints.forZones[1].name",
+        "endpoints[0].hostname",
+        "endpoints[0].nodeName",
+        "ports[0].name",
+        "ports[1].appProtocol",
+        "ports[1].protocol",
+        "ports[2].name",
+    ]
+    assert {each["field"] for each in domains.body["details"]["causes"]} == {
+        "endpoints[0].addresses[0]",
+        "endpoints[0].addresses[2]",
+    }
+    assert {each["field"].removeprefix("subsets[0].") for each in endpoints.body["details"]["causes"]} == {
+        "addresses[0].ip",
+        "addresses[0].hostname",
+        "addresses[0].nodeName",
+        "ports[0].protocol",
+    }
+    assert accepted.code == 201
+    assert "RFC 5952" in accepted.headers["Warning"]
+
+
+async def test_bodies_of_subresources_must_have_the_types_of_their_kind() -> None:
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        for body in ({"metadata": -1}, {"metadata": {"name": "p"}, "target": "n"}):
+            binding = await api.post(f"{CORE}/bindings", body)
+            assert (binding.code, binding.body["reason"]) == (400, "BadRequest")
+        eviction = await api.post(f"{CORE}/pods/p/eviction", {"metadata": {"name": 5}})
+    assert 'Eviction in version "v1" cannot be handled as a Eviction' in eviction.body["message"]

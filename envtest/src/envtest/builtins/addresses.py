@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 
 from envtest.apimachinery.field_errors import FieldError, invalid, required
 from envtest.apimachinery.name_rules import dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.ip_rules import cidr_errors, ip_problem
 from envtest.builtins.nodes import is_dual_stack
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import INVALID_IP, cidr_errors
 from envtest.registry.resource import RequestContext
 
 __all__ = ["AddressStrategy", "ServiceNetworkStrategy"]
 
-_IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}", re.ASCII)
 _FAMILIES = 2
 
 
@@ -49,12 +47,7 @@ class ServiceNetworkStrategy(BuiltinStrategy):
 def _network_errors(text: str, path: str) -> Iterator[FieldError]:
     problems = list(cidr_errors(path, text))
     yield from problems
-    if problems:
-        return
-    network = ip_network(text, strict=False)
-    if str(ip_address(text.partition("/")[0])) != str(network.network_address):
-        yield invalid(path, text, "must not have bits set beyond the prefix length")
-    elif str(network) != text:
+    if not problems and (network := str(ip_network(text))) != text:
         yield invalid(path, text, f'must be in canonical form ("{network}")')
 
 
@@ -63,16 +56,10 @@ class AddressStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """Require an IP address in canonical form."""
-        try:
-            address = ip_address(name)
-        except ValueError:
-            parts = name.split(".")
-            if _IPV4.fullmatch(name) and all(int(part) <= 255 for part in parts):
-                return ["must not have leading 0s"]
-            return [INVALID_IP]
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            return ["must not be an IPv4-mapped IPv6 address"]
-        return [] if str(address) == name else [f'must be in canonical form ("{address}")']
+        if problem := ip_problem(name):
+            return [problem]
+        address = str(ip_address(name))
+        return [] if address == name else [f'must be in canonical form ("{address}")']
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the reference to the object that has the address, which is immutable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -10,6 +10,7 @@ from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, ke
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference
+from envtest.builtins.pod_warnings import claim_warnings
 from envtest.builtins.resource_names import is_native
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
@@ -45,6 +46,16 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
         """Set the phase ``Pending``, and make ``dataSource`` and ``dataSourceRef`` agree."""
         obj["status"] = {"phase": "Pending"}
         _normalize_sources(obj["spec"])
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about a deprecated annotation and a fraction of a byte."""
+        if ctx.subresource:
+            return ()
+        texts = list(claim_warnings(obj["spec"], "spec"))
+        if _BETA_CLASS in (obj["metadata"].get("annotations") or {}):
+            text = 'deprecated since v1.8; use "storageClassName" attribute instead'
+            texts.insert(0, f"{key('metadata.annotations', _BETA_CLASS)}: {text}")
+        return texts
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors in the access modes and the size, and in changes to the immutable part of the spec."""

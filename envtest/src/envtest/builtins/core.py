@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, required, too_long
-from envtest.apimachinery.name_rules import dns_label, mask_trailing_dash, qualified_name
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required, too_long
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, mask_trailing_dash, qualified_name
 from envtest.apimachinery.objects import Object
+from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import INVALID_IP, config_key, is_ip, port_number
+from envtest.builtins.string_validation import config_key, port_number
 from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 _MAX_SIZE = 1024 * 1024
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _IMMUTABLE = "field is immutable when `immutable` is set"
 
 
@@ -293,10 +295,7 @@ class EndpointsStrategy(BuiltinStrategy):
                 yield required(path, "must specify `addresses` or `notReadyAddresses`")
             for kind in ("addresses", "notReadyAddresses"):
                 for number, address in enumerate(subset.get(kind) or ()):
-                    ip = address.get("ip") or ""
-                    if not is_ip(ip):
-                        yield invalid(f"{path}.{kind}[{number}].ip", ip, INVALID_IP)
-                        yield invalid(f"{path}.{kind}[{number}].ip", ip, "must be a valid IP address")
+                    yield from _endpoint_address_errors(address, f"{path}.{kind}[{number}]")
             ports = subset.get("ports") or ()
             for number, port in enumerate(ports):
                 field_path = f"{path}.ports[{number}]"
@@ -307,3 +306,31 @@ class EndpointsStrategy(BuiltinStrategy):
                         yield invalid(f"{field_path}.name", port["name"], problem)
                 for problem in port_number(port.get("port")):
                     yield invalid(f"{field_path}.port", port.get("port"), problem)
+                if not port.get("protocol"):
+                    yield required(f"{field_path}.protocol")
+                elif port["protocol"] not in _PROTOCOLS:
+                    yield not_supported(f"{field_path}.protocol", port["protocol"], _PROTOCOLS)
+                for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") is not None else ():
+                    yield invalid(f"{field_path}.appProtocol", port["appProtocol"], problem)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about addresses that no controller has written."""
+        if (obj["metadata"].get("labels") or {}).get("endpoints.kubernetes.io/managed-by") == "endpoint-controller":
+            return ()
+        return [
+            text
+            for position, subset in enumerate(obj.get("subsets") or ())
+            for kind in ("addresses", "notReadyAddresses")
+            for number, address in enumerate(subset.get(kind) or ())
+            for text in ip_warnings(f"subsets[{position}].{kind}[{number}].ip", address.get("ip") or "")
+        ]
+
+
+def _endpoint_address_errors(address: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    ip = address.get("ip") or ""
+    yield from ip_errors(f"{path}.ip", ip)
+    for problem in dns_label(address["hostname"]) if address.get("hostname") else ():
+        yield invalid(f"{path}.hostname", address["hostname"], problem)
+    for problem in dns_subdomain(address["nodeName"]) if address.get("nodeName") is not None else ():
+        yield invalid(f"{path}.nodeName", address["nodeName"], problem)
+    yield from special_address_errors(ip, f"{path}.ip")

@@ -17,11 +17,10 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object
+from envtest.builtins.ip_rules import cidr_errors, cidr_warnings, is_ip
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
-    cidr_errors,
     domain_prefixed_path_errors,
-    is_ip,
     label_selector_errors,
     load_balancer_errors,
     port_name,
@@ -213,6 +212,18 @@ class NetworkPolicyStrategy(BuiltinStrategy):
         for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
             for port in rule.get("ports") or ():
                 port.setdefault("protocol", "TCP")
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about the form of networks."""
+        texts: list[str] = []
+        for direction, peers in (("ingress", "from"), ("egress", "to")):
+            for position, rule in enumerate(obj["spec"].get(direction) or ()):
+                for number, peer in enumerate(rule.get(peers) or ()):
+                    block, path = peer.get("ipBlock") or {}, f"spec.{direction}[{position}].{peers}[{number}].ipBlock"
+                    texts += cidr_warnings(f"{path}.cidr", block.get("cidr") or "")
+                    for index, each in enumerate(block.get("except") or ()):
+                        texts += cidr_warnings(f"{path}.except[{index}]", each)
+        return texts
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of a NetworkPolicy."""

@@ -10,10 +10,10 @@ from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, 
 from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import TAINT, internal_fields
+from envtest.builtins.ip_rules import cidr_errors
 from envtest.builtins.pod_resources import round_up
 from envtest.builtins.resource_names import quantity_errors
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import cidr_errors
 from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 

@@ -20,12 +20,13 @@ from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_erro
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.container_rules import PodContext, containers_errors, image_space_errors
 from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.ip_rules import ip_errors
 from envtest.builtins.path_rules import relative_path_errors
 from envtest.builtins.pod_resources import pod_resource_errors
 from envtest.builtins.pod_updates import APP_ARMOR
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
 from envtest.builtins.security_rules import os_errors, pod_security_errors
-from envtest.builtins.string_validation import INVALID_IP, is_ip, underscore_subdomain
+from envtest.builtins.string_validation import underscore_subdomain
 from envtest.builtins.volume_rules import check_volumes
 
 __all__ = ["pod_only_errors", "pod_spec_errors", "template_errors"]
@@ -172,8 +173,7 @@ def _name_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 def _alias_errors(aliases: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for position, alias in enumerate(aliases):
-        if not is_ip(alias.get("ip") or ""):
-            yield invalid(f"{path}[{position}].ip", alias.get("ip") or "", INVALID_IP)
+        yield from ip_errors(f"{path}[{position}].ip", alias.get("ip") or "")
         for number, hostname in enumerate(alias.get("hostnames") or ()):
             for problem in dns_subdomain(hostname):
                 yield invalid(f"{path}[{position}].hostnames[{number}]", hostname, problem)
@@ -191,8 +191,7 @@ def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if len(servers) > _NAME_SERVERS:
         yield invalid(f"{path}.nameservers", servers, f"must not have more than {_NAME_SERVERS} nameservers")
     for position, server in enumerate(servers):
-        if not is_ip(server):
-            yield invalid(f"{path}.nameservers[{position}]", server, INVALID_IP)
+        yield from ip_errors(f"{path}.nameservers[{position}]", server)
     if len(searches) > _SEARCHES:
         yield invalid(f"{path}.searches", searches, f"must not have more than {_SEARCHES} search paths")
     if len(" ".join(searches)) > _SEARCH_CHARACTERS:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid
 from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
-from envtest.builtins.string_validation import INVALID_IP, is_ip
+from envtest.builtins.ip_rules import ip_problem
 
 __all__ = ["pod_status_errors"]
 
@@ -92,8 +92,8 @@ def _addresses_errors(addresses: Sequence[Mapping[str, Any]], path: str) -> Iter
     families: set[int] = set()
     for position, each in enumerate(addresses):
         ip = each.get("ip") or ""
-        if not is_ip(ip):
-            yield invalid(f"{path}[{position}]", ip, INVALID_IP)
+        if problem := ip_problem(ip):
+            yield invalid(f"{path}[{position}]", ip, problem)
             continue
         if ip in seen:
             yield duplicate(f"{path}[{position}]", {"IP": ip})

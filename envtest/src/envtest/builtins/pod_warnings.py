@@ -5,14 +5,15 @@ The messages equal those in ``GetWarningsForPod`` and in the strategies of the k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.apimachinery.field_errors import go_quote, key
-from envtest.apimachinery.name_rules import dns_label
+from envtest.apimachinery.name_rules import dns_label, label_value
+from envtest.builtins.ip_rules import ip_warnings
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["name_warnings", "pod_warnings", "template_warnings"]
+__all__ = ["claim_warnings", "name_warnings", "pod_warnings", "template_warnings"]
 
 _LABELS = {
     "app.kubernetes.io/created-by": "deprecated since v1.9",
@@ -90,6 +91,13 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
     for position, volume in enumerate(spec.get("volumes") or ()):
         for source in volume.keys() & _VOLUMES.keys():
             yield f"{spec_path}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
+        claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if claim is not None:
+            yield from claim_warnings(
+                claim.get("spec") or {}, f"{spec_path}.volumes[{position}].ephemeral.volumeClaimTemplate.spec"
+            )
+    for volume in spec.get("volumes") or ():
+        yield from _overlapping_paths(volume)
     yield from _duplicate_items(spec.get("hostAliases") or (), f"{spec_path}.hostAliases", "ip")
     yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{spec_path}.imagePullSecrets", "name")
     for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
@@ -115,10 +123,83 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
             yield from _fractional_bytes(quantities, f"{item_path}.resources.{part}")
         yield from _hidden_variables(container, f"{item_path}.env")
     yield from _port_clashes(containers)
+    yield from _port_names(containers)
     if is_template and (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         text = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{spec_path}.terminationGracePeriodSeconds: {text}"
     yield from _pod_affinity(spec, f"{spec_path}.affinity")
+    for position, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
+        yield from ip_warnings(f"{spec_path}.dnsConfig.nameservers[{position}]", server)
+    for position, alias in enumerate(spec.get("hostAliases") or ()):
+        yield from ip_warnings(f"{spec_path}.hostAliases[{position}].ip", alias.get("ip") or "")
+
+
+def claim_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield the warnings about the spec of a claim at ``path``."""
+    for part in ("requests", "limits"):
+        quantities = (spec.get("resources") or {}).get(part) or {}
+        yield from _fractional_bytes(quantities, f"{path}.resources.{part}", ("storage",))
+
+
+def _overlapping_paths(volume: Mapping[str, Any]) -> Iterator[str]:
+    """Warn about files of a volume that have the same path, or the path of another's folder."""
+    name = go_quote(volume.get("name") or "")
+    for field, kind, key_name in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
+        source = volume.get(field)
+        if source is not None:
+            shown = f"{kind} {go_quote(source.get(key_name) or '')}"
+            yield from _overlaps(f"volume {name} ({shown})", [(path, "") for path in _item_paths(source)])
+    if (source := volume.get("downwardAPI")) is not None:
+        yield from _overlaps(f"volume {name} (DownwardAPI)", [(path, "") for path in _item_paths(source)])
+    files: list[tuple[str, str]] = []
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if not source:
+            yield f"volume {name} (Projected) has no sources provided"
+        files += _projected_files(source)
+    yield from _overlaps(f"volume {name} (Projected)", files)
+
+
+def _item_paths(source: Mapping[str, Any]) -> list[str]:
+    return [item.get("path") or "" for item in source.get("items") or ()]
+
+
+def _projected_files(source: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the paths of a projected source with the description of the source."""
+    for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret"), ("downwardAPI", "DownwardAPI")):
+        part = source.get(field)
+        if part is not None and part.get("items"):
+            shown = kind if field == "downwardAPI" else f"{kind} {go_quote(part.get('name') or '')}"
+            return [(path, shown) for path in _item_paths(part)]
+    if (token := source.get("serviceAccountToken")) is not None:
+        return [(token.get("path") or "", "ServiceAccountToken")]
+    if (bundle := source.get("clusterTrustBundle")) is not None:
+        owner = bundle.get("name") if bundle.get("name") is not None else bundle.get("signerName") or ""
+        return [(bundle.get("path") or "", f"ClusterTrustBundle {go_quote(owner)}")]
+    certificate = source.get("podCertificate") or {}
+    return [
+        (certificate[field], f"PodCertificate {shown}")
+        for field, shown in (
+            ("certificateChainPath", "chain"),
+            ("keyPath", "key"),
+            ("credentialBundlePath", "credential bundle"),
+        )
+        if certificate.get(field)
+    ]
+
+
+def _overlaps(volume: str, files: Sequence[tuple[str, str]]) -> Iterator[str]:
+    seen: list[tuple[str, str]] = []
+    for path, source in files:
+        path = path.rstrip("/")
+        for other, other_source in seen:
+            if path and other and (f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")):
+                one, two = _file(path, source), _file(other, other_source)
+                yield f"{volume}: overlapping paths: {one} with {two}"
+        seen.append((path, source))
+
+
+def _file(path: str, source: str) -> str:
+    return f"{go_quote(path)} ({source})" if source else go_quote(path)
 
 
 def _containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
@@ -140,8 +221,13 @@ def _node_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     for term, item_path in terms:
         for position, expression in enumerate(term.get("matchExpressions") or ()):
             label = expression.get("key")
+            expression_path = f"{item_path}.matchExpressions[{position}]"
             if label in _LABELS:
-                yield f"{item_path}.matchExpressions[{position}].key: {label} is {_LABELS[label]}"
+                yield f"{expression_path}.key: {label} is {_LABELS[label]}"
+            if item_path.endswith(".preference"):  # required terms are validated instead
+                for number, value in enumerate(expression.get("values") or ()):
+                    for problem in label_value(value):
+                        yield f"{expression_path}.values[{number}]: {value} is invalid, {problem}"
 
 
 def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -164,8 +250,10 @@ def _duplicate_items(items: Any, path: str, name: str) -> Iterator[str]:
         seen.add(value)
 
 
-def _fractional_bytes(quantities: Mapping[str, str], path: str) -> Iterator[str]:
-    for name in ("memory", "ephemeral-storage"):
+def _fractional_bytes(
+    quantities: Mapping[str, str], path: str, names: Sequence[str] = ("memory", "ephemeral-storage")
+) -> Iterator[str]:
+    for name in names:
         quantity = quantities.get(name)
         if quantity is not None and parse_quantity(quantity).value.denominator != 1:
             yield f"{key(path, name)}: fractional byte value {go_quote(quantity)} is invalid, must be an integer"
@@ -188,11 +276,27 @@ def _port_clashes(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[s
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
             item_path = f"{path}.ports[{position}]"
+            if port.get("hostIP") and not port.get("hostPort"):
+                shown = f"Name:{port.get('name') or ''} HostPort:0 ContainerPort:{port.get('containerPort')}"
+                protocol = f"Protocol:{port.get('protocol') or ''}"
+                yield f"{item_path}: hostIP set without hostPort: {{{shown} {protocol} HostIP:{port['hostIP']}}}"
             others = seen_ports.setdefault((port.get("containerPort"), port.get("protocol")), [])
             for other, other_place in others:
                 if text := _port_clash(port, other):
                     yield f"{item_path}: {text} with {other_place}"
             others.append((port, item_path))
+
+
+def _port_names(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
+    first: dict[str, str] = {}
+    for container, path in containers:
+        for position, port in enumerate(container.get("ports") or ()):
+            name, item_path = port.get("name"), f"{path}.ports[{position}]"
+            if name in first:
+                rule = f"services and probes that select ports by name will use {first[name]}"
+                yield f"{item_path}: duplicate port name {go_quote(name)} with {first[name]}, {rule}"
+            elif name:
+                first[name] = item_path
 
 
 def _port_clash(port: Mapping[str, Any], other: Mapping[str, Any]) -> str:

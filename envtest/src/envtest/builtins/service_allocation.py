@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from envtest.apimachinery.errors import internal_error
 from envtest.apimachinery.field_errors import FieldError, invalid
 from envtest.apimachinery.objects import Object
+from envtest.builtins.ip_rules import is_ip
 from envtest.builtins.service_rules import needs_health_check
-from envtest.builtins.string_validation import is_ip
 
 __all__ = ["ServiceAllocator"]
 

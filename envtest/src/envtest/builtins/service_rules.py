@@ -19,10 +19,15 @@ from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_valu
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.go_rendering import internal
-from envtest.builtins.string_validation import (
-    INVALID_IP,
+from envtest.builtins.ip_rules import (
     cidr_errors,
-    is_ip,
+    cidr_warnings,
+    ip_errors,
+    ip_problem,
+    ip_warnings,
+    special_address_errors,
+)
+from envtest.builtins.string_validation import (
     load_balancer_errors,
     port_name,
     port_number,
@@ -87,9 +92,9 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
             if len(addresses) > 1:
                 is_valid = False
                 yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
-        elif not is_ip(each):
+        elif problem := ip_problem(each):
             is_valid = False
-            yield invalid(f"spec.clusterIPs[{position}]", each, INVALID_IP)
+            yield invalid(f"spec.clusterIPs[{position}]", each, problem)
     if len(addresses) > 2:
         yield invalid("spec.clusterIPs", addresses, "may only hold up to 2 values")
     if not is_valid or address == "None":
@@ -166,10 +171,8 @@ def service_errors(obj: Object) -> Iterator[FieldError]:
     yield from _affinity_errors(spec)
     yield from address_errors(spec)
     for position, each in enumerate(spec.get("externalIPs") or ()):
-        if not is_ip(each):
-            yield invalid(f"spec.externalIPs[{position}]", each, INVALID_IP)
-        else:
-            yield from _special_address_errors(each, f"spec.externalIPs[{position}]")
+        path = f"spec.externalIPs[{position}]"
+        yield from list(ip_errors(path, each)) or special_address_errors(each, path)
     if kind not in _TYPES:
         yield not_supported("spec.type", kind, _TYPES)
     yield from _node_port_errors(kind, ports)
@@ -204,18 +207,6 @@ def _affinity_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield required(path, "when session affinity type is ClientIP")
     elif not 0 < seconds <= _MAX_AFFINITY_SECONDS:
         yield invalid(path, seconds, f"must be greater than 0 and less than {_MAX_AFFINITY_SECONDS}")
-
-
-def _special_address_errors(text: str, path: str) -> Iterator[FieldError]:
-    address = ip_address(text)
-    if address.is_unspecified:
-        yield invalid(path, text, f"may not be unspecified ({text})")
-    if address.is_loopback:
-        yield invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
-    if address.is_link_local:
-        yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    if text.startswith("224.0.0.") or (address.version == 6 and text.lower().startswith("ff02:")):
-        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
 def _node_port_errors(kind: str, ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
@@ -338,6 +329,8 @@ def service_warnings(obj: Object) -> Iterator[str]:
     hints = "service.kubernetes.io/topology-aware-hints"
     if hints in (obj["metadata"].get("annotations") or {}):
         yield f"annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+    for position, address in enumerate(spec.get("clusterIPs") or ()):
+        yield from ip_warnings(f"spec.clusterIPs[{position}]", address)
     if kind == "ClusterIP" and spec.get("clusterIP") == "None":
         if spec.get("loadBalancerIP"):
             yield "spec.loadBalancerIP is ignored for headless services"
@@ -345,6 +338,11 @@ def service_warnings(obj: Object) -> Iterator[str]:
             yield "spec.externalIPs is ignored for headless services"
         if spec.get("sessionAffinity") != "None":
             yield "spec.SessionAffinity is ignored for headless services"
+    for position, address in enumerate(spec.get("externalIPs") or ()):
+        yield from ip_warnings(f"spec.externalIPs[{position}]", address)
+    yield from ip_warnings("spec.loadBalancerIP", spec.get("loadBalancerIP") or "")
+    for position, network in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        yield from cidr_warnings(f"spec.loadBalancerSourceRanges[{position}]", network)
     if kind == "ExternalName":
         if spec.get("externalIPs"):
             yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'

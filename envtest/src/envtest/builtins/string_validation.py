@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,16 +21,14 @@ from envtest.apimachinery.field_errors import (
     too_long,
 )
 from envtest.apimachinery.name_rules import dns_subdomain, label_value, path_segment, qualified_name
+from envtest.builtins.ip_rules import ip_errors, is_ip
 
 __all__ = [
-    "INVALID_IP",
-    "cidr_errors",
     "condition_errors",
     "config_key",
     "domain_prefixed_path_errors",
     "env_name",
     "header_name",
-    "is_ip",
     "label_selector_errors",
     "load_balancer_errors",
     "nonnegative",
@@ -46,7 +43,6 @@ __all__ = [
     "wildcard_subdomain",
 ]
 
-INVALID_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
@@ -157,36 +153,17 @@ def header_name(name: str) -> list[str]:
     ]
 
 
-def is_ip(text: str) -> bool:
-    """Return whether ``text`` is an IP address."""
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def load_balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors of the addresses in the status of a load balancer."""
     for position, ingress in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
         path = f"status.loadBalancer.ingress[{position}]"
-        if ingress.get("ip") and not is_ip(ingress["ip"]):
-            yield invalid(f"{path}.ip", ingress["ip"], INVALID_IP)
+        if ingress.get("ip"):
+            yield from ip_errors(f"{path}.ip", ingress["ip"])
         if ingress.get("hostname"):
             if is_ip(ingress["hostname"]):
                 yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
             for problem in dns_subdomain(ingress["hostname"]):
                 yield invalid(f"{path}.hostname", ingress["hostname"], problem)
-
-
-def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
-    """Yield an error unless ``text`` is a network in CIDR notation."""
-    try:
-        network = ip_network(text, strict=False) if "/" in text else None
-    except ValueError:
-        network = None
-    if network is None:
-        yield invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
 
 
 def nonnegative(path: str, value: Any) -> Iterator[FieldError]:

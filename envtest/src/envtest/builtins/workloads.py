@@ -19,7 +19,7 @@ from envtest.apimachinery.objects import Object
 from envtest.builtins.claims import claim_errors
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.pod_rules import template_errors
-from envtest.builtins.pod_warnings import name_warnings, template_warnings
+from envtest.builtins.pod_warnings import claim_warnings, name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
@@ -354,6 +354,8 @@ class StatefulSetStrategy(WorkloadStrategy):
         if (spec.get("revisionHistoryLimit") or 0) < 0:
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
             yield f"spec.revisionHistoryLimit: {text}"
+        for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+            yield from claim_warnings(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{position}].spec")
 
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
