@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
-from types import FrameType
-
 import pytest
 
-import envtest
 from envtest import ControlPlane, EmbeddedControlPlane
-from envtest.api_client import APIClient, Watch
+from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 
@@ -184,41 +177,3 @@ async def test_deletion_of_an_unscheduled_pod_is_two_events(api: APIClient) -> N
         await watch.event()
         assert (await api.delete(f"{pods}/p")).code == 200
         assert [(await watch.event())["type"] for _ in range(2)] == ["MODIFIED", "DELETED"]
-
-
-@contextmanager
-def calls_of_the_server() -> Iterator[Counter[str]]:
-    """Count function calls in this package; a coroutine that continues counts again."""
-    calls: Counter[str] = Counter()
-    package = envtest.__path__[0]
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(package) and not code.co_filename.endswith("api_client.py"):
-            calls[code.co_qualname] += 1
-
-    sys.setprofile(count)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(None)
-
-
-async def test_event_is_encoded_once_and_written_once_for_each_watch() -> None:
-    """No task is woken: the watches are served in one turn of the event loop, with few calls for each."""
-    counts = []
-    opened: list[Watch] = []
-    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api, AsyncExitStack() as stack:
-        for watches in (10, 30):
-            version = await create_config_maps(api, f"before-{watches}")
-            while len(opened) < watches:
-                opened.append(await stack.enter_async_context(api.watch(CONFIG_MAPS, {"resourceVersion": version})))
-            with calls_of_the_server() as calls:
-                await create_config_maps(api, f"seen-{watches}")
-            for watch in opened:
-                while (await watch.event())["object"]["metadata"]["name"] != f"seen-{watches}":
-                    pass
-            assert (calls["encode_chunk"], calls["Watcher.next_batch"]) == (1, 0)
-            assert calls["TLSTransport.write"] == watches + 1  # and the response
-            counts.append(calls.total())
-    assert counts[1] - counts[0] <= 20 * 10

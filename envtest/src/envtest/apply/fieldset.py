@@ -126,12 +126,8 @@ def _element_order(element: str) -> tuple[Any, ...]:
 
 def _ordered(elements: Iterable[str]) -> list[str]:
     """Sort elements in the order in which structured-merge-diff iterates over them."""
-    names = list(elements)
-    if len(names) < 2:
-        return names
-    if all(name[0] == "f" for name in names):
-        names.sort()
-    else:
+    names = sorted(elements)
+    if len(names) > 1 and not names[0][0] == "f" == names[-1][0]:  # not all are fields, whose order is that of strings
         names.sort(key=_element_order)
     return names
 
@@ -200,7 +196,7 @@ class FieldSet:
         children = self.children
         for element in _ordered(self.members | children.keys()):
             child = children.get(element)
-            if child is None or not child:
+            if not child:
                 if element in self.members:
                     encoded[element] = {}
                 continue

@@ -268,7 +268,7 @@ def json_equal(left: Any, right: Any) -> bool:
 def compare(kind: Type, left: Any, right: Any) -> Comparison:
     """Return the fields that are removed from, modified in and added to ``left`` to get ``right``."""
     found = Comparison(FieldSet(), FieldSet(), FieldSet())
-    if left is ABSENT or right is ABSENT or not _identical(left, right):
+    if left is ABSENT or right is ABSENT or len(left) != len(right) or not _identical(left, right):
         _compare(kind, left, right, found)
     return found
 

@@ -42,8 +42,10 @@ __all__ = [
 
 _MISSING = "couldn't get version/kind; json parse error: "
 _EXCERPT = 30
-_FRACTION = re.compile(rb"\d(?:\.0|[eE])[\d+-]*\s*(?:[],}]|\Z)")
-"""What a whole float looks like in JSON; strings, such as hashes, match only if punctuation follows the digits."""
+_FRACTION = re.compile(rb"\.0\d*\s*(?:[],}]|\Z)")
+_EXPONENT = re.compile(rb"0e[0+-]*\s*(?:[],}]|\Z)")
+_NUMBER_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
+"""With it, both patterns begin with fixed bytes, for which ``re`` searches twenty times faster than for classes."""
 
 
 class JSONError(ValueError):
@@ -82,7 +84,12 @@ def load_json(data: bytes) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         raise JSONError(_go_syntax_error(data)) from None
-    return _whole_numbers(value) if _FRACTION.search(data) else value
+    return _whole_numbers(value) if _may_have_whole_float(data) else value
+
+
+def _may_have_whole_float(data: bytes) -> bool:
+    """Return whether JSON has what looks like a whole float; in strings only if punctuation follows the digits."""
+    return bool(_FRACTION.search(data) or _EXPONENT.search(data.translate(_NUMBER_SHAPE)))
 
 
 def _whole_numbers(value: Any) -> Any:

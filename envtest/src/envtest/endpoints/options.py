@@ -130,7 +130,7 @@ def _manager_name(request: Request, requested: str) -> str:
     if requested:
         return requested
     agent = request.headers.get("User-Agent", "").split("/", 1)[0][:128]
-    return "".join(character for character in agent if character.isprintable())
+    return agent if agent.isprintable() else "".join(character for character in agent if character.isprintable())
 
 
 async def delete_options(request: Request) -> DeleteOptions:

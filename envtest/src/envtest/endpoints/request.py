@@ -19,12 +19,11 @@ import orjson
 from envtest.apimachinery.errors import StatusError, request_entity_too_large
 from envtest.apimachinery.user import User
 from envtest.faults import Fault, Faults
+from envtest.http_server.received import Received
 from envtest.http_server.responses import SentResponse
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest
-
-    from envtest.http_server.received import Received
 
 __all__ = [
     "BODY_LIMIT",
@@ -109,6 +108,9 @@ class Request:
             length = self.raw.content_length
             if length is not None and length > BODY_LIMIT:
                 raise request_entity_too_large(BODY_LIMIT)
+            if length is not None and isinstance(self.raw, Received) and self.raw.content.complete:
+                self._body = self.raw.content.take()  # most bodies arrive together with the headers
+                return self._body
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     self._body = await self._read()

@@ -138,13 +138,16 @@ class RequestBody:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def take(self) -> bytes:
+        """Return what has been received and not been read."""
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
     async def iter_any(self) -> AsyncIterator[bytes]:
         """Yield the parts of the body as they arrive. Raises ConnectionError or BodyError if it is incomplete."""
         while True:
             if self._pieces:
-                pieces, self._pieces, self._size = self._pieces, [], 0
-                for piece in pieces:
-                    yield piece
+                yield self.take()
             if self.complete:
                 return
             if self.failure is not None:

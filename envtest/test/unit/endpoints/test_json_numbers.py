@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -29,3 +30,14 @@ def test_whole_floats_become_integers(text: str, expected: Any) -> None:
 def test_fractions_large_numbers_and_strings_are_unchanged(value: Any) -> None:
     found = load_json(json.dumps({"value": value, "other": 3.0}).encode())
     assert json.dumps(found) == json.dumps({"value": value, "other": 3})
+
+
+def test_every_way_to_write_a_whole_float_is_found() -> None:
+    generator = random.Random(5)
+    for _ in range(5000):
+        exponent = generator.choice(["", "e0", "E+1", "e-1", "E02"])
+        number = f"{generator.randrange(-99, 99) * 10}.{generator.choice(['0', '00', '10', '5', '50'])}{exponent}"
+        space = generator.choice(["", " ", "\n"])
+        (value,) = load_json(f'["a1e1"{space},{space}{number}{space}]'.encode())[1:]
+        assert value == float(number)
+        assert isinstance(value, int) == float(number).is_integer(), number
