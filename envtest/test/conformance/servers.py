@@ -1,4 +1,6 @@
-"""The servers that specs run in pods, played by one server of this process: webhooks and conversion of ``agnhost``.
+"""The servers that specs run in pods, played by one server of this process.
+
+They are the webhooks and the conversion of ``agnhost``, and the sample API server.
 
 The scenario of the cluster names this server as the port of their pods (:data:`PODS`), so the API server reaches it
 through the Services of a spec. It shows the certificate of the Secret in the namespace that the client asks for by the
@@ -27,8 +29,11 @@ __all__ = ["SpecServers", "listen", "run_servers", "server_context"]
 
 LABEL = "webhook-e2e-test"
 SLOW_SECONDS = 5.0
-PORTS = {"webhook": 8444, "crd-webhook": 9444}
+PORTS = {"webhook": 8444, "crd-webhook": 9444, "apiserver": 443}
 """The port of the pods with each label."""
+
+WATCHES: list[str] = []
+"""The namespaces of the open watches of the sample API server."""
 
 _SECRETS = GroupResource("", "secrets")
 
@@ -99,6 +104,7 @@ async def listen(context: ssl.SSLContext) -> AsyncIterator[int]:
     application = web.Application()
     application.router.add_get("/readyz", _ready)
     application.router.add_post("/crdconvert", _convert)
+    _Flunders().serve(application)
     application.router.add_post("/{path:.*}", _review)
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
@@ -232,3 +238,73 @@ def _converted(source: dict[str, Any], version: str) -> dict[str, Any]:
     elif version.endswith("/v1") and "host" in obj:
         obj["hostPort"] = f"{obj.pop('host')}:{obj.pop('port', '')}"
     return obj
+
+
+class _Flunders:
+    """The API of the sample API server, which keeps its objects in memory, with the user that created each."""
+
+    ROOT = "/apis/wardle.example.com/v1alpha1"
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self._changed = asyncio.Event()
+
+    def serve(self, application: web.Application) -> None:
+        """Add the routes."""
+        collection = f"{self.ROOT}/namespaces/{{namespace}}/flunders"
+        application.router.add_get(self.ROOT, self._resources)
+        application.router.add_get(collection, self._list)
+        application.router.add_post(collection, self._create)
+        application.router.add_get(f"{collection}/{{name}}", self._read)
+        application.router.add_delete(f"{collection}/{{name}}", self._delete)
+
+    async def _resources(self, _: web.Request) -> web.Response:
+        verbs = ["create", "delete", "get", "list", "watch"]
+        names = {"name": "flunders", "singularName": "flunder", "kind": "Flunder", "namespaced": True}
+        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "wardle.example.com/v1alpha1"}
+        return web.json_response({**head, "resources": [{**names, "verbs": verbs}]})
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        namespace = request.match_info["namespace"]
+        if request.query.get("watch"):
+            return await self._watch(request, namespace)
+        items = [obj for key, obj in self._objects.items() if key[0] == namespace]
+        return web.json_response({**self._type("FlunderList"), "metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def _watch(self, request: web.Request, namespace: str) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        sent: set[str] = set()
+        WATCHES.append(namespace)
+        try:
+            while True:
+                for key, obj in self._objects.items():
+                    if key[0] == namespace and key[1] not in sent:
+                        sent.add(key[1])
+                        await response.write(orjson.dumps({"type": "ADDED", "object": obj}) + b"\n")
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            WATCHES.remove(namespace)
+
+    async def _create(self, request: web.Request) -> web.Response:
+        obj = {**self._type("Flunder"), **orjson.loads(await request.read())}
+        groups = request.headers.getall("X-Remote-Group")
+        obj["metadata"] |= {"annotations": {"user": request.headers["X-Remote-User"], "groups": ",".join(groups)}}
+        assert "Authorization" not in request.headers
+        self._objects[request.match_info["namespace"], obj["metadata"]["name"]] = obj
+        self._changed.set()
+        return web.json_response(obj, status=201)
+
+    async def _read(self, request: web.Request) -> web.Response:
+        obj = self._objects.get((request.match_info["namespace"], request.match_info["name"]))
+        return web.json_response(obj or {"kind": "Status", "code": 404}, status=200 if obj else 404)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        obj = self._objects.pop((request.match_info["namespace"], request.match_info["name"]), None)
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Success" if obj else "Failure"}
+        return web.json_response(status, status=200 if obj else 404)
+
+    @staticmethod
+    def _type(kind: str) -> dict[str, str]:
+        return {"apiVersion": "wardle.example.com/v1alpha1", "kind": kind}

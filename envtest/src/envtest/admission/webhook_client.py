@@ -12,7 +12,8 @@ import asyncio
 import posixpath
 import ssl
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -118,10 +119,10 @@ class ServiceEndpoints:
 
 
 class WebhookClient:
-    """A client with one keep-alive session for all webhooks of an API server; call :meth:`close` at the end."""
+    """A client with one keep-alive session for all servers that an API server calls; call :meth:`close` at the end."""
 
     def __init__(self, endpoints: ServiceEndpoints) -> None:
-        self._endpoints = endpoints
+        self.endpoints = endpoints
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -147,7 +148,7 @@ class WebhookClient:
             shown = f"https://{server_name}:{port}{path}"
             prefix = f"Post {go_quote(f'{shown}?timeout={seconds}s')}: "
             try:
-                url = self._endpoints.resolve(namespace, name, port) + path
+                url = self.endpoints.resolve(namespace, name, port) + path
             except CallFailed as error:
                 raise CallFailed(f"{prefix}{error}") from None
         else:
@@ -165,14 +166,53 @@ class WebhookClient:
         except (ssl.SSLError, ValueError) as error:
             raise CallFailed(f"unable to load root certificates: {error}") from error
 
-    async def _post(self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int) -> bytes:
+    @asynccontextmanager
+    async def relay(
+        self,
+        spec: Mapping[str, Any],
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request to the Service of an APIService. Raises CallFailed, also while the response is read."""
+        import aiohttp
+        from multidict import CIMultiDict
+        from yarl import URL
+
+        service = spec["service"]
+        namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
+        url = URL(self.endpoints.resolve(namespace, name, port) + target, encoded=True)
+        try:
+            verified = False if spec.get("insecureSkipTLSVerify") else self._context(spec.get("caBundle") or "")
+        except (ssl.SSLError, ValueError) as error:
+            raise CallFailed(f"unable to load root certificates: {error}") from error
+        request = self._open_session().request(
+            method,
+            url,
+            data=body,
+            headers=CIMultiDict(headers),
+            ssl=verified,
+            server_hostname=f"{name}.{namespace}.svc",
+            allow_redirects=False,
+        )
+        try:
+            async with request as response:
+                yield response
+        except aiohttp.ClientError as error:
+            raise CallFailed(_describe(error, str(url))) from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
         import aiohttp
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), auto_decompress=True, timeout=aiohttp.ClientTimeout()
             )
-        request = self._session.post(
+        return self._session
+
+    async def _post(self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int) -> bytes:
+        request = self._open_session().post(
             url,
             params={"timeout": f"{seconds}s"},
             data=body,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from envtest.apimachinery.field_errors import FieldError, go_quote, invalid, not_supported, required
 from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, set_condition
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import port_number
 from envtest.registry.resource import RequestContext
@@ -24,6 +24,14 @@ class APIServiceStrategy(BuiltinStrategy):
         service = obj["spec"].get("service")
         if service is not None:
             service.setdefault("port", 443)
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`: an APIService of this server is available at once."""
+        super().prepare_create(obj, ctx)
+        if obj["spec"].get("service") is None:
+            message = "Local APIServices are always available"
+            condition = {"type": "Available", "status": "True", "reason": "Local", "message": message}
+            set_condition(obj["status"].setdefault("conditions", []), condition, now=ctx.now)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors in the name, which consists of version and group, the priorities and the service."""

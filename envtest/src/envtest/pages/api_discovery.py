@@ -2,7 +2,8 @@
 
 All documents are generated from the :class:`~envtest.registry.registry.Registry`, once for each of its generations.
 Built-in groups come first, in the order of their priorities in the aggregator (``kube-aggregator``'s APIServices), then
-the groups of CRDs by name. The versions of a group are in kube-aware version order (``v2``, ``v1``, ``v1beta1``).
+the groups that CRDs and other API servers add, by priority and name. The versions of a group are in kube-aware version
+order (``v2``, ``v1``, ``v1beta1``), unless other servers have given them priorities.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from envtest.aggregation.api_services import APIServices, Remote
 from envtest.apimachinery.errors import resource_not_found
 from envtest.endpoints.negotiation import Output, negotiate
 from envtest.endpoints.request import PageResponse
@@ -58,6 +60,8 @@ _OTHER_PATHS: Final = (
     "/statusz",
     "/version",
 )
+_CRD_GROUP_PRIORITY: Final = 1000
+_CRD_VERSION_PRIORITY: Final = 100
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _TERMINATING_VERBS: Final = ("delete", "deletecollection", "get", "list", "watch")
 _CUSTOM_SUBRESOURCES: Final = ("status", "scale")
@@ -67,10 +71,11 @@ _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
 class Discovery:
     """Serves ``/``, ``/api``, ``/apis`` and the paths below; ``health`` are the paths of the health checks."""
 
-    def __init__(self, registry: Registry, health: Iterable[str] = ()) -> None:
+    def __init__(self, registry: Registry, health: Iterable[str] = (), api_services: APIServices | None = None) -> None:
         self._registry = registry
+        self._api_services = api_services
         self._health = tuple(health)
-        self._generation = -1
+        self._generation = (-1, 0)
         self._encoded: dict[tuple[str, str], bytes] = {}
 
     def respond(
@@ -104,8 +109,9 @@ class Discovery:
         return body
 
     def _refresh(self) -> None:
-        if self._generation != self._registry.generation:
-            self._generation = self._registry.generation
+        generation = (self._registry.generation, self._api_services.generation if self._api_services else 0)
+        if self._generation != generation:
+            self._generation = generation
             self._encoded.clear()
 
     def _legacy(self, parts: list[str], address: str) -> dict[str, Any] | None:
@@ -120,7 +126,7 @@ class Discovery:
                 return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
             case ["api", version]:
                 return self._resources("", version)
-            case ["apis", group] if group and self._registry.has_group(group):
+            case ["apis", group] if group and (self._registry.has_group(group) or self._remotes(group)):
                 return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}
             case ["apis", group, version] if group and self._registry.has_group(group):
                 return self._resources(group, version)
@@ -131,15 +137,29 @@ class Discovery:
         for group in self._registry.groups():
             root = f"/apis/{group}" if group else "/api"
             paths += [root, *(f"{root}/{version}" for version in self._registry.versions(group))]
+        for remote in self._remotes():
+            paths += [f"/apis/{remote.group}", f"/apis/{remote.group}/{remote.version}"]
         return sorted(set(paths))
+
+    def _remotes(self, group: str = "") -> list[Remote]:
+        """Return the APIServices of other servers, in one group or in all."""
+        return list(self._api_services.remotes(group)) if self._api_services is not None else []
 
     def _ordered_groups(self) -> list[str]:
         served = self._registry.groups()
         builtin = [group for group in _GROUPS if group in served]
-        return builtin + sorted(group for group in served if group not in _GROUPS)
+        priorities = {group: _CRD_GROUP_PRIORITY for group in served if group not in _GROUPS}
+        for remote in self._remotes():
+            if remote.group not in builtin:
+                priority = remote.spec["groupPriorityMinimum"]
+                priorities[remote.group] = max(priority, priorities.get(remote.group, 0))
+        return builtin + sorted(priorities, key=lambda group: (-priorities[group], group))
 
     def _versions(self, group: str) -> list[str]:
-        return sorted(self._registry.versions(group), key=version_order)
+        priorities = dict.fromkeys(self._registry.versions(group), _CRD_VERSION_PRIORITY)
+        for remote in self._remotes(group):
+            priorities.setdefault(remote.version, remote.spec["versionPriority"])
+        return sorted(priorities, key=lambda version: (-priorities[version], *version_order(version)))
 
     def _group(self, group: str) -> dict[str, Any]:
         versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._versions(group)]
@@ -171,7 +191,7 @@ class Discovery:
                 "kind": "APIGroupDiscoveryList",
                 "apiVersion": f"apidiscovery.k8s.io/{version}",
                 "metadata": {},
-                "items": [self._discovered_group(group) for group in groups if self._registry.has_group(group)],
+                "items": [self._discovered_group(group) for group in groups],
             }
             body = self._encoded[version, root] = orjson.dumps(document) + b"\n"
         etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
@@ -192,9 +212,43 @@ class Discovery:
                 "resources": [_discovered_resource(info) for info in self._infos(group, version)],
                 "freshness": "Current",
             }
+            if self._registry.has_version(group, version)
+            else self._remote_version(group, version)
             for version in self._versions(group)
         ]
         return {"metadata": {"name": group} if group else {}, "versions": versions}
+
+    def _remote_version(self, group: str, version: str) -> dict[str, Any]:
+        """Return a version of another server; without its resources while it cannot be reached."""
+        assert self._api_services is not None
+        remote = self._api_services.find(group, version)
+        if remote is None or not remote.available:
+            return {"version": version, "resources": [], "freshness": "Stale"}
+        return {"version": version, "resources": _remote_resources(remote), "freshness": "Current"}
+
+
+def _remote_resources(remote: Remote) -> list[dict[str, Any]]:
+    """Return the resources that another server has listed in the form of aggregated discovery."""
+    discovered: dict[str, dict[str, Any]] = {}
+    for resource in remote.resources:
+        name, _, subresource = str(resource.get("name")).partition("/")
+        group, version = resource.get("group") or remote.group, resource.get("version") or remote.version
+        kind = {"group": group, "version": version, "kind": resource.get("kind") or ""}
+        verbs = resource.get("verbs") or []
+        if subresource:
+            document = {"subresource": subresource, "responseKind": kind, "verbs": verbs}
+            if name in discovered:
+                discovered[name].setdefault("subresources", []).append(document)
+            continue
+        discovered[name] = {
+            "resource": name,
+            "responseKind": kind,
+            "scope": "Namespaced" if resource.get("namespaced") else "Cluster",
+            "singularResource": resource.get("singularName") or "",
+            "verbs": verbs,
+            **{key: resource[key] for key in ("shortNames", "categories") if resource.get(key)},
+        }
+    return list(discovered.values())
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:

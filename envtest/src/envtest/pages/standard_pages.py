@@ -15,6 +15,7 @@ from envtest.pages.zpages import ServerPages
 from envtest.writes.server_core import Core
 
 if TYPE_CHECKING:
+    from envtest.aggregation.api_services import APIServices
     from envtest.pages.api_discovery import Discovery
     from envtest.pages.openapi import OpenAPI
 
@@ -35,14 +36,14 @@ def _response(response: PageResponse) -> Response:
     return Response(response.body, response.code, content_type, headers)
 
 
-def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
+def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics, api_services: APIServices) -> list[Page]:
     """Return the pages of an API server; each returns ``None`` for a path that it does not serve."""
 
     @cache
     def discovery() -> Discovery:
         from envtest.pages.api_discovery import Discovery
 
-        return Discovery(core.registry, health.paths())
+        return Discovery(core.registry, health.paths(), api_services)
 
     @cache
     def openapi() -> OpenAPI:

@@ -307,7 +307,7 @@ class EmbeddedServer(BaseControlPlane):
             if api_server.core.scenario is not None:
                 api_server.core.scenario.disconnect()
             await api_server.server.stop()
-            await api_server.cluster.webhooks.close()
+            await api_server.cluster.close()
             api_server.audit.close()
         archive, self._archive = self._archive, None
         if archive is not None:

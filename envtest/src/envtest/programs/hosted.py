@@ -108,7 +108,7 @@ class HostedServers:
         while self._clusters:
             _, hosted = self._clusters.popitem()
             hosted.cluster.clock.close()
-            await hosted.cluster.webhooks.close()
+            await hosted.cluster.close()
             hosted.archive.close()
 
 

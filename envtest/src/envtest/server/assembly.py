@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from envtest.admission.plugin_names import DEFAULT_PLUGINS
 from envtest.admission.standard import standard_chain
 from envtest.admission.webhook_client import ServiceEndpoints, WebhookClient
+from envtest.aggregation.api_services import API_SERVICES, APIServices
 from envtest.apimachinery.clock import Clock
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
@@ -93,6 +94,9 @@ class Cluster:
         self.events = EventTTL(self.store, self.clock)
         self.endpoints = ServiceEndpoints(self.store)
         self.webhooks = WebhookClient(self.endpoints)
+        self.api_services = APIServices(
+            self.store, self.webhooks, partial(_track_status, self, API_SERVICES), self._now
+        )
         self.authorizer = RBACAuthorizer(self.store)
         self.crds = _CRDs(self)
         self.controllers: set[str] = set()
@@ -107,10 +111,20 @@ class Cluster:
         copied.events = self.events.fork(copied.store, copied.clock)
         copied.endpoints = self.endpoints.fork(copied.store)
         copied.webhooks = WebhookClient(copied.endpoints)
+        track = partial(_track_status, copied, API_SERVICES)
+        copied.api_services = self.api_services.fork(copied.store, copied.webhooks, track, copied._now)
         copied.authorizer = RBACAuthorizer(copied.store)
         copied.crds = self.crds.fork(copied)
         copied.controllers = set()
         return copied
+
+    def _now(self) -> str:
+        return self.clock.timestamp()
+
+    async def close(self) -> None:
+        """Close the connections to webhooks and to other API servers."""
+        self.api_services.close()
+        await self.webhooks.close()
 
 
 class _CRDs:
@@ -129,7 +143,11 @@ class _CRDs:
 
             cluster = self._cluster
             self._controller = CRDController(
-                cluster.store, cluster.registry, cluster.webhooks, _track_status(cluster), now=cluster.clock.timestamp
+                cluster.store,
+                cluster.registry,
+                cluster.webhooks,
+                _track_status(cluster, _CRDS),
+                now=cluster._now,
             )
         self._controller.follow(resource, change)
 
@@ -138,15 +156,19 @@ class _CRDs:
         copied = _CRDs(cluster)
         if self._controller is not None:
             copied._controller = self._controller.fork(
-                cluster.store, cluster.registry, cluster.webhooks, _track_status(cluster), now=cluster.clock.timestamp
+                cluster.store,
+                cluster.registry,
+                cluster.webhooks,
+                _track_status(cluster, _CRDS),
+                now=cluster._now,
             )
         return copied
 
 
-def _track_status(cluster: Cluster) -> Track:
-    crds = cluster.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    assert crds is not None
-    return cluster.trackers.of(crds, "status").track
+def _track_status(cluster: Cluster, resource: GroupResource) -> Track:
+    info = cluster.registry.lookup(resource.group, "v1", resource.resource)
+    assert info is not None
+    return cluster.trackers.of(info, "status").track
 
 
 @dataclass(slots=True)
@@ -217,12 +239,15 @@ def _connect(
     metrics = RequestMetrics(lambda: object_counts(core))
     faults = Faults(clock.time)
     pages = [
-        *standard_pages(core, health, metrics),
+        *standard_pages(core, health, metrics, cluster.api_services),
+        cluster.api_services.page,
         faults_page(faults),
         clock_page(clock),
         controllers_page(core, cluster.controllers),
     ]
-    server = Server(Dispatcher(core, metrics), authenticator, authorizer, pages, audit, faults, clock)
+    server = Server(
+        Dispatcher(core, metrics, cluster.api_services), authenticator, authorizer, pages, audit, faults, clock
+    )
     return APIServer(cluster, core, authenticator, server, health, audit, faults, plugins)
 
 
@@ -241,9 +266,10 @@ def _service_strategy(network: IPv4Network, resource: Resource) -> BuiltinStrate
 def resume(api_server: APIServer) -> None:
     """Restore the derived state of objects that an earlier process stored: served CRDs, allocated addresses."""
     core = api_server.core
-    for record in core.store.list(_CRDS):
-        for follower in core.store.followers:
-            follower(_CRDS, Change(ADDED, record, None))
+    for resource in (_CRDS, API_SERVICES):
+        for record in core.store.list(resource):
+            for follower in core.store.followers:
+                follower(resource, Change(ADDED, record, None))
     for info in core.registry.stored():
         records = core.store.list(info.storage)
         if records and type(info.strategy).adopt is not Strategy.adopt:

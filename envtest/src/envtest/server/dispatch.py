@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from envtest.aggregation.api_services import APIServices
 from envtest.apimachinery.errors import (
     StatusError,
     method_not_allowed_here,
@@ -47,9 +48,10 @@ _COLLECTION = frozenset({"list", "watch", "create", "deletecollection"})
 class Dispatcher:
     """Finds and runs the handler of a request, and counts it in the request metrics."""
 
-    def __init__(self, core: Core, metrics: RequestMetrics) -> None:
+    def __init__(self, core: Core, metrics: RequestMetrics, api_services: APIServices) -> None:
         self._core = core
         self._metrics = metrics
+        self._api_services = api_services
         self._generation = -1
         self._builtin_groups: set[str] = set()
 
@@ -66,6 +68,9 @@ class Dispatcher:
             return not_found_page()
         info = self._core.registry.lookup(attributes.group, attributes.version, attributes.resource)
         if info is None:
+            relayed = await self._api_services.relay(request, attributes.group, attributes.version)
+            if relayed is not None:
+                return relayed
             if self._is_builtin(attributes.group):
                 raise resource_not_found()
             return not_found_page()
