@@ -68,11 +68,12 @@ def _type(annotation: Any) -> str:
     arguments = get_args(annotation)
     origin = get_origin(annotation)
     if origin is list:
-        return f"list of {_type(arguments[0])}"
+        element = _type(arguments[0])
+        return f"list of {element}" if element.startswith("`") else f"{element}s"
     if origin is dict:
         return f"map of {_type(arguments[1])}"
     if arguments and all(isinstance(argument, str) for argument in arguments):
-        return " or ".join(f"`{argument}`" for argument in arguments)
+        return "/".join(f"`{argument}`" for argument in arguments)
     names = {bool: "boolean", int: "integer", float: "number", str: "string"}
     return names.get(annotation) or str(annotation.__name__)
 
