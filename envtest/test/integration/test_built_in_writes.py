@@ -155,3 +155,23 @@ async def test_bodies_of_subresources_must_have_the_types_of_their_kind() -> Non
             assert (binding.code, binding.body["reason"]) == (400, "BadRequest")
         eviction = await api.post(f"{CORE}/pods/p/eviction", {"metadata": {"name": 5}})
     assert 'Eviction in version "v1" cannot be handled as a Eviction' in eviction.body["message"]
+
+
+async def test_runtime_classes_are_created_by_a_put() -> None:
+    classes, label = "/apis/node.k8s.io/v1/runtimeclasses", "beta.kubernetes.io/os"
+    body = {"metadata": {"name": "r"}, "handler": "h", "scheduling": {"nodeSelector": {label: "linux"}}}
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        created = await api.put(f"{classes}/r", body)
+        again = await api.put(f"{classes}/r", body)
+    assert created.code == 201
+    assert "scheduling.nodeSelector: deprecated since v1.14" in created.headers["Warning"]
+    assert again.body["details"]["causes"][0]["field"] == "metadata.resourceVersion"
+
+
+async def test_capacities_are_updated_with_a_resource_version() -> None:
+    path = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+    body = {"metadata": {"name": "c"}, "storageClassName": "s"}
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        assert (await api.post(path, body)).code == 201
+        updated = await api.put(f"{path}/c", body)
+    assert updated.body["details"]["causes"][0]["field"] == "metadata.resourceVersion"

@@ -286,8 +286,8 @@ class PolicyBindingStrategy(BuiltinStrategy):
         spec = obj["spec"]
         if not spec.get("policyName"):
             yield required("spec.policyName")
-        elif problems := dns_subdomain(spec["policyName"]):
-            yield invalid("spec.policyName", spec["policyName"], problems[0])
+        for problem in dns_subdomain(spec["policyName"]) if spec.get("policyName") else ():
+            yield invalid("spec.policyName", spec["policyName"], problem)
         if spec.get("paramRef") is not None:
             yield from _param_ref_errors(spec["paramRef"], "spec.paramRef")
         if spec.get("matchResources") is not None:
@@ -301,7 +301,7 @@ class PolicyBindingStrategy(BuiltinStrategy):
         for position, action in enumerate(actions):
             if action not in _ACTIONS:
                 yield not_supported(f"spec.validationActions[{position}]", action, _ACTIONS)
-            elif position in repeated:
+            if position in repeated:
                 yield duplicate(f"spec.validationActions[{position}]", action)
         if "Deny" in actions and "Warn" in actions:
             text = (

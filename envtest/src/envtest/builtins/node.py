@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envtest.apimachinery.field_errors import FieldError, duplicate, invalid, required
 from envtest.apimachinery.name_rules import dns_label, label_errors
@@ -10,6 +10,7 @@ from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import identity, repeated_positions
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.go_rendering import TOLERATION, internal_fields
+from envtest.builtins.node_labels import DEPRECATED_LABELS
 from envtest.builtins.scheduling_rules import toleration_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.registry.resource import RequestContext
@@ -19,6 +20,15 @@ __all__ = ["RuntimeClassStrategy"]
 
 class RuntimeClassStrategy(BuiltinStrategy):
     """Strategy of node.k8s.io/v1 RuntimeClass."""
+
+    allow_create_on_update = True
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about deprecated labels of nodes."""
+        labels = (obj.get("scheduling") or {}).get("nodeSelector") or ()
+        return [
+            f"scheduling.nodeSelector: {DEPRECATED_LABELS[label]}" for label in labels if label in DEPRECATED_LABELS
+        ]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the handler, which is immutable, the overhead and the scheduling."""

@@ -9,22 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.apimachinery.field_errors import go_quote, key
-from envtest.apimachinery.name_rules import dns_label, label_value
+from envtest.apimachinery.name_rules import dns_label
 from envtest.builtins.ip_rules import ip_warnings
+from envtest.builtins.node_labels import DEPRECATED_LABELS, term_warnings
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["claim_warnings", "name_warnings", "pod_warnings", "template_warnings"]
+__all__ = ["claim_warnings", "name_warnings", "pod_warnings", "source_warnings", "template_warnings"]
 
-_LABELS = {
-    "app.kubernetes.io/created-by": "deprecated since v1.9",
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": ('deprecated since v1.17; use "topology.kubernetes.io/region" instead'),
-    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
-    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
-    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
-}
 _SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
 _CONTAINER_SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
 _CONTAINER_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
@@ -76,21 +67,20 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
     spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     spec_path, annotations_path = f"{prefix}spec", f"{prefix}metadata.annotations"
     for label in spec.get("nodeSelector") or ():
-        if label in _LABELS:
-            yield f"{key(f'{spec_path}.nodeSelector', label)}: {_LABELS[label]}"
+        if label in DEPRECATED_LABELS:
+            yield f"{key(f'{spec_path}.nodeSelector', label)}: {DEPRECATED_LABELS[label]}"
     yield from _node_affinity(spec, f"{spec_path}.affinity.nodeAffinity")
     for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
         item_path, label = f"{spec_path}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
-        if label in _LABELS:
-            yield f"{item_path}.topologyKey: {label} is {_LABELS[label]}"
+        if label in DEPRECATED_LABELS:
+            yield f"{item_path}.topologyKey: {label} is {DEPRECATED_LABELS[label]}"
         if constraint.get("labelSelector") is None:
             yield f"{item_path}.labelSelector: {_NULL_SELECTOR}"
     for name, text in _ANNOTATIONS.items():
         if name in annotations:
             yield f"{key(annotations_path, name)}: {text}"
     for position, volume in enumerate(spec.get("volumes") or ()):
-        for source in volume.keys() & _VOLUMES.keys():
-            yield f"{spec_path}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
+        yield from source_warnings(volume, f"{spec_path}.volumes[{position}]")
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim is not None:
             yield from claim_warnings(
@@ -132,6 +122,12 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
         yield from ip_warnings(f"{spec_path}.dnsConfig.nameservers[{position}]", server)
     for position, alias in enumerate(spec.get("hostAliases") or ()):
         yield from ip_warnings(f"{spec_path}.hostAliases[{position}].ip", alias.get("ip") or "")
+
+
+def source_warnings(volume: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield the warnings about the sources of a volume that no longer work."""
+    for source in sorted(volume.keys() & _VOLUMES.keys()):
+        yield f"{path}.{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
 
 
 def claim_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -218,16 +214,8 @@ def _node_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
         (each.get("preference") or {}, f"{path}.{_PREFERRED}[{position}].preference")
         for position, each in enumerate(affinity.get(_PREFERRED) or ())
     ]
-    for term, item_path in terms:
-        for position, expression in enumerate(term.get("matchExpressions") or ()):
-            label = expression.get("key")
-            expression_path = f"{item_path}.matchExpressions[{position}]"
-            if label in _LABELS:
-                yield f"{expression_path}.key: {label} is {_LABELS[label]}"
-            if item_path.endswith(".preference"):  # required terms are validated instead
-                for number, value in enumerate(expression.get("values") or ()):
-                    for problem in label_value(value):
-                        yield f"{expression_path}.values[{number}]: {value} is invalid, {problem}"
+    for term, item_path in terms:  # the values of required terms are validated instead
+        yield from term_warnings(term, item_path, values=item_path.endswith(".preference"))
 
 
 def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:

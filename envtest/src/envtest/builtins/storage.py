@@ -17,6 +17,7 @@ from envtest.apimachinery.field_errors import (
 from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
+from envtest.builtins.node_labels import DEPRECATED_LABELS, selector_warnings
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import csi_driver_name_errors
@@ -68,6 +69,15 @@ class StorageClassStrategy(BuiltinStrategy):
         """Set the reclaim policy ``Delete`` and the binding mode ``Immediate``."""
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about deprecated labels of nodes."""
+        return [
+            f"allowedTopologies[{position}].matchLabelExpressions[{number}].key: {DEPRECATED_LABELS[each['key']]}"
+            for position, term in enumerate(obj.get("allowedTopologies") or ())
+            for number, each in enumerate(term.get("matchLabelExpressions") or ())
+            if each.get("key") in DEPRECATED_LABELS
+        ]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of a class, whose provisioner, parameters, reclaim policy and binding mode are immutable."""
@@ -216,6 +226,10 @@ def _topology_key_errors(names: Sequence[str], path: str) -> Iterator[FieldError
 
 class CSIStorageCapacityStrategy(BuiltinStrategy):
     """Strategy of storage.k8s.io/v1 CSIStorageCapacity."""
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about deprecated labels of nodes."""
+        return list(selector_warnings(obj.get("nodeTopology"), "nodeTopology"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the sizes, and of the class and the topology, which are immutable."""

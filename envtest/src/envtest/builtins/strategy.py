@@ -78,7 +78,7 @@ _CONDITIONAL = frozenset(
         ("coordination.k8s.io", "Lease"),
         ("node.k8s.io", "RuntimeClass"),
         ("policy", "PodDisruptionBudget"),
-        *(("storage.k8s.io", kind) for kind in ("CSIDriver", "CSINode", "VolumeAttachment")),
+        *(("storage.k8s.io", kind) for kind in ("CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment")),
     }
 )
 """The kinds whose updates must contain a resourceVersion."""

@@ -10,7 +10,9 @@ from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, ke
 from envtest.apimachinery.name_rules import dns_subdomain
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference, internal_volume_source
+from envtest.builtins.node_labels import term_warnings
 from envtest.builtins.path_rules import backstep_errors
+from envtest.builtins.pod_warnings import source_warnings
 from envtest.builtins.pods import source_defaults
 from envtest.builtins.scheduling_rules import node_selector_errors
 from envtest.builtins.strategy import BuiltinStrategy
@@ -58,6 +60,7 @@ _ANNOTATIONS = {
     "volume.beta.kubernetes.io/storage-class": 'deprecated since v1.8; use "storageClassName" attribute instead',
     "volume.beta.kubernetes.io/mount-options": 'deprecated since v1.31; use "mountOptions" attribute instead',
 }
+_WITHOUT_WARNING = ("flocker", "quobyte")  # kube-apiserver warns about them only in pods
 _INLINE = "may not be specified in the context of inline volumes"
 
 
@@ -112,7 +115,11 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         if obj["spec"].get("persistentVolumeReclaimPolicy") == "Recycle":
             text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic "
             texts.append(f"spec.persistentVolumeReclaimPolicy: {text}provisioning.")
-        return texts
+        terms = ((obj["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
+        for position, term in enumerate(terms):
+            texts += term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{position}]")
+        sources = {name: source for name, source in obj["spec"].items() if name not in _WITHOUT_WARNING}
+        return [*texts, *source_warnings(sources, "spec")]
 
 
 def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:

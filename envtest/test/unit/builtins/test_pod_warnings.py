@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from envtest.builtins.catalog import all_resources
+from envtest.builtins.node_labels import selector_warnings
 from envtest.builtins.pod_warnings import claim_warnings, pod_warnings
+from envtest.builtins.storage import StorageClassStrategy
+from envtest.builtins.volumes import PersistentVolumeStrategy
 
 
 def warnings(**spec: Any) -> list[str]:
@@ -92,3 +96,26 @@ def test_claims_with_a_fraction_of_a_byte() -> None:
     volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
     path = "spec.volumes[0].ephemeral.volumeClaimTemplate.spec"
     assert warnings(volumes=[volume]) == [f"{path}.resources.requests[storage]: {rule}"]
+
+
+def test_deprecated_labels_and_sources_of_volumes() -> None:
+    label, text = "beta.kubernetes.io/os", 'deprecated since v1.14; use "kubernetes.io/os" instead'
+    expression = {"key": label, "operator": "Exists"}
+    terms = [{"matchExpressions": [expression]}]
+    volume = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}, "cephfs": {}, "flocker": {}}
+    resources = {each.kind: each for each in all_resources()}
+    context: Any = None
+    assert PersistentVolumeStrategy(resources["PersistentVolume"]).warnings(
+        {"metadata": {}, "spec": volume}, None, context
+    ) == [
+        f"spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: {label} is {text}",
+        "spec.cephfs: deprecated in v1.28, non-functional in v1.31+",
+    ]
+    topologies = [{"matchLabelExpressions": [{"key": label}]}]
+    assert StorageClassStrategy(resources["StorageClass"]).warnings(
+        {"allowedTopologies": topologies}, None, context
+    ) == [f"allowedTopologies[0].matchLabelExpressions[0].key: {text}"]
+    assert list(selector_warnings({"matchLabels": {label: "x"}, "matchExpressions": [expression]}, "p")) == [
+        f"p.matchExpressions[0].key: {label} is {text}",
+        f"p.matchLabels.{label}: {text}",
+    ]

@@ -143,3 +143,11 @@ def test_queues_are_validated(queuing: dict[str, Any], expected: list[str]) -> N
 def test_mandatory_flow_schema_cannot_be_changed() -> None:
     (error,) = flow_errors("FlowSchema", "catch-all", {**SCHEMAS["catch-all"], "matchingPrecedence": 5})
     assert error.endswith("spec of 'catch-all' must equal the fixed value")
+
+
+def test_every_problem_of_an_action_and_of_a_policy_name_is_reported() -> None:
+    assert binding_errors(validationActions=["X", "X"]) == [
+        "spec.validationActions[0]",
+        *["spec.validationActions[1]"] * 2,
+    ]
+    assert binding_errors(policyName="-" * 300) == ["spec.policyName"] * 2

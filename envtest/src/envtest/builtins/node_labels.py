@@ -1,0 +1,40 @@
+"""Warnings about deprecated labels of nodes, wherever nodes are selected.
+
+Follows ``pkg/api/node`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from envtest.apimachinery.name_rules import label_value
+
+__all__ = ["DEPRECATED_LABELS", "selector_warnings", "term_warnings"]
+
+DEPRECATED_LABELS: Final = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": ('deprecated since v1.17; use "topology.kubernetes.io/region" instead'),
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+}
+
+
+def term_warnings(term: Mapping[str, Any], path: str, *, values: bool = False) -> Iterator[str]:
+    """Yield the warnings about a term of a node selector; with ``values`` also about those that no label can have."""
+    for position, expression in enumerate(term.get("matchExpressions") or ()):
+        expression_path, label = f"{path}.matchExpressions[{position}]", expression.get("key")
+        if label in DEPRECATED_LABELS:
+            yield f"{expression_path}.key: {label} is {DEPRECATED_LABELS[label]}"
+        for number, value in enumerate(expression.get("values") or () if values else ()):
+            for problem in label_value(value):
+                yield f"{expression_path}.values[{number}]: {value} is invalid, {problem}"
+
+
+def selector_warnings(selector: Mapping[str, Any] | None, path: str) -> Iterator[str]:
+    """Yield the warnings about a label selector of nodes."""
+    yield from term_warnings(selector or {}, path)
+    for label in (selector or {}).get("matchLabels") or ():
+        if label in DEPRECATED_LABELS:
+            yield f"{path}.matchLabels.{label}: {DEPRECATED_LABELS[label]}"
