@@ -105,6 +105,16 @@ def test_forgotten_permission_fails_the_tests_of_a_new_project(tmp_path: Path) -
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
 
 
+def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    reconciler = folder / "website_operator" / "reconciler.py"
+    reconciler.write_text(reconciler.read_text().replace('        Rule("", "configmaps", CRUD),\n', ""))
+    tests = folder / "tests" / "test_operator.py"
+    tests.write_text(tests.read_text().replace("move_on_after(20)", "move_on_after(3)"))
+    with pytest.raises(AssertionError, match=r"is a Rule missing\?.*not synced: ConfigMap"):
+        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
+
+
 def test_files_of_a_project_are_formatted_whatever_the_lengths_of_its_names(tmp_path: Path) -> None:
     for length in (2, 9, 17, 25, 33, 40):
         for kind_length in (2, 21, 40):
