@@ -205,6 +205,7 @@ def count_pods(pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str,
 _MAX_NAMED: Final = 3
 """How many failed pods a message names, so that it remains readable and rarely changes."""
 
+_MAX_CAUSES: Final = 2
 _MAX_REASON_LENGTH: Final = 64
 
 
@@ -227,10 +228,6 @@ def _cause(pod: Pod) -> str:
 def _end(end: Termination) -> str:
     reason = "" if end.reason in ("", "Error") else f", {end.reason[:_MAX_REASON_LENGTH]}"
     return f"container {end.container}: exit code {end.exit_code}{reason}"
-
-
-_MAX_CAUSES: Final = 2
-"""How many causes a message about waiting pods contains."""
 
 
 def waiting_pods_message(pods: Iterable[Pod], missing: int) -> str:
