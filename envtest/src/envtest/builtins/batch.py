@@ -9,7 +9,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from envtest.apimachinery.field_errors import FieldError, invalid, not_supported, required
 from envtest.apimachinery.objects import Object
 from envtest.builtins.cron_schedule import ScheduleError, parse_schedule
-from envtest.builtins.go_rendering import internal_pod_spec, internal_pod_template
+from envtest.builtins.go_rendering import (
+    FAILURE_RULE,
+    SUCCESS_RULE,
+    internal_job_policy,
+    internal_pod_spec,
+    internal_pod_template,
+)
 from envtest.builtins.job_rules import indexed_name_errors, job_policy_errors, job_status_errors
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import template_warnings
@@ -148,12 +154,13 @@ class JobStrategy(WorkloadStrategy):
         for name in (
             "selector",
             "completionMode",
-            "podFailurePolicy",
             "backoffLimitPerIndex",
             "managedBy",
-            "successPolicy",
         ):
             yield from immutable(spec, old, name)
+        for name, layout in (("podFailurePolicy", FAILURE_RULE), ("successPolicy", SUCCESS_RULE)):
+            if spec.get(name) != old.get(name):
+                yield invalid(f"spec.{name}", internal_job_policy(spec.get(name), layout), "field is immutable")
         if spec["template"] == old["template"]:
             return
         changed, before = copy_json(spec["template"]), old["template"]

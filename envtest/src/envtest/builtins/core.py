@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required, too_long
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, mask_trailing_dash, qualified_name
 from envtest.apimachinery.objects import Object
+from envtest.builtins.go_rendering import REFERENCE, internal_fields
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import config_key, port_number
@@ -229,7 +230,12 @@ class EventStrategy(BuiltinStrategy):
             return
         for name, rendered in _IMMUTABLE_EVENT_FIELDS.items():
             if obj.get(name) != old.get(name):
-                yield invalid(rendered, obj.get(name), "field is immutable")
+                value = obj.get(name)
+                if name in ("regarding", "related"):
+                    value = None if value is None else internal_fields(REFERENCE, value)
+                elif name != "eventTime":
+                    value = value or ""
+                yield invalid(rendered, value, "field is immutable")
 
 
 _IMMUTABLE_EVENT_FIELDS = {

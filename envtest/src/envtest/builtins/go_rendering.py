@@ -14,12 +14,17 @@ from typing import Any
 from envtest.apimachinery.field_errors import Verbatim, go_json
 
 __all__ = [
+    "ATTACHMENT_SOURCE",
     "BUDGET",
+    "FAILURE_RULE",
+    "REFERENCE",
+    "SUCCESS_RULE",
     "TAINT",
     "TOLERATION",
     "difference",
     "internal",
     "internal_fields",
+    "internal_job_policy",
     "internal_pod_spec",
     "internal_pod_template",
     "internal_volume_source",
@@ -43,7 +48,10 @@ _SECURITY = (
     "RunAsNonRoot SupplementalGroups SupplementalGroupsPolicy FSGroup FSGroupChangePolicy Sysctls SeccompProfile "
     "AppArmorProfile SELinuxChangePolicy"
 )
+_EXIT_CODES = "ContainerName Operator! Values"
 _SPECIAL_NAMES = {
+    "apiversion": "apiVersion",
+    "uid": "uid",
     "dnspolicy": "dnsPolicy",
     "dnsconfig": "dnsConfig",
     "sethostnameasfqdn": "setHostnameAsFQDN",
@@ -93,6 +101,10 @@ def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str])
 TOLERATION = "Key! Operator! Value! Effect! TolerationSeconds"
 TAINT = "Key! Value! Effect! TimeAdded"
 BUDGET = "MinAvailable Selector MaxUnavailable UnhealthyPodEvictionPolicy"
+REFERENCE = "Kind! Namespace! Name! UID! APIVersion! ResourceVersion! FieldPath!"
+ATTACHMENT_SOURCE = "PersistentVolumeName InlineVolumeSpec"
+SUCCESS_RULE = "SucceededIndexes SucceededCount"
+FAILURE_RULE = "Action! OnExitCodes OnPodConditions"
 """The fields of internal types, for :func:`internal_fields`."""
 
 
@@ -140,6 +152,18 @@ def internal_pod_template(template: Mapping[str, Any]) -> Verbatim:
     metadata = {name: value for name, value in (template.get("metadata") or {}).items() if value}
     fields = [f'"{name}":{go_json(value)}' for name, value in metadata.items()]
     return Verbatim("{" + ",".join([*fields, f'"Spec":{internal_pod_spec(template["spec"])}']) + "}")
+
+
+def internal_job_policy(policy: Mapping[str, Any] | None, layout: str) -> Verbatim | None:
+    """Return a Job's policy as Go prints its internal type; ``layout`` are the fields of its rules."""
+    if policy is None:
+        return None
+    rules = []
+    for rule in policy.get("rules") or ():
+        codes = rule.get("onExitCodes")
+        shown = {} if codes is None else {"OnExitCodes": _fields(_EXIT_CODES, codes, {})}
+        rules.append(_fields(layout, rule, shown))
+    return Verbatim('{"Rules":' + ("null" if policy.get("rules") is None else f"[{','.join(rules)}]") + "}")
 
 
 _VOLUME_SOURCES = (

@@ -8,7 +8,6 @@ from typing import Any, Final
 from envtest.apimachinery.field_errors import (
     OMIT,
     FieldError,
-    Verbatim,
     duplicate,
     invalid,
     not_supported,
@@ -18,7 +17,7 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.name_rules import dns_label, qualified_name
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import internal
+from envtest.builtins.go_rendering import SUCCESS_RULE, internal_job_policy
 from envtest.builtins.string_validation import domain_prefixed_path_errors, nonnegative
 
 __all__ = ["indexed_name_errors", "job_policy_errors", "job_status_errors"]
@@ -50,11 +49,7 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
         yield from _failure_policy_errors(spec, f"{path}.podFailurePolicy.rules")
     policy = spec.get("successPolicy")
     if policy is not None and not indexed:
-        rules = [
-            {name: each.get(name) for name in ("succeededIndexes", "succeededCount")}
-            for each in policy.get("rules") or ()
-        ]
-        shown = Verbatim(internal({"rules": rules}))
+        shown = internal_job_policy(policy, SUCCESS_RULE)
         yield invalid(f"{path}.successPolicy", shown, "requires indexed completion mode")
     elif policy is not None:
         yield from _success_policy_errors(policy.get("rules") or (), completions or 0, f"{path}.successPolicy.rules")

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from envtest.apimachinery.field_errors import (
     FieldError,
+    Verbatim,
     duplicate,
     forbidden,
+    go_json,
     invalid,
     not_supported,
     required,
@@ -17,6 +19,7 @@ from envtest.apimachinery.field_errors import (
 from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
+from envtest.builtins.go_rendering import ATTACHMENT_SOURCE, internal_fields
 from envtest.builtins.node_labels import DEPRECATED_LABELS, selector_warnings
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
@@ -266,7 +269,11 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
         for problem in dns_subdomain(spec.get("nodeName") or ""):
             yield invalid("spec.nodeName", spec.get("nodeName") or "", problem)
         if old is not None and spec != old["spec"]:
-            yield invalid("spec", spec, _IMMUTABLE)
+            shown = internal_fields(ATTACHMENT_SOURCE, spec["source"])
+            names = go_json(spec.get("attacher") or ""), go_json(spec.get("nodeName") or "")
+            yield invalid(
+                "spec", Verbatim(f'{{"Attacher":{names[0]},"Source":{shown},"NodeName":{names[1]}}}'), _IMMUTABLE
+            )
         yield from _attachment_status_errors(obj["status"])
 
 

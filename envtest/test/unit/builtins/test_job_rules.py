@@ -108,7 +108,7 @@ def test_indexes_of_a_success_policy(indexes: str, problem: str) -> None:
 
 def test_success_policy_without_rules() -> None:
     assert errors(successPolicy={}) == [
-        'spec.successPolicy: Invalid value: {"Rules":[]}: requires indexed completion mode'
+        'spec.successPolicy: Invalid value: {"Rules":null}: requires indexed completion mode'
     ]
 
 

@@ -153,3 +153,74 @@ def test_only_a_bound_claim_can_grow() -> None:
     assert error.field == "spec"
     bound = {"spec": copy_json(CLAIM), "status": {"phase": "Bound"}}
     assert not checked("", "PersistentVolumeClaim", {"spec": copy_json(grown)}, bound)
+
+
+def indexed_job(**spec: Any) -> Object:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    return {"spec": {"selector": {}, "completionMode": "Indexed", "completions": 2, "template": template, **spec}}
+
+
+EXIT_CODES = '{"ContainerName":null,"Operator":"In","Values":[1]}'
+
+
+def event(**fields: Any) -> Object:
+    reporter = {"reportingController": "a.b/c", "reportingInstance": "i", "action": "x", "reason": "y"}
+    regarding = {"kind": "Pod", "namespace": "default", "name": "p"}
+    when = {"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal"}
+    return {**reporter, **when, "regarding": regarding, **fields}
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "new", "old", "field", "shown"),
+    [
+        (
+            "batch",
+            "Job",
+            indexed_job(successPolicy={"rules": [{"succeededCount": 1}]}),
+            indexed_job(),
+            "spec.successPolicy",
+            '{"Rules":[{"SucceededIndexes":null,"SucceededCount":1}]}',
+        ),
+        (
+            "batch",
+            "Job",
+            indexed_job(
+                podFailurePolicy={"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [1]}}]}
+            ),
+            indexed_job(),
+            "spec.podFailurePolicy",
+            f'{{"Rules":[{{"Action":"Ignore","OnExitCodes":{EXIT_CODES},"OnPodConditions":null}}]}}',
+        ),
+        (
+            "batch",
+            "Job",
+            indexed_job(),
+            indexed_job(successPolicy={"rules": [{"succeededCount": 1}]}),
+            "spec.successPolicy",
+            "null",
+        ),
+        ("events.k8s.io", "Event", event(type="Warning"), event(), "type", '"Warning"'),
+        ("events.k8s.io", "Event", event(), event(note="n"), "message", '""'),
+        (
+            "events.k8s.io",
+            "Event",
+            event(regarding={"kind": "Pod", "namespace": "default", "uid": "u"}),
+            event(),
+            "involvedObject",
+            '{"Kind":"Pod","Namespace":"default","Name":"","UID":"u","APIVersion":"","ResourceVersion":"","FieldPath":""}',
+        ),
+        (
+            "storage.k8s.io",
+            "VolumeAttachment",
+            {"spec": {"attacher": "a", "nodeName": "m", "source": {"persistentVolumeName": "v"}}},
+            {"spec": {"attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "v"}}},
+            "spec",
+            '{"Attacher":"a","Source":{"PersistentVolumeName":"v","InlineVolumeSpec":null},"NodeName":"m"}',
+        ),
+    ],
+)
+def test_immutable_values_are_shown_as_internal_types(
+    group: str, kind: str, new: Object, old: Object, field: str, shown: str
+) -> None:
+    texts = [str(each) for each in checked(group, kind, copy_json(new), copy_json(old)) if each.field == field]
+    assert f"{field}: Invalid value: {shown}: field is immutable" in texts
