@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from envtest import ControlPlane
 from test.conformance import servers
 from test.conformance.client import SpecClient
 from test.conformance.specs import plays
-from test.conformance.test_custom_resources import AGGREGATED
+from test.conformance.test_custom_resources import AGGREGATED, KUBECTL, kubectl
 from test.conformance.test_webhooks import Webhooks
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -123,6 +126,21 @@ async def test_relayed_watch_ends_with_its_client(client: SpecClient, namespace:
         assert await watch.summary(1) == [("ADDED", "one")]
         assert len(servers.WATCHES) == 1
     await client.eventually(path, lambda _: not servers.WATCHES)
+
+
+@pytest.mark.skipif(not KUBECTL, reason="kubectl is not on the PATH")
+async def test_kubectl_finds_the_resources_of_another_api_server(
+    cluster: ControlPlane, client: SpecClient, namespace: str, tmp_path: Path
+) -> None:
+    await register(client, namespace)
+    flags = ("-n", namespace)
+    code, output = await kubectl(
+        cluster, tmp_path, "create", *flags, "--validate=false", "-f-", stdin=json.dumps(flunder("one"))
+    )
+    assert (code, output) == (0, "flunder.wardle.example.com/one created\n")
+    assert (await kubectl(cluster, tmp_path, "get", *flags, "flunder", "-o=name"))[1] == (
+        "flunder.wardle.example.com/one\n"
+    )
 
 
 async def test_users_need_permissions_for_relayed_requests(client: SpecClient, namespace: str) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from envtest import ControlPlane
 from envtest.formats.certificate_authority import CertificateAuthority
 from test.conformance import servers
 from test.conformance.client import SpecClient
 from test.conformance.specs import plays
-from test.conformance.test_custom_resources import ANYTHING, CRDS, crd, establish
+from test.conformance.test_custom_resources import ANYTHING, CRDS, KUBECTL, crd, establish, kubectl
 
 GROUP = "admissionregistration.k8s.io"
 VALIDATING = f"/apis/{GROUP}/v1/validatingwebhookconfigurations"
@@ -177,7 +179,7 @@ async def test_webhook_denies_pods_and_config_maps(webhooks: Webhooks) -> None:
 
 
 @plays("AdmissionWebhook should be able to deny attaching pod")
-async def test_webhook_denies_attaching_to_a_pod(webhooks: Webhooks) -> None:
+async def test_webhook_denies_attaching_to_a_pod(cluster: ControlPlane, webhooks: Webhooks, tmp_path: Path) -> None:
     client = webhooks.client
     await webhooks.configure(
         VALIDATING, "attach", webhooks.hook("deny-attaching-pod", "/pods/attach", "pods/attach", "CONNECT")
@@ -191,6 +193,10 @@ async def test_webhook_denies_attaching_to_a_pod(webhooks: Webhooks) -> None:
         attached = await client.request(method, f"{webhooks.pods}/to-be-attached-pod/attach", query=query)
         assert attached.code == 400, attached.body
         assert "attaching to pod 'to-be-attached-pod' is not allowed" in attached.body["message"]
+    if KUBECTL:
+        flags = ("-n", webhooks.namespace, "-i", "-c=container1")
+        code, output = await kubectl(cluster, tmp_path, "attach", *flags, "to-be-attached-pod")
+        assert (code, "attaching to pod 'to-be-attached-pod' is not allowed" in output) == (1, True), output
     # Without stdin, the webhook allows it: the request fails because it upgrades to no protocol.
     query["stdin"] = "false"
     assert (await client.request("GET", f"{webhooks.pods}/to-be-attached-pod/attach", query=query)).code == 400

@@ -35,6 +35,7 @@ MAX_RETRY_SECONDS: Final = 30.0
 CHUNK_BYTES: Final = 64 * 1024
 _SERVICES: Final = GroupResource("", "services")
 _SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
+_SERVICE_NAME: Final = "kubernetes.io/service-name"
 _HAS_SERVICE: Final = b'"service":{'
 _OWN_HEADERS: Final = frozenset(
     {
@@ -114,8 +115,10 @@ class APIServices:
         if resource == API_SERVICES:
             self._changed(change)
         elif self._remotes and resource in (_SERVICES, _SLICES):
+            record = change.record
+            name = record.name if resource == _SERVICES else (record.labels or {}).get(_SERVICE_NAME)
             for remote in self._remotes.values():
-                if remote.service["namespace"] == change.record.namespace:
+                if (remote.service["namespace"], remote.service["name"]) == (record.namespace, name):
                     self._check_soon(remote)
 
     def _changed(self, change: Change) -> None:
