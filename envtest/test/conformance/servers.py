@@ -1,6 +1,6 @@
 """The servers that specs run in pods, played by one server of this process.
 
-They are the webhooks and the conversion of ``agnhost``, and the sample API server.
+They are the webhooks, the conversion and the echo server of ``agnhost``, and the sample API server.
 
 The scenario of the cluster names this server as the port of their pods (:data:`PODS`), so the API server reaches it
 through the Services of a spec. It shows the certificate of the Secret in the namespace that the client asks for by the
@@ -31,6 +31,8 @@ LABEL = "webhook-e2e-test"
 SLOW_SECONDS = 5.0
 PORTS = {"webhook": 8444, "crd-webhook": 9444, "apiserver": 443}
 """The port of the pods with each label."""
+ECHOES = ({"test": "response"}, {"e2e-test": "proxy-endpoints"})
+"""The labels of pods that echo requests on port 80."""
 
 WATCHES: list[str] = []
 """The namespaces of the open watches of the sample API server."""
@@ -41,17 +43,19 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class SpecServers:
-    """The server; ``cluster`` is set as soon as its control plane runs."""
+    """The server, which echoes requests without TLS; ``cluster`` is set as soon as its control plane runs."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self) -> None:
+        self.port = 0
+        self.echo_port = 0
         self.cluster: ControlPlane | None = None
         self._contexts: dict[bytes, ssl.SSLContext] = {}
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the rules of a scenario for the pods that this server plays."""
-        address = f"127.0.0.1:{self.port}"
-        return [{"match": {"labels": {label: "true"}}, "ports": {port: address}} for label, port in PORTS.items()]
+        address, echo = f"127.0.0.1:{self.port}", f"127.0.0.1:{self.echo_port}"
+        rules = [{"match": {"labels": {label: "true"}}, "ports": {port: address}} for label, port in PORTS.items()]
+        return [*rules, *({"match": {"labels": labels}, "ports": {80: echo}} for labels in ECHOES)]
 
     def context_of(self, server_name: str) -> ssl.SSLContext | None:
         """Return the context with the certificate in the namespace of a Service, ``NAME.NAMESPACE.svc``."""
@@ -83,7 +87,7 @@ def server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
 @asynccontextmanager
 async def run_servers() -> AsyncIterator[SpecServers]:
     """Serve until the block ends."""
-    servers = SpecServers(0)
+    servers = SpecServers()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def choose(connection: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> int | None:
@@ -94,18 +98,25 @@ async def run_servers() -> AsyncIterator[SpecServers]:
         return None
 
     context.sni_callback = choose
-    async with listen(context) as servers.port:
+    async with listen(context) as servers.port, serve(_echoes(), None) as servers.echo_port:
         yield servers
 
 
 @asynccontextmanager
 async def listen(context: ssl.SSLContext) -> AsyncIterator[int]:
-    """Listen on a local port, which is yielded, until the block ends."""
+    """Listen with TLS on a local port, which is yielded, until the block ends."""
     application = web.Application()
     application.router.add_get("/readyz", _ready)
     application.router.add_post("/crdconvert", _convert)
     _Flunders().serve(application)
     application.router.add_post("/{path:.*}", _review)
+    async with serve(application, context) as port:
+        yield port
+
+
+@asynccontextmanager
+async def serve(application: web.Application, context: ssl.SSLContext | None) -> AsyncIterator[int]:
+    """Serve an application on a local port, which is yielded, until the block ends."""
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -114,6 +125,15 @@ async def listen(context: ssl.SSLContext) -> AsyncIterator[int]:
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+def _echoes() -> web.Application:
+    async def echo(request: web.Request) -> web.Response:
+        return web.json_response({"Method": request.method, "Body": "foo"})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", echo)
+    return application
 
 
 async def _ready(_: web.Request) -> web.Response:

@@ -12,7 +12,7 @@ import asyncio
 import posixpath
 import ssl
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -25,7 +25,7 @@ from envtest.storage import Store
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient"]
+__all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient", "address_text"]
 
 _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _MAX_REDIRECTS: Final = 10
@@ -89,17 +89,17 @@ class ServiceEndpoints:
         spec = service.obj().get("spec") or {}
         if spec.get("type") == "ExternalName":
             return f"https://{spec['externalName']}:{port}"
-        for host, number in self._addresses(namespace, name, spec, port):
-            return f"https://[{host}]:{number}" if ":" in host else f"https://{host}:{number}"
+        port_names = {each.get("name") or "" for each in spec.get("ports") or () if each["port"] == port}
+        for address in self.addresses(namespace, name, port_names):
+            return f"https://{address}"
         raise CallFailed(f"no endpoints available for service {go_quote(name)}")
 
-    def _addresses(self, namespace: str, service: str, spec: Mapping[str, Any], port: int) -> Iterator[tuple[str, int]]:
-        """Yield the local addresses behind a port of a Service: those of the ready pods in its EndpointSlices."""
-        port_names = {each.get("name") or "" for each in spec.get("ports") or () if each["port"] == port}
+    def addresses(self, namespace: str, service: str, port_names: Collection[str]) -> Iterator[str]:
+        """Yield the local addresses (``HOST:PORT``) behind ports of a Service: those of ready pods in its slices."""
         for record in self._store.list(_SLICES, namespace) if port_names else ():
-            endpoint_slice = record.obj()
-            if (endpoint_slice["metadata"].get("labels") or {}).get("kubernetes.io/service-name") != service:
+            if (record.labels or {}).get("kubernetes.io/service-name") != service:
                 continue
+            endpoint_slice = record.obj()
             numbers = [
                 each["port"]
                 for each in endpoint_slice.get("ports") or ()
@@ -108,7 +108,7 @@ class ServiceEndpoints:
             for endpoint in endpoint_slice.get("endpoints") or ():
                 pod = self._ready_pod(namespace, endpoint)
                 ports = self.ports_of(pod) if pod is not None else {}
-                yield from (ports[number] for number in numbers if number in ports)
+                yield from (address_text(*ports[number]) for number in numbers if number in ports)
 
     def _ready_pod(self, namespace: str, endpoint: Mapping[str, Any]) -> Object | None:
         target = endpoint.get("targetRef") or {}
@@ -176,31 +176,47 @@ class WebhookClient:
         body: bytes | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request to the Service of an APIService. Raises CallFailed, also while the response is read."""
-        import aiohttp
-        from multidict import CIMultiDict
-        from yarl import URL
-
         service = spec["service"]
         namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
-        url = URL(self.endpoints.resolve(namespace, name, port) + target, encoded=True)
+        url = self.endpoints.resolve(namespace, name, port) + target
         try:
             verified = False if spec.get("insecureSkipTLSVerify") else self._context(spec.get("caBundle") or "")
         except (ssl.SSLError, ValueError) as error:
             raise CallFailed(f"unable to load root certificates: {error}") from error
+        server_name = f"{name}.{namespace}.svc"
+        async with self.send(url, method, headers, body, verified=verified, server_name=server_name) as response:
+            yield response
+
+    @asynccontextmanager
+    async def send(
+        self,
+        url: str,
+        method: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes | None = None,
+        *,
+        verified: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; ``verified`` is the context that verifies the certificate. Raises CallFailed, as above."""
+        import aiohttp
+        from multidict import CIMultiDict
+        from yarl import URL
+
         request = self._open_session().request(
             method,
-            url,
+            URL(url, encoded=True),
             data=body,
             headers=CIMultiDict(headers),
             ssl=verified,
-            server_hostname=f"{name}.{namespace}.svc",
+            server_hostname=server_name,
             allow_redirects=False,
         )
         try:
             async with request as response:
                 yield response
         except aiohttp.ClientError as error:
-            raise CallFailed(_describe(error, str(url))) from error
+            raise CallFailed(_describe(error, url)) from error
 
     def _open_session(self) -> aiohttp.ClientSession:
         import aiohttp
@@ -243,6 +259,11 @@ class WebhookClient:
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             self._contexts[ca_bundle] = context
         return context
+
+
+def address_text(host: str, port: int) -> str:
+    """Return an address as it appears in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _clean_path(path: str) -> str:

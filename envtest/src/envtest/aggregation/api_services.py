@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,7 +23,8 @@ from envtest.apimachinery.objects import set_condition
 from envtest.apimachinery.user import User
 from envtest.endpoints.request import Request, Response
 from envtest.http_server.received import Received
-from envtest.http_server.responses import SentResponse, StreamResponse
+from envtest.http_server.relay import relay_response, relayed_headers
+from envtest.http_server.responses import SentResponse
 from envtest.storage import Change, Store
 from envtest.storage.record import DELETED
 
@@ -32,20 +33,10 @@ __all__ = ["API_SERVICES", "APIServices", "Remote"]
 API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 CHECK_SECONDS: Final = 6.0
 MAX_RETRY_SECONDS: Final = 30.0
-CHUNK_BYTES: Final = 64 * 1024
 _SERVICES: Final = GroupResource("", "services")
 _SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
 _SERVICE_NAME: Final = "kubernetes.io/service-name"
 _HAS_SERVICE: Final = b'"service":{'
-_OWN_HEADERS: Final = frozenset(
-    {
-        *("accept-encoding", "authorization", "connection", "content-length", "host", "keep-alive"),
-        *("te", "trailer", "transfer-encoding", "upgrade"),
-    }
-)
-"""Headers of one connection, and credentials, which are not relayed."""
-_IDENTITY: Final = ("x-remote-", "impersonate-")
-
 Track = Callable[..., Any]
 
 
@@ -225,23 +216,14 @@ class APIServices:
             return _unavailable("service unavailable")
         if not isinstance(request.raw, Received):
             return _unavailable("envtest relays no upgraded connections")
-        headers = relayed_headers(request.headers.items(), request.user)
-        body = await request.body() or None
-        sent: StreamResponse | None = None
+        headers = [*relayed_headers(request.headers.items()), *identity_headers(request.user)]
+        opened = self._client.relay(
+            remote.spec, request.method, request.raw.rel_url, headers, await request.body() or None
+        )
         try:
-            async with self._client.relay(remote.spec, request.method, request.raw.rel_url, headers, body) as response:
-                shown = [(name, value) for name, value in response.headers.items() if name.lower() not in _RESPONSE]
-                sent = StreamResponse(response.status, shown)
-                sent.content_length = 0 if response.status in (204, 304) else response.content_length
-                await sent.prepare(request.raw.connection)
-                async for chunk in response.content.iter_any():
-                    await sent.write(chunk)
-                await sent.write_eof()
-                return sent
+            return await relay_response(opened, request.raw.connection, CallFailed)
         except CallFailed as error:
             self._check_soon(remote)
-            if sent is not None:  # part of the response was sent
-                raise ConnectionError(str(error)) from error
             return _unavailable(f"error trying to reach service: {error}")
 
 
@@ -255,22 +237,13 @@ def _listed_resources(content: bytes) -> list[dict[str, Any]]:
     return [each for each in resources if isinstance(each, dict)] if isinstance(resources, list) else []
 
 
-_RESPONSE: Final = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding"})
-
-
-def relayed_headers(headers: Iterable[tuple[str, str]], user: User) -> list[tuple[str, str]]:
-    """Return the headers of a relayed request: without credentials, but with the user that this server knows."""
-    relayed = [
-        (name, value)
-        for name, value in headers
-        if name.lower() not in _OWN_HEADERS and not name.lower().startswith(_IDENTITY)
-    ]
-    relayed += [("Accept-Encoding", "identity"), ("X-Remote-User", user.name)]
-    relayed += [("X-Remote-Uid", user.uid)] if user.uid else []
-    relayed += [("X-Remote-Group", group) for group in user.groups]
+def identity_headers(user: User) -> list[tuple[str, str]]:
+    """Return the headers that name a user of this server to another one."""
+    headers = [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
+    headers += [("X-Remote-Uid", user.uid)] if user.uid else []
     for name, values in user.extra.items():
-        relayed += [(f"X-Remote-Extra-{quote(name.lower(), safe='')}", value) for value in values]
-    return relayed
+        headers += [(f"X-Remote-Extra-{quote(name.lower(), safe='')}", value) for value in values]
+    return headers
 
 
 def _unavailable(text: str) -> Response:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
+from envtest.admission.webhook_client import CallFailed, address_text
 from envtest.apimachinery.errors import (
     GroupResource,
     bad_request,
@@ -24,6 +25,8 @@ from envtest.apimachinery.objects import Object
 from envtest.auth.second_check import check_connect
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request, Response
+from envtest.http_server.received import Received
+from envtest.http_server.relay import relay_response, relayed_headers
 from envtest.http_server.responses import SentResponse
 from envtest.registry.resource import RequestContext
 from envtest.writes.server_core import Core
@@ -158,8 +161,11 @@ def _check_container(request: Request, pod: Object) -> None:
         raise bad_request(f"a container name must be specified for pod {name}, {choice}")
 
 
-async def proxy(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
-    """Handle the proxy of a pod, Service or node, named as ``name``, ``name:port`` or ``scheme:name:port``."""
+async def proxy(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
+    """Handle the proxy of a pod, Service or node, named as ``name``, ``name:port`` or ``scheme:name:port``.
+
+    A scenario has the address of this machine to which requests for a port of a pod are relayed.
+    """
     path = request.path.partition(f"/{ctx.info.plural}/{ctx.name}/proxy")[2]
     await _admit(core, ctx, {"path": path} if path else {})
     resource = ctx.info.resource
@@ -167,26 +173,55 @@ async def proxy(core: Core, request: Request, ctx: RequestContext, output: Outpu
     scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(len(parts), ("", "", ""))
     if not name or scheme not in ("", "http", "https"):
         raise bad_request(f"invalid {ctx.info.singular} request {go_quote(ctx.name)}")
+    address = ""
     if resource == _SERVICES:
-        _check_endpoints(core, ctx.namespace, name, port)
+        names = _check_endpoints(core, ctx.namespace, name, port)
+        if core.client is not None:
+            address = next(core.client.endpoints.addresses(ctx.namespace, name, names), "")
     else:
         found = _stored(core, resource, ctx.namespace if ctx.info.namespaced else "", name)
-        if resource == _PODS and not _is_global((found.get("status") or {}).get("podIP") or ""):
-            raise bad_request("address not allowed")
-    raise internal_error(_NO_NODES)
+        if resource == _PODS:
+            if not _is_global((found.get("status") or {}).get("podIP") or ""):
+                raise bad_request("address not allowed")
+            address = _pod_address(core, found, port, scheme)
+    if core.client is None or core.scenario is None or not isinstance(request.raw, Received) or resource == _NODES:
+        raise internal_error(_NO_NODES)
+    target = request.raw.rel_url.partition(f"/{ctx.name}/proxy")[2]
+    if not path and request.method in ("GET", "HEAD"):
+        return Response(b"", 301, "", {"Location": f"{request.path}/{target}"})
+    if not address:
+        raise service_unavailable("error trying to reach service: dial tcp: connect: connection refused")
+    url = f"{scheme or 'http'}://{address}{target}"
+    headers = relayed_headers(request.headers.items())
+    opened = core.client.send(url, request.method, headers, await request.body() or None)
+    try:
+        return await relay_response(opened, request.raw.connection, CallFailed)
+    except CallFailed as error:
+        raise service_unavailable(f"error trying to reach service: {error}") from error
 
 
-def _check_endpoints(core: Core, namespace: str, name: str, port: str) -> None:
-    """Raise StatusError (404, 503) unless the Service has the port and endpoints."""
+def _pod_address(core: Core, pod: Object, port: str, scheme: str) -> str:
+    """Return the local address of a pod's port, by default of its first one; empty if the scenario has none."""
+    ports = [each["containerPort"] for container in pod["spec"]["containers"] for each in container.get("ports") or ()]
+    number = port or (ports[0] if ports else 443 if scheme == "https" else 80)
+    local = core.scenario.ports_of(pod) if core.scenario is not None else {}
+    return next((address_text(*address) for each, address in local.items() if str(each) == str(number)), "")
+
+
+def _check_endpoints(core: Core, namespace: str, name: str, port: str) -> set[str]:
+    """Return the names of a Service's port. Raises StatusError (404, 503) unless it has the port and endpoints."""
+    names = {port}
     if _INTEGER.fullmatch(port):
         ports: list[dict[str, Any]] = _stored(core, _SERVICES, namespace, name)["spec"].get("ports") or []
-        if not any(str(each.get("port")) == port for each in ports):
+        names = {each.get("name") or "" for each in ports if str(each.get("port")) == port}
+        if not names:
             raise service_unavailable(f"no service port {port} found for service {go_quote(name)}")
     record = core.store.get(_ENDPOINTS, namespace, name)
     if record is None:
         raise not_found(_SERVICES, name)
     if not record.obj().get("subsets"):
         raise service_unavailable(f"no endpoints available for service {go_quote(name)}")
+    return names
 
 
 def _is_global(text: str) -> bool:

@@ -233,6 +233,7 @@ def _connect(
     """Create the parts that have no state of their own."""
     store, registry, authorizer, clock = cluster.store, cluster.registry, cluster.authorizer, cluster.clock
     core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version, features)
+    core.client = cluster.webhooks
     core.reviews, core.authorizer = Reviews(authorizer, authenticator), authorizer
     core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()

@@ -78,7 +78,7 @@ class Dispatcher:
         misplaced = _misplaced(info, attributes, on_collection=on_collection)
         if misplaced is not None:
             return misplaced
-        if request.method == "HEAD":  # authorized as GET, but no resource has a route for it
+        if request.method == "HEAD" and attributes.subresource != "proxy":  # authorized as GET, but without a route
             raise method_not_allowed_here()
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
@@ -116,7 +116,7 @@ class Dispatcher:
                 ("*", "*", attributes.subresource)
             )
             # CRDs are routed by a handler of their own, whose errors name the resource.
-            if verb not in subresource.verbs:
+            if verb not in subresource.verbs and (verb or subresource.name != "proxy"):  # OPTIONS has no verb
                 raise method_not_supported(info.resource, verb) if info.is_crd else method_not_allowed_here()
             if special is not None:
                 return special

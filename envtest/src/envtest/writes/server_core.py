@@ -20,6 +20,7 @@ from envtest.registry.shard_selectors import ShardSelector, parse_shard_selector
 from envtest.storage import Store, Watcher
 
 if TYPE_CHECKING:
+    from envtest.admission.webhook_client import WebhookClient
     from envtest.scenarios.scenario import Scenario
 
 __all__ = ["Admission", "Core"]
@@ -69,6 +70,8 @@ class Core:
     """The watchers of the clients of this API server."""
     reviews: Reviews = field(init=False)
     authorizer: Authorizer = field(init=False)
+    client: WebhookClient | None = None
+    """The client of other servers: webhooks, pods that a scenario plays."""
     scenario: Scenario | None = None
     """What the pods answer to exec, logs and port-forward; without it they have no containers."""
 

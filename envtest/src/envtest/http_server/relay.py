@@ -1,0 +1,58 @@
+"""Requests that are relayed to another server, and its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final
+
+from envtest.http_server.responses import Sender, StreamResponse
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["relay_response", "relayed_headers"]
+
+_OWN_HEADERS: Final = frozenset(
+    {
+        *("accept-encoding", "authorization", "connection", "content-length", "host", "keep-alive"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+"""Headers of one connection, and credentials, which are not relayed."""
+_IDENTITY: Final = ("x-remote-", "impersonate-")
+_RESPONSE_HEADERS: Final = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding"})
+
+
+def relayed_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the headers of a relayed request: without credentials and without those that name a user."""
+    relayed = [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in _OWN_HEADERS and not name.lower().startswith(_IDENTITY)
+    ]
+    return [*relayed, ("Accept-Encoding", "identity")]
+
+
+async def relay_response(
+    opened: AbstractAsyncContextManager[aiohttp.ClientResponse], connection: Sender, failure: type[Exception]
+) -> StreamResponse:
+    """Send the response of another server as it arrives.
+
+    Raises ``failure``, which ``opened`` raises, if no part of it was sent; otherwise ConnectionError.
+    """
+    sent: StreamResponse | None = None
+    try:
+        async with opened as response:
+            shown = [(name, value) for name, value in response.headers.items() if name.lower() not in _RESPONSE_HEADERS]
+            sent = StreamResponse(response.status, shown)
+            sent.content_length = 0 if response.status in (204, 304) else response.content_length
+            await sent.prepare(connection)
+            async for chunk in response.content.iter_any():
+                await sent.write(chunk)
+            await sent.write_eof()
+            return sent
+    except failure as error:
+        if sent is None:
+            raise
+        raise ConnectionError(str(error)) from error
