@@ -44,8 +44,8 @@ class CAConfiguration(Section):
     issuer: Annotated[
         Literal["secret", "certificateSigningRequest"],
         "How the pods of new RayClusters get their certificates: `secret`: an init container signs them with the "
-        "CA's key, which it mounts; `certificateSigningRequest`: it requests them from the operator, and no pod "
-        "mounts the key. The latter needs the component `csr`.",
+        "CA's key, which it mounts; `certificateSigningRequest`: it requests them from the operator (component "
+        "`csr`).",
     ] = "secret"
     node_certificate_lifetime: Annotated[
         Duration,
@@ -77,8 +77,7 @@ class KubeRayConfiguration(Section):
     ] = field(default=True, name="rayDashboardOAuthEnabled")
     ingress_domain: Annotated[
         Domain,
-        "Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the "
-        "domain in `ingresses.config.openshift.io/cluster`, if that exists.",
+        "Domain of dashboards and Ray clients; if empty, the domain in `ingresses.config.openshift.io/cluster`, if that exists.",
     ] = ""
     mtls_enabled: Annotated[bool, "Whether Ray nodes and clients use mutual TLS."] = field(
         default=True, name="mTLSEnabled"
@@ -99,10 +98,8 @@ class KubeRayConfiguration(Section):
             ]
         ],
         "Features that are active in KubeRay; RayClusters that use one do not get the operator's own objects and "
-        "pod template entries for it. Fields: `networkPolicy` (feature gate `RayClusterNetworkPolicy`), "
-        "`tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`, `ingressOptions` (with `enableIngress`, "
-        "which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and `secureTrustedNetwork` "
-        "(the annotation `odh.ray.io/secure-trusted-network`).",
+        "pod template entries for it. `networkPolicy` is the feature gate `RayClusterNetworkPolicy`, `tlsOptions` "
+        "is `RayClusterMTLS`; `networkIsolation` and `secureTrustedNetwork` are Open Data Hub's.",
     ] = field(default_factory=list, name="kubeRayFeatures")
     profiles: Annotated[
         list[ProfileConfiguration],

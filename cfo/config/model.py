@@ -24,8 +24,8 @@ class DefaultSetupConfiguration(Section):
 
     enabled: Annotated[
         bool,
-        "Whether to create the FluxSetup at start, in the operator's namespace, if the cluster has none. "
-        "It governs all namespaces. It is never changed or created again while another one exists.",
+        "Whether to create the FluxSetup at start, in the operator's namespace, for all namespaces, if the cluster "
+        "has none.",
     ] = False
     max_size: Annotated[int, bounded(0, 2**31 - 1), "Maximum number of pods of all FluxJobs."] = 20
     mini_cluster_size: Annotated[int, bounded(1, 100_000), "Number of pods of FluxJobs that have no size."] = 1
@@ -41,8 +41,7 @@ class FluxConfiguration(Section):
     enabled: Annotated[bool, "Whether the Flux controllers run."] = False
     admin_namespaces: Annotated[
         list[Namespace],
-        "Namespaces whose FluxSetups may select other namespaces; the operator's own namespace always may. "
-        "A FluxSetup with a `namespaceSelector` in another namespace is inactive (`InvalidSelector`).",
+        "Namespaces whose FluxSetups may select other namespaces, in addition to the operator's own namespace.",
     ] = field(default_factory=list)
     default_setup: DefaultSetupConfiguration = DefaultSetupConfiguration()
     user_rbac_admission_check: Annotated[
@@ -62,8 +61,7 @@ class InferenceStackConfiguration(Section):
     ] = "v1"
     user_rbac_admission_check: Annotated[
         bool,
-        "Whether users must have permission to create the objects that the operator creates for their "
-        "InferenceStack, such as Deployments, HTTPRoutes and ScaledObjects.",
+        "Whether users must have permission to create the objects that the operator creates for their InferenceStack.",
     ] = field(default=True, name="userRBACAdmissionCheck")
     allow_cluster_trigger_authentication: Annotated[
         bool,

@@ -50,13 +50,13 @@ class GatewayConfiguration(Section):
     namespace: Annotated[OptionalNamespace, "Namespace of the Gateway."] = ""
     dashboard_listener: Annotated[
         OptionalObjectName,
-        "Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
-        "HTTPRoutes of the RayClusters' namespaces.",
+        "Name of the listener for dashboards, which admits HTTPRoutes of the RayClusters' namespaces; should have "
+        "the protocol `HTTPS`.",
     ] = ""
     client_listener: Annotated[
         OptionalObjectName,
-        "Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
-        "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
+        "Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`, which admits "
+        "TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable.",
     ] = ""
     client_port: Annotated[
         Port,
