@@ -77,7 +77,8 @@ class KubeRayConfiguration(Section):
     ] = field(default=True, name="rayDashboardOAuthEnabled")
     ingress_domain: Annotated[
         Domain,
-        "Domain of dashboards and Ray clients; if empty, the domain in `ingresses.config.openshift.io/cluster`, if that exists.",
+        "Domain of dashboards and Ray clients; if empty, the domain in `ingresses.config.openshift.io/cluster`, if "
+        "that exists.",
     ] = ""
     mtls_enabled: Annotated[bool, "Whether Ray nodes and clients use mutual TLS."] = field(
         default=True, name="mTLSEnabled"

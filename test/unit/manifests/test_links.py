@@ -37,6 +37,14 @@ def test_links_have_targets(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name}: {name}#{anchor}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_begin_with_a_heading(page: Path) -> None:
+    """An empty line within a table makes text of the rows after it."""
+    lines = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE).splitlines()
+    first = [index for index, line in enumerate(lines) if line.startswith("|") and not lines[index - 1].startswith("|")]
+    assert [lines[index] for index in first if not re.fullmatch(r"\|[-:|]+\|", lines[index + 1])] == []
+
+
 SOURCES = sorted(path for root in ("cfo", "envtest/src", "hack", "test") for path in (ROOT / root).rglob("*.py"))
 _PIP = re.compile(r"pip install [^`#\n]*")
 _PUBLISHED = re.compile(r"(?<![\w./-])(?:cfo|envtest)(?:\[\w+\])?(?![\w./-])")
