@@ -7,7 +7,7 @@ instead of a 404, which would reveal which resources exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from envtest.apimachinery.errors import GroupResource, StatusError, forbidden, forbidden_path
 from envtest.apimachinery.user import ANONYMOUS, User
@@ -18,8 +18,7 @@ _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """The input of authorization (``authorizer.Attributes``). ``name`` is empty for whole collections."""
 
     user: User = ANONYMOUS
@@ -37,11 +36,11 @@ class Attributes:
 
     def with_user(self, user: User) -> Attributes:
         """Return the same request from ``user``."""
-        return replace(self, user=user)
+        return self._replace(user=user)
 
     def with_verb(self, verb: str) -> Attributes:
         """Return the same request with another verb."""
-        return replace(self, verb=verb)
+        return self._replace(verb=verb)
 
     @property
     def combined_resource(self) -> str:
