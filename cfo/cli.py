@@ -164,7 +164,7 @@ def cli() -> None:
     "succeeded; fail after SECONDS.",
 )
 def run(**options: Any) -> None:
-    """Run the operator until SIGTERM, SIGINT or SIGHUP."""
+    """Run the operator until SIGTERM or SIGINT."""
     if options["dev"]:
         from cfo.console.dev.operator_program import develop
 
