@@ -15,7 +15,7 @@ import ssl
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from aiohttp import web
 
 from envtest import ControlPlane
 from envtest.apimachinery.errors import GroupResource
+from envtest.formats.certificate_authority import CertificateAuthority
 
 __all__ = ["SpecServers", "listen", "run_servers", "server_context"]
 
@@ -33,6 +34,17 @@ PORTS = {"webhook": 8444, "crd-webhook": 9444, "apiserver": 443}
 """The port of the pods with each label."""
 ECHOES = ({"test": "response"}, {"e2e-test": "proxy-endpoints"})
 """The labels of pods that echo requests on port 80."""
+PORTERS = {
+    80: '<a href="/rewriteme">test</a>',
+    1080: '<a href="/rewriteme">test</a>',
+    160: "foo",
+    162: "bar",
+    443: '<a href="/tlsrewriteme">test</a>',
+    460: "tls baz",
+    462: "tls qux",
+}
+"""What the pods of a ReplicationController of a spec answer on each port."""
+PORTER_LABEL = "proxy-service-target"
 
 WATCHES: list[str] = []
 """The namespaces of the open watches of the sample API server."""
@@ -48,6 +60,7 @@ class SpecServers:
     def __init__(self) -> None:
         self.port = 0
         self.echo_port = 0
+        self.porters: dict[int, int] = {}
         self.cluster: ControlPlane | None = None
         self._contexts: dict[bytes, ssl.SSLContext] = {}
 
@@ -55,6 +68,8 @@ class SpecServers:
         """Return the rules of a scenario for the pods that this server plays."""
         address, echo = f"127.0.0.1:{self.port}", f"127.0.0.1:{self.echo_port}"
         rules = [{"match": {"labels": {label: "true"}}, "ports": {port: address}} for label, port in PORTS.items()]
+        ports = {number: f"127.0.0.1:{port}" for number, port in self.porters.items()}
+        rules.append({"match": {"labels": {PORTER_LABEL: "true"}}, "ports": ports})
         return [*rules, *({"match": {"labels": labels}, "ports": {80: echo}} for labels in ECHOES)]
 
     def context_of(self, server_name: str) -> ssl.SSLContext | None:
@@ -98,7 +113,14 @@ async def run_servers() -> AsyncIterator[SpecServers]:
         return None
 
     context.sni_callback = choose
-    async with listen(context) as servers.port, serve(_echoes(), None) as servers.echo_port:
+    pair = CertificateAuthority().server(["localhost"])
+    own = server_context(pair.certificate, pair.key)
+    async with AsyncExitStack() as stack:
+        servers.port = await stack.enter_async_context(listen(context))
+        servers.echo_port = await stack.enter_async_context(serve(_echoes(), None))
+        for number, text in PORTERS.items():
+            served = serve(_porter(text), own if "tls" in text else None)
+            servers.porters[number] = await stack.enter_async_context(served)
         yield servers
 
 
@@ -125,6 +147,15 @@ async def serve(application: web.Application, context: ssl.SSLContext | None) ->
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+def _porter(text: str) -> web.Application:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text, content_type="text/html" if text.startswith("<") else "text/plain")
+
+    application = web.Application()
+    application.router.add_get("/", answer)
+    return application
 
 
 def _echoes() -> web.Application:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from envtest.apimachinery.objects import Object
 from envtest.auth.second_check import check_connect
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request, Response
+from envtest.http_server.html_links import rewritten_url
 from envtest.http_server.received import Received
 from envtest.http_server.relay import relay_response, relayed_headers
 from envtest.http_server.responses import SentResponse
@@ -192,10 +194,12 @@ async def proxy(core: Core, request: Request, ctx: RequestContext, output: Outpu
     if not address:
         raise service_unavailable("error trying to reach service: dial tcp: connect: connection refused")
     url = f"{scheme or 'http'}://{address}{target}"
+    prefix, hosts = request.path.removesuffix(path), (address, request.headers.get("Host", ""))
+    rewrite = partial(rewritten_url, prefix=prefix, hosts=hosts)
     headers = relayed_headers(request.headers.items())
     opened = core.client.send(url, request.method, headers, await request.body() or None)
     try:
-        return await relay_response(opened, request.raw.connection, CallFailed)
+        return await relay_response(opened, request.raw.connection, CallFailed, rewrite)
     except CallFailed as error:
         raise service_unavailable(f"error trying to reach service: {error}") from error
 

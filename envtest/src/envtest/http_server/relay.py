@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
+from envtest.http_server.html_links import rewrite_links
 from envtest.http_server.responses import Sender, StreamResponse
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["relay_response", "relayed_headers"]
 
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+"""The size of a page whose links are changed; larger ones are sent as they are."""
 _OWN_HEADERS: Final = frozenset(
     {
         *("accept-encoding", "authorization", "connection", "content-length", "host", "keep-alive"),
@@ -35,9 +38,12 @@ def relayed_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]
 
 
 async def relay_response(
-    opened: AbstractAsyncContextManager[aiohttp.ClientResponse], connection: Sender, failure: type[Exception]
+    opened: AbstractAsyncContextManager[aiohttp.ClientResponse],
+    connection: Sender,
+    failure: type[Exception],
+    rewrite: Callable[[str], str] | None = None,
 ) -> StreamResponse:
-    """Send the response of another server as it arrives.
+    """Send the response of another server as it arrives. ``rewrite`` changes its links: redirects, and those in HTML.
 
     Raises ``failure``, which ``opened`` raises, if no part of it was sent; otherwise ConnectionError.
     """
@@ -45,9 +51,16 @@ async def relay_response(
     try:
         async with opened as response:
             shown = [(name, value) for name, value in response.headers.items() if name.lower() not in _RESPONSE_HEADERS]
+            length, page = response.content_length, b""
+            if rewrite is not None:
+                shown = [(name, rewrite(value) if name == "Location" else value) for name, value in shown]
+                if response.content_type == "text/html" and length is not None and length <= MAX_PAGE_BYTES:
+                    text = (await response.read()).decode(errors="surrogateescape")
+                    page = rewrite_links(text, rewrite).encode(errors="surrogateescape")
             sent = StreamResponse(response.status, shown)
-            sent.content_length = 0 if response.status in (204, 304) else response.content_length
+            sent.content_length = 0 if response.status in (204, 304) else len(page) or length
             await sent.prepare(connection)
+            await sent.write(page)
             async for chunk in response.content.iter_any():
                 await sent.write(chunk)
             await sent.write_eof()
