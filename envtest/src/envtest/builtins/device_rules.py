@@ -18,7 +18,9 @@ from envtest.apimachinery.field_errors import (
     too_many,
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.go_rendering import internal
+from envtest.builtins.scheduling_rules import node_selector_errors
 
 __all__ = ["claim_spec_errors", "claim_status_errors", "configuration_errors", "selector_errors"]
 
@@ -27,6 +29,10 @@ _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16
 _MAX_PARAMETERS: Final = 10 * 1024
 _MAX_EXPRESSION: Final = 10 * 1024
+_MAX_DRIVER: Final = 63
+_MAX_POOL: Final = 253
+_MAX_CONSUMERS: Final = 256
+_SOURCES: Final = ("FromClaim", "FromClass")
 _ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
 _ONE_ATTRIBUTE: Final = (
     'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
@@ -50,9 +56,9 @@ def claim_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
         item_path = f"{field_path}.constraints[{position}]"
         yield from _reference_errors(constraint.get("requests") or (), f"{item_path}.requests", names)
         attributes = [name for name in ("matchAttribute", "distinctAttribute") if constraint.get(name) is not None]
-        if len(attributes) != 1:
+        if not attributes:
             yield required(item_path, _ONE_ATTRIBUTE)
-        for name in attributes[:1]:
+        for name in attributes[:1]:  # kube-apiserver ignores the second
             yield from _qualified_errors(constraint[name], f"{item_path}.{name}")
     for position, configuration in enumerate(devices.get("config") or ()):
         item_path = f"{field_path}.config[{position}]"
@@ -92,6 +98,7 @@ def _request_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield required(path, _ONE_KIND)
     if exactly is not None and alternatives:
         yield invalid(path, None, f"{_ONE_KIND}, but multiple fields are set")
+        return
     if exactly is not None:
         yield from _device_errors(exactly, f"{path}.exactly")
     yield from _named_item_errors(alternatives, f"{path}.firstAvailable", _MAX_ALTERNATIVES, _alternative_errors)
@@ -184,11 +191,20 @@ def _reference_errors(references: Sequence[str], path: str, names: set[str]) -> 
         yield too_many(path, len(references), _MAX_ITEMS)
     seen: set[str] = set()
     for position, name in enumerate(references):
-        if name not in names:
-            yield invalid(f"{path}[{position}]", name, _UNKNOWN)
+        yield from _reference_problems(name, f"{path}[{position}]", names)
         if name in seen:
             yield duplicate(f"{path}[{position}]", name)
         seen.add(name)
+
+
+def _reference_problems(name: str, path: str, names: set[str]) -> Iterator[FieldError]:
+    """Yield the errors in the name of a request, or in the names of a request and an alternative."""
+    parts = name.split("/")
+    for part in parts if len(parts) <= 2 else ():
+        for problem in dns_label(part):
+            yield invalid(path, part, problem)
+    if name not in names:
+        yield invalid(path, name, _UNKNOWN)
 
 
 def _qualified_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -199,16 +215,12 @@ def _qualified_errors(name: str, path: str) -> Iterator[FieldError]:
 
 
 def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the configuration of a driver, which only the driver understands."""
+    """Yield the errors in the configuration for a driver, which only the driver understands."""
     opaque = configuration.get("opaque")
     if opaque is None:
         yield required(f"{path}.opaque")
         return
-    driver = opaque.get("driver") or ""
-    if not driver:
-        yield required(f"{path}.opaque.driver")
-    for problem in dns_subdomain(driver) if driver else ():
-        yield invalid(f"{path}.opaque.driver", driver, problem)
+    yield from _driver_errors(opaque.get("driver") or "", f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
         yield required(f"{path}.opaque.parameters")
@@ -218,10 +230,79 @@ def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterato
         yield too_long(f"{path}.opaque.parameters", "", _MAX_PARAMETERS)
 
 
-def claim_status_errors(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+def _driver_errors(name: str, path: str) -> Iterator[FieldError]:
+    # As for CSI drivers, the case is ignored.
+    if not name:
+        yield required(path)
+        return
+    if len(name) > _MAX_DRIVER:
+        yield too_long(path, name, _MAX_DRIVER)
+    for problem in dns_subdomain(name.lower()):
+        yield invalid(path, name, problem)
+
+
+def _pool_errors(name: str, path: str) -> Iterator[FieldError]:
+    """Yield the errors in a pool's name: DNS subdomains separated by slashes."""
+    if not name:
+        yield required(path)
+        return
+    if len(name) > _MAX_POOL:
+        yield too_long(path, name, _MAX_POOL)
+    for part in name.split("/"):
+        for problem in dns_subdomain(part):
+            yield invalid(path, part, problem)
+
+
+def claim_status_errors(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors of the status of a claim: an allocation is reserved for consumers, and does not change."""
-    allocation, before = status.get("allocation"), old.get("allocation")
-    if status.get("reservedFor") and allocation is None:
-        yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
-    if before is not None and allocation is not None and allocation != before:
-        yield invalid("status.allocation", Verbatim(internal(allocation)), "field is immutable")
+    status, status_before = claim.get("status") or {}, old.get("status") or {}
+    allocation, before = status.get("allocation"), status_before.get("allocation")
+    reserved, path = status.get("reservedFor") or (), "status.reservedFor"
+    for position, consumer in enumerate(reserved):
+        for name in ("resource", "name", "uid"):
+            if not consumer.get(name):
+                yield required(f"{path}[{position}].{name}")
+    repeated = repeated_positions([consumer.get("uid") or "" for consumer in reserved])
+    for position in sorted(repeated):
+        yield duplicate(f"{path}[{position}]", reserved[position].get("uid") or "")
+    if len(reserved) > _MAX_CONSUMERS:
+        yield too_many(path, len(reserved), _MAX_CONSUMERS)
+    if reserved and allocation is None:
+        yield forbidden(path, "may not be specified when `allocated` is not set")
+    elif (claim.get("metadata") or {}).get("deletionTimestamp"):
+        known = status_before.get("reservedFor") or ()
+        if any(consumer not in known for consumer in reserved[:_MAX_CONSUMERS]):
+            text = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+            yield forbidden(path, text)
+    if before is not None and allocation is not None:
+        if allocation != before:
+            yield invalid("status.allocation", Verbatim(internal(allocation)), "field is immutable")
+    elif allocation is not None:
+        devices = (claim.get("spec") or {}).get("devices") or {}
+        yield from _allocation_errors(allocation, set(_request_names(devices.get("requests") or ())))
+
+
+def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterator[FieldError]:
+    devices, path = allocation.get("devices") or {}, "status.allocation.devices"
+    results, configurations = devices.get("results") or (), devices.get("config") or ()
+    if len(results) > _MAX_ITEMS:
+        yield too_many(f"{path}.results", len(results), _MAX_ITEMS)
+    for position, result in enumerate(results[:_MAX_ITEMS]):
+        item_path, device = f"{path}.results[{position}]", result.get("device") or ""
+        yield from _reference_problems(result.get("request") or "", f"{item_path}.request", names)
+        yield from _driver_errors(result.get("driver") or "", f"{item_path}.driver")
+        yield from _pool_errors(result.get("pool") or "", f"{item_path}.pool")
+        for problem in dns_label(device):
+            yield invalid(f"{item_path}.device", device, problem)
+    if len(configurations) > 2 * _MAX_ITEMS:
+        yield too_many(f"{path}.config", len(configurations), 2 * _MAX_ITEMS)
+    for position, configuration in enumerate(configurations[: 2 * _MAX_ITEMS]):
+        item_path, source = f"{path}.config[{position}]", configuration.get("source") or ""
+        if not source:
+            yield required(f"{item_path}.source")
+        elif source not in _SOURCES:
+            yield not_supported(f"{item_path}.source", source, _SOURCES)
+        yield from _reference_errors(configuration.get("requests") or (), f"{item_path}.requests", names)
+        yield from configuration_errors(configuration, item_path)
+    if allocation.get("nodeSelector") is not None:
+        yield from node_selector_errors(allocation["nodeSelector"], "status.allocation.nodeSelector")

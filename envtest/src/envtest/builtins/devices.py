@@ -57,7 +57,7 @@ class DeviceClaimStrategy(BuiltinStrategy):
         """Yield the errors of the requests, which are immutable, or of the status."""
         if ctx.subresource == "status":
             assert old is not None
-            yield from claim_status_errors(obj.get("status") or {}, old.get("status") or {})
+            yield from claim_status_errors(obj, old)
         elif old is None:
             yield from claim_spec_errors(obj["spec"], "spec")
         else:

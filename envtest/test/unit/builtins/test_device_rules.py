@@ -93,10 +93,46 @@ def test_parameters_of_drivers_are_objects() -> None:
 
 
 def test_allocations_do_not_change() -> None:
-    allocated = {"allocation": {"devices": {}}, "reservedFor": [{"name": "p"}]}
-    assert not list(claim_status_errors(allocated, {}))
-    assert [each.field for each in claim_status_errors({"allocation": {"x": 1}}, allocated)] == ["status.allocation"]
-    assert [each.field for each in claim_status_errors({"reservedFor": [{}]}, allocated)] == ["status.reservedFor"]
+    allocated = {"allocation": {"devices": {}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "v"}]}
+    assert not status_fields(allocated, {})
+    assert status_fields({"allocation": {"x": 1}}, allocated) == ["allocation"]
+    consumer = {"resource": "pods", "name": "p", "uid": "u"}
+    assert status_fields({"reservedFor": [consumer]}, allocated) == ["reservedFor"]
+    assert status_fields({**allocated, "reservedFor": [{}, consumer, consumer]}, allocated) == [
+        *(f"reservedFor[0].{name}" for name in ("resource", "name", "uid")),
+        "reservedFor[2]",
+    ]
+    deleted = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert status_fields({**allocated, "reservedFor": [consumer]}, allocated, **deleted) == ["reservedFor"]
+
+
+def status_fields(status: dict[str, Any], old: dict[str, Any], **claim: Any) -> list[str]:
+    spec = {"devices": {"requests": [REQUEST]}}
+    errors = claim_status_errors({"spec": spec, "status": status, **claim}, {"spec": spec, "status": old})
+    return [each.field.removeprefix("status.") for each in errors]
+
+
+def test_new_allocations_are_validated() -> None:
+    good = {"request": "r", "driver": "d.io", "pool": "p/q", "device": "g"}
+    bad = {"request": "x", "driver": "D_", "pool": "P", "device": ""}
+    configuration = {"source": "Odd", "requests": ["a/b/c"], "opaque": {"driver": "d.io", "parameters": {}}}
+    devices = {"results": [good, bad], "config": [configuration]}
+    selector = {"nodeSelectorTerms": []}
+    found = status_fields({"allocation": {"devices": devices, "nodeSelector": selector}}, {})
+    assert [field.removeprefix("allocation.") for field in found] == [
+        *(f"devices.results[1].{name}" for name in ("request", "driver", "pool", "device")),
+        "devices.config[0].source",
+        "devices.config[0].requests[0]",
+        "nodeSelector.nodeSelectorTerms",
+    ]
+
+
+def test_second_of_two_kinds_is_not_validated() -> None:
+    both = {"name": "r", "exactly": {}, "firstAvailable": [{}]}
+    [error] = requests(both)
+    assert error.endswith("but multiple fields are set")
+    attributes = {"matchAttribute": "a/b", "distinctAttribute": ""}
+    assert requests(REQUEST, constraints=[attributes]) == []
 
 
 @pytest.mark.parametrize(
