@@ -53,7 +53,8 @@ These suites ran unchanged on etcd and kube-apiserver 1.36, and on envtest, sele
 
 Kubernetes 1.36 has {len(specs)} specs that each conformant cluster must pass. envtest is not a cluster: no container
 runs, so it cannot pass those that read the output of containers. *Expected* are the specs whose requests the tests of
-envtest send, and whose conditions they check; the specs themselves run with `make conformance`.
+envtest send, and whose conditions they check; the specs themselves run with `make conformance`. A server of the tests
+plays the servers that specs run in pods for webhooks, conversion, aggregation and the proxy.
 
 | group | specs | expected | need a cluster | not yet |
 |---|--:|--:|--:|--:|

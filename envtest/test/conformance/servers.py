@@ -2,9 +2,9 @@
 
 They are the webhooks, the conversion and the echo server of ``agnhost``, and the sample API server.
 
-The scenario of the cluster names this server as the port of their pods (:data:`PODS`), so the API server reaches it
-through the Services of a spec. It shows the certificate of the Secret in the namespace that the client asks for by the
-name of a Service.
+The cluster's scenario names this server as the port of their pods, so the API server reaches it through the Services
+that a spec creates. It shows the certificate of the Secret in the namespace that the client asks for by a Service's
+name.
 """
 
 from __future__ import annotations
