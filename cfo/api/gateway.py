@@ -13,8 +13,9 @@ Sources: `Gateway API`_ 1.6. A route of one namespace attaches to a Gateway in a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from cfo.runtime import GVK, Object, find_condition, namespace_of
 
@@ -46,8 +47,7 @@ def path_match(match: Mapping[str, Any] | None = None) -> Object:
     return {"type": "PathPrefix", "value": "/", **(match or {})}
 
 
-@dataclass(frozen=True, slots=True)
-class RouteProblem:
+class RouteProblem(msgspec.Struct, frozen=True):
     """A condition of a route that is false: what its parent (a listener of a Gateway) does not accept, and why."""
 
     parent: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, get_args, get_origin
 
+import msgspec
 import yaml
 
 from cfo.config.appwrapper import AppWrapperConfiguration
@@ -22,12 +22,11 @@ MAX_CHARACTERS: Final = 256 << 10
 """The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedConfiguration:
+class ParsedConfiguration(msgspec.Struct, frozen=True):
     """A configuration, warnings about its document, and the document."""
 
     configuration: OperatorConfiguration
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
     text: str = ""
 
 
@@ -66,12 +65,11 @@ def parse(text: str) -> ParsedConfiguration:
     return ParsedConfiguration(configuration, warnings, text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Findings:
+class _Findings(msgspec.Struct, frozen=True):
     """What is reported about the keys of a document."""
 
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
 
     def add_spelling(self, path: str, name: str) -> None:
         """Warn that the last key of ``path``, which names the setting ``name``, is spelled differently."""

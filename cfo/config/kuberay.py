@@ -10,10 +10,10 @@ RayClusters, and features of other actors that a RayCluster could use instead ar
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import field, structs
 
 from cfo.config.authentication import AuthenticationConfiguration
@@ -144,8 +144,7 @@ _WITHOUT: Final[Mapping[str, frozenset[str]]] = {
 """By enforced concern: the features that are as if they were inactive."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceSettings:
+class NamespaceSettings(msgspec.Struct, frozen=True):
     """The settings for the RayClusters of one namespace.
 
     ``kuberay`` is the configuration with everything that the profile enforces. ``profile`` is the name of the profile;

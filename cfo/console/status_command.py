@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import click
+from msgspec.structs import asdict
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
 from cfo.console.execution import kubeconfig_option, timeout_option

@@ -7,9 +7,10 @@ operator does not import the controllers of a feature that is disabled.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from cfo.runtime import GVK, Object, Rule
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from cfo.runtime.webhook import AdmissionRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What the setup of a feature gets.
 
     ``namespace`` is the operator's namespace, ``enabled`` are the features that the configuration enables;
@@ -39,7 +39,7 @@ class Context:
     namespace: str
     serves_webhooks: bool
     enabled: Sequence[Feature] = ()
-    embedded_validators: dict[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]] = field(
+    embedded_validators: dict[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]] = msgspec.field(
         default_factory=dict
     )
 
@@ -63,8 +63,7 @@ class Leftovers(NamedTuple):
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """A feature of the operator.
 
     ``name`` is the name of its component in the manifests, ``title`` its name in sentences. ``enabled`` returns whether
@@ -95,17 +94,17 @@ class Feature:
     views: Callable[[], tuple[KindView, ...]] = tuple
     shared: bool = False
     crds: Callable[[], list[Object]] = list
-    finalizers: Mapping[GVK, str] = field(default_factory=dict)
+    finalizers: Mapping[GVK, str] = msgspec.field(default_factory=dict)
     leftovers: tuple[Leftovers, ...] = ()
     base_rules: Callable[[str], list[Rule]] = lambda namespace: []
     rules: Callable[[], Sequence[Rule]] = list
     probe: Rule | None = None
-    bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
+    bound_roles: Mapping[str, Iterable[Rule]] = msgspec.field(default_factory=dict)
     user_roles: tuple[UserRole, ...] = ()
     field_managers: tuple[str, ...] = ()
     setup_webhooks: Callable[[Context], None] = lambda context: None
     setup: Callable[[Context], None] = lambda context: None
-    checks: Mapping[str, Check] = field(default_factory=dict)
+    checks: Mapping[str, Check] = msgspec.field(default_factory=dict)
 
 
 def lazy(reference: str) -> Callable[..., Any]:

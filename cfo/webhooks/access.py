@@ -9,10 +9,11 @@ fails or exceeds the deadline of the review is a denial.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 
 from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, FieldError, Rule, TransportError, UnknownKind
 from cfo.runtime.client import Resource, is_allowed
@@ -27,8 +28,7 @@ RULES: Final = (Rule("authorization.k8s.io", "subjectaccessreviews", ("create",)
 """The RBAC rules that an :class:`AccessReviewer` needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """The result of the review of one kind. ``resource`` is ``None`` if the kind is not served, or was not looked up.
 
     ``denial`` is the message if the user lacks permission, ``failure`` the message if the review failed; both are

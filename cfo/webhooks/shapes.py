@@ -7,15 +7,15 @@ each field can have any type.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 Mismatch = tuple[str, Any, type]
 """The path of a field relative to the checked value, the field's value, and the type that it must have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """The type that a value must have, and the shapes of its ``fields`` or ``items``.
 
     Fields without a shape are not read. ``None`` is allowed unless ``required``; a missing field always is. ``type``
@@ -24,7 +24,7 @@ class Shape:
     """
 
     type: type
-    fields: Mapping[str, Shape] = field(default_factory=dict)
+    fields: Mapping[str, Shape] = msgspec.field(default_factory=dict)
     items: Shape | None = None
     required: bool = False
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default

@@ -6,8 +6,9 @@ nothing of its own, so that no dashboard is reachable in two ways of which only 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 from cfo.api.raycluster.facts import RayClusterFacts
 
@@ -35,8 +36,7 @@ class Authentication(Enum):
     """No one, although the configuration requires it: the dashboard must not be exposed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(msgspec.Struct, frozen=True):
     """The Service and port that a Route, an Ingress or an HTTPRoute of the dashboard targets.
 
     ``port`` is the number and ``port_name`` the name of the same port of the Service. ``tls``: whether the port serves

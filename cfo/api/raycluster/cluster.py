@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
 from cfo.runtime import annotations_of, labels_of, name_of, namespace_of, owner_references_of, uid_of
@@ -158,8 +159,7 @@ def pod_labels(cluster: Mapping[str, Any], node_type: str = "") -> dict[str, str
     return labels
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroup:
+class PodGroup(msgspec.Struct, frozen=True):
     """The head group or a worker group.
 
     ``position`` is the index of a worker group, and -1 for the head group, whose ``name`` is empty. ``pod`` is the pod

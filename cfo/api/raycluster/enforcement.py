@@ -15,18 +15,18 @@ called. Both use :func:`enforce`. The rule is that a user's own settings never w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 
 
-@dataclass(slots=True)
-class Enforcement:
+class Enforcement(msgspec.Struct):
     """What has to change: a merge patch of the spec, and the changed paths with the reason for each change."""
 
-    patch: dict[str, Any] = field(default_factory=dict)
-    reasons: dict[tuple[str, ...], str] = field(default_factory=dict)
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    reasons: dict[tuple[str, ...], str] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.patch)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import msgspec
 
 from cfo.runtime import GVK, annotations_of, controller_of
 
@@ -59,8 +60,7 @@ _INTERNAL_REVERSED: Final = tuple(reversed(list(_INTERNAL.items())))
 _WORKER_PORTS: Final = (("min-worker-port", 10002), ("max-worker-port", 19999))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayPorts:
+class RayPorts(msgspec.Struct, frozen=True, kw_only=True):
     """The ports of a head that clients outside the cluster may use; ``None`` if a port is refused.
 
     All are TCP, and no number has two roles.

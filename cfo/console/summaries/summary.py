@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from cfo.runtime import GVK, NamespacedName
 
@@ -47,16 +48,14 @@ class Level(Enum):
 _RANKS: Final = {level: rank for rank, level in enumerate(Level)}
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something that is wrong, and what to do about it."""
 
     message: str
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """A condition of the object's status."""
 
     type: str
@@ -66,8 +65,7 @@ class Condition:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
-class WarningEvent:
+class WarningEvent(msgspec.Struct, frozen=True):
     """A Warning Event about the object; ``last`` is its last occurrence (RFC 3339, UTC), ``count`` how often."""
 
     reason: str
@@ -76,8 +74,7 @@ class WarningEvent:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about one object. All strings are bounded and contain printable characters only."""
 
     gvk: GVK
@@ -98,7 +95,7 @@ class Summary:
     conditions: tuple[Condition, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     """The Warning Events about it, the newest first; those that are resolved are no :attr:`problems`."""
-    row: Mapping[str, Any] = field(default_factory=dict)
+    row: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The fields of its row of the page that only its kind has (see :class:`.kind_view.KindView`)."""
 
     @property

@@ -7,8 +7,10 @@ observed: the platform, and whether the running head pods require Ray's token. K
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Self
+
+import msgspec
+from msgspec.structs import replace
 
 from cfo.api.raycluster.authentication import (
     Authentication,
@@ -38,8 +40,7 @@ from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
 
 
-@dataclass(frozen=True, slots=True)
-class Exposure:
+class Exposure(msgspec.Struct, frozen=True):
     """The decision for one RayCluster.
 
     ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed. ``is_exposed`` is whether the

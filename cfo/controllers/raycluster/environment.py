@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
@@ -32,8 +32,7 @@ from cfo.runtime import (
 from cfo.runtime.controller import Kind, from_functions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
     platform: Platform
@@ -69,8 +68,7 @@ class Environment:
 _RESOURCES = ("httproutes", "tlsroutes", "backendtlspolicies")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayKinds:
+class GatewayKinds(msgspec.Struct, frozen=True, kw_only=True):
     """The optional kinds of the Gateway API.
 
     All clients' routes are read, because any of them may have the host of a RayCluster; policies only with a cluster

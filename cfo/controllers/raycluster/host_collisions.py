@@ -10,9 +10,10 @@ oldest of them normally gets the plain name, and every other one a name with a h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
+
+import msgspec
 
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.controllers.host_claims import DASHBOARD_PATHS, Holder, HostClaims, claims_of, controller_uid, is_owned_by
@@ -89,8 +90,7 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
 # --- The choice of a host ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateHosts:
+class CandidateHosts(msgspec.Struct, frozen=True):
     """The hosts that an Ingress or a route of a cluster can have: the plain one, or the one with ``suffix``, a hash.
 
     A path below :data:`DASHBOARD_PATHS` is unique among clusters, so it has no ``hashed`` variant.
@@ -112,8 +112,7 @@ class CandidateHosts:
         return "path" if self.plain.startswith("/") else "host"
 
 
-@dataclass(frozen=True, slots=True)
-class HostChoice:
+class HostChoice(msgspec.Struct, frozen=True):
     """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
 
     ``reason`` and ``message`` describe the Warning Event to record, if any.

@@ -11,8 +11,9 @@ with its kind TransportServer), HAProxy Technologies' controller 3.2 and HAProxy
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.facts import RayClusterFacts
@@ -142,8 +143,7 @@ _HTTPS_BACKEND: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class IngressClass:
+class IngressClass(msgspec.Struct, frozen=True):
     """The class of an Ingress.
 
     ``name``: ``ingressClassName``; empty if it is not set, and then the API server sets the default class.

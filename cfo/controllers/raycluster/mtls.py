@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
 from anyio import to_thread
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
@@ -58,8 +58,7 @@ _REQUESTS_DISABLED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _DesiredCA:
+class _DesiredCA(msgspec.Struct, frozen=True):
     """The desired CA, and the message of the Event to record when the key was replaced.
 
     ``data`` is that of its Secret, if that differs from the data of a new CA. ``records_renewal`` is whether the Secret
@@ -68,7 +67,7 @@ class _DesiredCA:
 
     authority: ca.CertificateAuthority
     note: str = ""
-    data: Mapping[str, bytes] = field(default_factory=dict)
+    data: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     records_renewal: bool = True
 
 

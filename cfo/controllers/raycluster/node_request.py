@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -69,8 +69,7 @@ class Refusal(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True):
     """The pod that made a request, and its ServiceAccount, as the API server authenticated them."""
 
     pod: NamespacedName
@@ -78,8 +77,7 @@ class Requester:
     service_account: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRequest:
+class NodeRequest(msgspec.Struct, frozen=True):
     """The content of a request: a public key of an allowed type and size, and the requested names."""
 
     public_key: NodePublicKey
@@ -87,8 +85,7 @@ class NodeRequest:
     hosts: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNames:
+class NodeNames(msgspec.Struct, frozen=True):
     """The names of one node: the addresses of its pod, loopback addresses, and host names."""
 
     pod_addresses: frozenset[_Address]

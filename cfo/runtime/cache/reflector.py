@@ -29,7 +29,6 @@ If only metadata is stored, the nesting does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from random import random as default_random
 from typing import Final, NoReturn
@@ -102,8 +101,7 @@ class State(StrEnum):
     WATCHING = "watching"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReflectorOptions:
+class ReflectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of list and watch.
 
     ``page_size`` is the number of objects in a page of a list; ``idle_seconds`` is how long a watch may be silent (API

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
+
 from cfo.runtime.objects.parsers import is_label_value
 from cfo.runtime.objects.unstructured import NamespacedName
 
@@ -235,8 +237,7 @@ def _parse_set(tokens: _Tokens) -> list[str]:
         tokens.expect(",")
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(msgspec.Struct, frozen=True):
     """``field=value`` and ``field!=value`` terms that must all match; an empty selector matches everything.
 
     The API server computes the selectable fields of each kind, which is not possible here: :meth:`matches` evaluates

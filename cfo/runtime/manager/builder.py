@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+import msgspec
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller.controller import Controller, ControllerOptions
@@ -38,8 +39,7 @@ class SelectionKeywords(TypedDict, total=False):
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Watch:
+class _Watch(msgspec.Struct, frozen=True, kw_only=True):
     gvk: GVK
     handler: EventHandler | None
     predicates: tuple[Predicate, ...]

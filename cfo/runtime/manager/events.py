@@ -19,11 +19,11 @@ import asyncio
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import anyio
+import msgspec
 import structlog
 from anyio.abc import TaskStatus
 
@@ -72,8 +72,7 @@ class _Key(NamedTuple):
     note: str
 
 
-@dataclass(slots=True)
-class _Similar:
+class _Similar(msgspec.Struct):
     """The recent messages of events that differ only in their message."""
 
     last: datetime
@@ -104,8 +103,7 @@ class _Reference(NamedTuple):
         return {name: value for name, value in fields.items() if value}
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(msgspec.Struct):
     """An event, the number of its occurrences, and the number that was written."""
 
     regarding: _Reference

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.config.appwrapper import AppWrapperConfiguration
@@ -78,8 +79,7 @@ class AppWrapperWebhook(Validator[Object]):
         FieldErrors.check(await request.compute(update_errors, old, obj))
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedObject:
+class PlannedObject(msgspec.Struct, frozen=True):
     """An object that will be created from a component.
 
     ``template_path`` is the path of the component's template in the AppWrapper, ``spec_path`` that of its spec; a

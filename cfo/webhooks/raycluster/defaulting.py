@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
@@ -30,8 +32,7 @@ _KUBERAY_NAME_LIMIT: Final = 53
 """KubeRay's ``MaxRayClusterNameLength``. Its ``ValidateRayClusterMetadata`` also requires a DNS-1035 label."""
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultingResult:
+class DefaultingResult(msgspec.Struct, frozen=True):
     """The RayCluster to store, and warnings for the user who sent it."""
 
     cluster: Object

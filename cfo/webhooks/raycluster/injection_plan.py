@@ -15,9 +15,10 @@ another webhook that hands the RayCluster to another actor. They are removed if 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from typing import Final
+
+import msgspec
 
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.enforcement import Enforcement, enforce
@@ -30,8 +31,7 @@ from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.proxies import auth_proxy_additions, known_auth_proxy_additions, proxy_additions
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
+class Images(msgspec.Struct, frozen=True):
     """The images of the injected containers; the defaults of the first two equal the Go operator's."""
 
     oauth_proxy: str = (
@@ -50,12 +50,11 @@ class Images:
 
         An unset or empty variable means the default.
         """
-        given = {image.name: environment.get(f"{image.name.upper()}_IMAGE") for image in fields(cls)}
+        given = {name: environment.get(f"{name.upper()}_IMAGE") for name in cls.__struct_fields__}
         return cls(**{name: image for name, image in given.items() if image})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InjectionSettings:
+class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings for one admission request.
 
     ``version`` is the operator's version, written into the version annotation of new RayClusters. ``oauth`` is whether
@@ -77,7 +76,7 @@ class InjectionSettings:
     requests_certificates: bool = False
     profile: str = ""
     enforced: frozenset[Concern] = frozenset()
-    images: Images = field(default_factory=Images)
+    images: Images = msgspec.field(default_factory=Images)
 
 
 class Action(Enum):
@@ -88,8 +87,7 @@ class Action(Enum):
     REMOVE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """A feature that the operator injects into pod templates.
 
     ``is_enabled`` returns whether the settings enable it. ``concern`` is what it provides, unless another actor does.
@@ -165,8 +163,7 @@ MTLS: Final = Feature(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InjectionStep:
+class InjectionStep(msgspec.Struct, frozen=True):
     """One step of the plan: the ``additions`` of ``feature`` are injected into, kept in or removed from ``group``.
 
     ``former_group`` is the group of the old object, and ``former_additions`` are the injected entries in it; both are
@@ -182,8 +179,7 @@ class InjectionStep:
     actor: Actor = Actor.OPERATOR
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(msgspec.Struct, frozen=True):
     """The RayCluster of one review, and the stored one that it replaces.
 
     ``old`` is ``None`` if the RayCluster is new, and ``is_readable`` is ``False`` if the stored one has wrong JSON

@@ -20,10 +20,10 @@ address that the pod knows, so that a certificate for the address of an earlier 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import replace
 
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES, REQUEST_VOLUME, SIGNER_NAME
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE

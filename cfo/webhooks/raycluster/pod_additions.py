@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
 from cfo.runtime import Object
@@ -37,8 +38,7 @@ def _without_empty_resources(item: Object) -> Object:
     return {key: value for key, value in item.items() if not (key == "resources" and not value)}
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The entries of one field of a pod template that were changed. ``field`` is a path relative to the pod spec.
 
     ``names`` are the entries that were replaced or removed, ``missing`` those that did not exist and were added.
@@ -49,8 +49,7 @@ class Change:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAdditions:
+class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
     """The entries that one feature adds to one pod template; ``env`` and ``mounts`` belong to the Ray container."""
 
     containers: tuple[Object, ...] = ()

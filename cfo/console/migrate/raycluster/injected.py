@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.facts import RayClusterFacts

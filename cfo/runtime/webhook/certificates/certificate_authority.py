@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Final, Literal
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -41,8 +42,7 @@ class CertificateAuthority:
     certificate: x509.Certificate
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateSet:
+class CertificateSet(msgspec.Struct, frozen=True):
     """All certificates of the webhook server: its CA, former CAs that are still trusted, and the serving pair."""
 
     ca: CertificateAuthority
@@ -73,8 +73,7 @@ class CertificateSet:
         return min(times)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCertificates:
+class StoredCertificates(msgspec.Struct, frozen=True):
     """The usable certificates of a Secret; ``problems`` explains why others are unusable."""
 
     ca: CertificateAuthority | None = None

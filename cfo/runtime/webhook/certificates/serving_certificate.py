@@ -10,9 +10,9 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import anyio
+import msgspec
 import structlog
 from cryptography import x509
 
@@ -21,8 +21,7 @@ from cfo.runtime.webhook.metrics import CertificateMetrics
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(msgspec.Struct, frozen=True):
     """A certificate chain, leaf certificate first, and the private key of the leaf; both PEM."""
 
     certificate: bytes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_SETUP

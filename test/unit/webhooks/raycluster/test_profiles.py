@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from cfo.api.raycluster.cluster import SECURE_TRUSTED_NETWORK
 from cfo.api.raycluster.facts import Concern

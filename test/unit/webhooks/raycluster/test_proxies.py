@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
 from cfo.config.authentication import AuthenticationConfiguration

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER
 from cfo.api.raycluster.names import VERSION_ANNOTATION

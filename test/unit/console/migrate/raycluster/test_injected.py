@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.injected import clean, known_settings
