@@ -218,6 +218,11 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
         socket.create_connection((address.hostname, address.port))
 
 
+def _accept_interrupts() -> None:
+    """Undo what a shell that runs the tests in the background does; a shell cannot trap a signal that it ignores."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> None:
     folder = new_project(tmp_path / "project", "website-operator")
     link_environment(folder)
@@ -230,7 +235,13 @@ def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> 
     with (
         log.open("w") as output,
         subprocess.Popen(
-            ["make", "-s", "dev"], cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+            ["make", "-s", "dev"],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=_accept_interrupts,
         ) as process,
     ):
         try:
