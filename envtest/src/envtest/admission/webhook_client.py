@@ -25,7 +25,7 @@ from envtest.storage import Store
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient", "address_text"]
+__all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient", "address_text", "read_bounded"]
 
 _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _MAX_REDIRECTS: Final = 10
@@ -211,6 +211,7 @@ class WebhookClient:
             ssl=verified,
             server_hostname=server_name,
             allow_redirects=False,
+            auto_decompress=False,  # the headers of the response describe the body as it was sent
         )
         try:
             async with request as response:
@@ -223,7 +224,9 @@ class WebhookClient:
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), auto_decompress=True, timeout=aiohttp.ClientTimeout()
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),  # one user's cookies would be sent with the requests of others
+                timeout=aiohttp.ClientTimeout(),
             )
         return self._session
 
@@ -238,11 +241,7 @@ class WebhookClient:
             max_redirects=_MAX_REDIRECTS,
         )
         async with request as response:
-            content = await response.content.read(_MAX_RESPONSE_BYTES + 1)
-            while len(content) <= _MAX_RESPONSE_BYTES and not response.content.at_eof():
-                content += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(content))
-            if len(content) > _MAX_RESPONSE_BYTES:
-                raise CallFailed(f"the response is longer than {_MAX_RESPONSE_BYTES} bytes")
+            content = await read_bounded(response)
             if not 200 <= response.status <= 206:
                 text = response.headers.get("Content-Type", "").startswith("text/")
                 raise CallFailed(_http_error(response.status, content.decode(errors="replace").strip() if text else ""))
@@ -259,6 +258,16 @@ class WebhookClient:
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             self._contexts[ca_bundle] = context
         return context
+
+
+async def read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of a response. Raises CallFailed if it is too long."""
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > _MAX_RESPONSE_BYTES:
+            raise CallFailed(f"the response is longer than {_MAX_RESPONSE_BYTES} bytes")
+    return bytes(content)
 
 
 def address_text(host: str, port: int) -> str:

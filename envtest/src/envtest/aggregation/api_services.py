@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
-from envtest.admission.webhook_client import CallFailed, WebhookClient
+from envtest.admission.webhook_client import CallFailed, WebhookClient, read_bounded
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import set_condition
@@ -24,6 +24,7 @@ from envtest.apimachinery.user import User
 from envtest.endpoints.request import Request, Response
 from envtest.http_server.received import Received
 from envtest.http_server.relay import relay_response, relayed_headers
+from envtest.http_server.request_head import origin_form
 from envtest.http_server.responses import SentResponse
 from envtest.storage import Change, Store
 from envtest.storage.record import DELETED
@@ -167,7 +168,7 @@ class APIServices:
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 async with self._client.relay(remote.spec, "GET", path, [("Accept", "application/json")]) as response:
-                    content = await response.read()
+                    content = await read_bounded(response)
         except TimeoutError:
             return failed[0], f"{failed[1]}context deadline exceeded"
         except CallFailed as error:
@@ -218,7 +219,7 @@ class APIServices:
             return _unavailable("envtest relays no upgraded connections")
         headers = [*relayed_headers(request.headers.items()), *identity_headers(request.user)]
         opened = self._client.relay(
-            remote.spec, request.method, request.raw.rel_url, headers, await request.body() or None
+            remote.spec, request.method, origin_form(request.raw.rel_url), headers, await request.body() or None
         )
         try:
             return await relay_response(opened, request.raw.connection, CallFailed)

@@ -29,6 +29,7 @@ from envtest.endpoints.request import Request, Response
 from envtest.http_server.html_links import rewritten_url
 from envtest.http_server.received import Received
 from envtest.http_server.relay import relay_response, relayed_headers
+from envtest.http_server.request_head import origin_form
 from envtest.http_server.responses import SentResponse
 from envtest.registry.resource import RequestContext
 from envtest.writes.server_core import Core
@@ -188,14 +189,17 @@ async def proxy(core: Core, request: Request, ctx: RequestContext, output: Outpu
             address = _pod_address(core, found, port, scheme)
     if core.client is None or core.scenario is None or not isinstance(request.raw, Received) or resource == _NODES:
         raise internal_error(_NO_NODES)
-    target = request.raw.rel_url.partition(f"/{ctx.name}/proxy")[2]
+    prefix = request.path.removesuffix(path)
+    raw_path, mark, query = origin_form(request.raw.rel_url).partition("?")
+    rest = raw_path.split("/")[prefix.count("/") + 1 :]  # names can be escaped, so the prefix is not compared
+    target = f"/{'/'.join(rest)}" if rest else ""
+    target += mark + query
     if not path and request.method in ("GET", "HEAD"):
         return Response(b"", 301, "", {"Location": f"{request.path}/{target}"})
     if not address:
         raise service_unavailable("error trying to reach service: dial tcp: connect: connection refused")
     url = f"{scheme or 'http'}://{address}{target}"
-    prefix, hosts = request.path.removesuffix(path), (address, request.headers.get("Host", ""))
-    rewrite = partial(rewritten_url, prefix=prefix, hosts=hosts)
+    rewrite = partial(rewritten_url, prefix=prefix, hosts=(address, request.headers.get("Host", "")))
     headers = relayed_headers(request.headers.items())
     opened = core.client.send(url, request.method, headers, await request.body() or None)
     try:

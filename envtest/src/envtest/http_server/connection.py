@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._deadlines: Deadlines | None = None
         self._closing = False
-        self._sends_parts = False
+        self._ends_with_client = False
         self._paused = False
         self._lingering = 0
         self._lost: asyncio.Future[None] | None = None
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
             self._body.fail(lost)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-        if self._sends_parts and self._task is not None:
+        if self._ends_with_client and self._task is not None:
             self._task.cancel()
 
     def eof_received(self) -> bool:
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
             logging.getLogger("envtest.http").exception("Request failed")
             self.abort()
         finally:
-            self._task, self._sends_parts = None, False
+            self._task, self._ends_with_client = None, False
             self._end_request()
 
     def _end_request(self) -> None:
@@ -254,10 +254,14 @@ class Connection(asyncio.Protocol):
             return "Connection: close\r\n"
         return "" if self._head.is_current else "Connection: keep-alive\r\n"
 
+    def end_with_client(self) -> None:
+        """Cancel the handler when the client disconnects."""
+        self._ends_with_client = True
+
     def framing(self, length: int | None) -> tuple[str, bool]:
         """Return the lines that say where a response in parts ends, and whether it must be chunked."""
         assert self._head is not None
-        self._sends_parts = True
+        self.end_with_client()
         if length is not None:
             return f"Content-Length: {length}\r\n{self._keep_alive_line()}", False
         if self._head.is_current:

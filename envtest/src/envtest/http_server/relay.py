@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["relay_response", "relayed_headers"]
 
-MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-"""The size of a page whose links are changed; larger ones are sent as they are."""
+MAX_PAGE_BYTES: Final = 1024 * 1024
+"""The size of a page whose links are changed, for at most 0.3 s; larger ones are sent as they are."""
 _OWN_HEADERS: Final = frozenset(
     {
-        *("accept-encoding", "authorization", "connection", "content-length", "host", "keep-alive"),
-        *("te", "trailer", "transfer-encoding", "upgrade"),
+        *("accept-encoding", "authorization", "connection", "content-length", "expect", "host"),
+        *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
 """Headers of one connection, and credentials, which are not relayed."""
@@ -48,18 +48,23 @@ async def relay_response(
     Raises ``failure``, which ``opened`` raises, if no part of it was sent; otherwise ConnectionError.
     """
     sent: StreamResponse | None = None
+    connection.end_with_client()
     try:
         async with opened as response:
+            if response.status < 200:
+                raise failure(f"unexpected status {response.status}")  # noqa: TRY301 (the client would leave HTTP)
             shown = [(name, value) for name, value in response.headers.items() if name.lower() not in _RESPONSE_HEADERS]
             length, page = response.content_length, b""
             if rewrite is not None:
-                shown = [(name, rewrite(value) if name == "Location" else value) for name, value in shown]
-                if response.content_type == "text/html" and length is not None and length <= MAX_PAGE_BYTES:
+                shown = [(name, rewrite(value) if name.lower() == "location" else value) for name, value in shown]
+                is_page = response.content_type == "text/html" and "Content-Encoding" not in response.headers
+                if is_page and length is not None and length <= MAX_PAGE_BYTES:
                     text = (await response.read()).decode(errors="surrogateescape")
                     page = rewrite_links(text, rewrite).encode(errors="surrogateescape")
             sent = StreamResponse(response.status, shown)
             sent.content_length = 0 if response.status in (204, 304) else len(page) or length
             await sent.prepare(connection)
+            sent.is_chunked = sent.is_chunked and response.method != "HEAD"  # which has no body, so no end of one
             await sent.write(page)
             async for chunk in response.content.iter_any():
                 await sent.write(chunk)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from multidict import CIMultiDict, MultiDict
 
-__all__ = ["HeadError", "RequestHead", "parse_head"]
+__all__ = ["HeadError", "RequestHead", "origin_form", "parse_head"]
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})").search
@@ -126,14 +126,19 @@ def _refusal(reason: str) -> HeadError:
     return HeadError(400, "400 Bad Request")
 
 
-def _split(target: str) -> tuple[str, MultiDict[str]]:
-    """Return the decoded path and the parameters of a request target. Raises HeadError."""
+def origin_form(target: str) -> str:
+    """Return path and query of a request target, which may be a whole URL. Raises HeadError."""
     if not target.startswith("/"):
         _, found, rest = target.partition("://")
         if not found:
             raise HeadError(400, "400 Bad Request")
         target = f"/{rest.partition('/')[2]}"
-    raw_path, _, raw_query = target.partition("#")[0].partition("?")
+    return target.partition("#")[0]
+
+
+def _split(target: str) -> tuple[str, MultiDict[str]]:
+    """Return the decoded path and the parameters of a request target. Raises HeadError."""
+    raw_path, _, raw_query = origin_form(target).partition("?")
     if "%" in raw_path:
         if _BAD_ESCAPE(raw_path):
             raise HeadError(400, "400 Bad Request")

@@ -71,7 +71,9 @@ _DATE = _Date()
 def encode_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -> bytes:
     """Return the status line and the headers; ``framing`` are complete lines that say where the body ends."""
     lines = "".join([f"{name}: {_safe(value)}\r\n" for name, value in headers])
-    return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n{lines}{framing}Date: {_DATE.now()}\r\n\r\n".encode()
+    return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n{lines}{framing}Date: {_DATE.now()}\r\n\r\n".encode(
+        errors="surrogateescape"  # bytes of relayed headers that are not UTF-8
+    )
 
 
 def encode_chunk(data: bytes) -> bytes:
@@ -93,6 +95,9 @@ class Sender(Protocol):
     def framing(self, length: int | None) -> tuple[str, bool]:
         """Return the lines that say where the body ends, and whether it must be chunked."""
         ...
+
+    def end_with_client(self) -> None:
+        """Cancel the handler when the client disconnects, as is done while a response is sent in parts."""
 
 
 class SentResponse(Protocol):
