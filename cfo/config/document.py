@@ -20,6 +20,10 @@ _CONFIG_KEY = "Config"
 
 MAX_CHARACTERS: Final = 256 << 10
 """The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
+_MAX_VALUES: Final = 200_000
+_MAX_DIGITS: Final = 1000
+_YAML_ERRORS: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""PyYAML raises them all, such as ValueError for a date in a 13th month, and KeyError for ``!!bool x``."""
 
 
 class ParsedConfiguration(msgspec.Struct, frozen=True):
@@ -45,7 +49,7 @@ def parse(text: str) -> ParsedConfiguration:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ConfigurationError(f"not valid YAML: {error.problem or error.context}{where}") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: such as a date in a 13th month
+    except _YAML_ERRORS as error:
         raise ConfigurationError(f"not valid YAML: {' '.join(str(error).split())}") from None
     if document is None:
         document = {}
@@ -92,10 +96,25 @@ def _read(text: str, warnings: list[str]) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
+        _count_values(node, {})
         warnings.extend(_duplicate_keys(node, "", set()))
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Return how many values a node has, those of aliases included. Raises ValueError for too many or a long number."""
+    if id(node) not in counts:
+        counts[id(node)] = 1  # for an alias inside of what it refers to
+        items = node.value if isinstance(node, yaml.CollectionNode) else ()
+        nodes = (each for item in items for each in (item if isinstance(item, tuple) else (item,)))
+        counts[id(node)] += sum(_count_values(each, counts) for each in nodes)
+        if counts[id(node)] > _MAX_VALUES:
+            raise ValueError(f"aliases expand to more than {_MAX_VALUES} values")
+        if node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS:
+            raise ValueError(f"an integer is longer than {_MAX_DIGITS} characters")
+    return counts[id(node)]
 
 
 def _duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]:
@@ -125,8 +144,8 @@ def extract_document(text: str) -> str:
     """
     _check_size(text)
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError):
+        found = _read(text, [])
+    except (RecursionError, *_YAML_ERRORS):
         return text  # parse() reports the error
     if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
         return text

@@ -9,6 +9,7 @@ RayClusters, and features of other actors that a RayCluster could use instead ar
   Ingress, which requires none, is not available (``ingressOptions``).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
@@ -116,9 +117,8 @@ class KubeRayConfiguration(Section):
     ca: CAConfiguration = CAConfiguration()
 
     def __post_init__(self) -> None:
-        names = [profile.name for profile in self.profiles]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(profile.name for profile in self.profiles).items():
+            if count > 1:
                 raise ValueError(f"profiles: the name {name} is used more than once")
         # otherwise dashboards would be exposed without authentication although proxies are configured
         enforced = any(profile.authentication == "enforced" for profile in self.profiles)

@@ -27,7 +27,7 @@ class DefaultSetupConfiguration(Section):
         "Whether to create the FluxSetup at start, in the operator's namespace, for all namespaces, if the cluster "
         "has none.",
     ] = False
-    max_size: Annotated[int, bounded(0, 2**31 - 1), "Maximum number of pods of all FluxJobs."] = 20
+    max_size: Annotated[int, bounded(0), "Maximum number of pods of all FluxJobs."] = 20
     mini_cluster_size: Annotated[int, bounded(1, 100_000), "Number of pods of FluxJobs that have no size."] = 1
     queueing_strategy: Annotated[
         Literal["BestEffortFIFO", "StrictFIFO", "Backfill"],
@@ -135,7 +135,7 @@ class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: Annotated[
-        float | None, bounded(-(2**31), 2**31 - 1), "Maximum requests per second; unset or negative means no limit."
+        float | None, bounded(-(2**31)), "Maximum requests per second; unset or negative means no limit."
     ] = None
     burst: Annotated[int | None, bounded(0), "Maximum burst of requests above `qps`."] = None
 

@@ -20,20 +20,25 @@ from msgspec.structs import FieldInfo
 from cfo.config.durations import format_duration
 from cfo.runtime import LabelSelector
 from cfo.runtime.cache import SelectorError
+from cfo.runtime.process import printable
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MAX_PROBLEMS: Final = 20
+_MAX_SHOWN: Final = 100
 _SUBDOMAIN: Final = rf"(?=.{{1,253}}$){DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*"
 
 
 class ConfigurationError(ValueError):
-    """Raised for an invalid configuration; the message is one line that names each invalid field.
+    """Raised for an invalid configuration; the message is one line that names the first invalid fields.
 
-    ``problems`` has one line for each of them.
+    ``problems`` has one line for each of them, of at most 1000 printable characters.
     """
 
     def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
+        if len(problems) > _MAX_PROBLEMS + 1:
+            problems = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more problems")
+        self.problems = tuple(map(printable, problems))
+        super().__init__("; ".join(self.problems))
 
     def within(self, where: str) -> ConfigurationError:
         """Return the same error with ``where`` in front of each problem."""
@@ -160,11 +165,8 @@ def _value(value: Any, annotation: Any, path: str, problems: list[str]) -> Any:
 
 
 def _problem(path: str, value: object, allowed: str, problems: list[str]) -> None:
-    """Add a line that names path, value (unless it is long) and what is allowed."""
-    try:
-        shown = "" if value and isinstance(value, dict | list) else f"{value!r}: "
-    except ValueError:  # an integer of thousands of digits
-        shown = ""
+    """Add a line that names path, beginning of the value and what is allowed."""
+    shown = "" if value and isinstance(value, dict | list) else f"{printable(repr(value), _MAX_SHOWN)}: "
     problems.append((f"{path}: " if path else "") + shown + allowed.removeprefix(shown))
 
 
@@ -180,7 +182,7 @@ Check = Callable[[Any], object]
 """Returns a value, perhaps normalized, or raises ValueError with what is allowed. It gets values of any type."""
 
 
-def bounded(low: float, high: float = float("inf")) -> Check:
+def bounded(low: float, high: float = 2**31 - 1) -> Check:
     """Return the check of a number from ``low`` to ``high``."""
 
     def check(value: object) -> object:

@@ -373,6 +373,58 @@ def test_values_that_python_cannot_represent_are_errors(document: str) -> None:
     assert "\n" not in error_of(extract_document(document))
 
 
+def mapping_of(levels: str, value: str) -> str:
+    """Return a document with one key for each level, whose value contains that of the level before, by an alias."""
+    return "a: &a {x: 0, y: 1}\n" + "".join(
+        f"{level}: &{level} {value.format(', '.join(9 * [f'*{before}']))}\n"
+        for before, level in zip("a" + levels, levels, strict=False)
+    )
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        f"0x{'f' * 6000}",
+        f"appwrapper: {{Config: 0x{'f' * 6000}}}",
+        f"? 0x{'f' * 6000}\n: 1",
+        "kuberay: {enabled: !!bool x}",
+        "kuberay: {enabled: !!int ''}",
+        "kuberay: {enabled: !!timestamp x}",
+        f"kuberay: {{enabled: {'59:' * 2000}59.5}}",
+        mapping_of("bcdefghi", "[{}]") + "watchNamespaces: !!pairs [a: *i]",
+        mapping_of("bcdefghi", "{{<<: [{}]}}"),
+        "a: &a [" + "{key: a, effect: NoSchedule}, " * 500 + "]\n"
+        "appwrapper: {autopilot: {resourceTaints: {" + "".join(f"r{number}: *a, " for number in range(500)) + "}}}",
+    ],
+)
+def test_documents_that_cannot_be_read_are_errors(document: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^not valid YAML: "):
+        parse(extract_document(document))
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ('kuberay: {ingress: {annotations: {"a\\nb\\e": 1}}}', r"kuberay.ingress.annotations.a\nb\x1b: 1: must be"),
+        ('{kind: "a\\nb", data: {}}', r"is a manifest of kind a\nb, "),
+        (f"kuberay: {{ingressDomain: {'A' * 100_000}}}", f"kuberay.ingressDomain: '{'A' * 98}…: must be a domain"),
+        (f"watchNamespaces: [{'1, ' * 10_000}]", "watchNamespaces[0]: 1: must be"),
+    ],
+)
+def test_messages_are_one_line_and_limited(document: str, message: str) -> None:
+    found = error_of(document)
+    assert found.startswith(message)
+    assert found.isprintable()
+    assert len(found) < 4000
+
+
+def test_further_problems_are_counted() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(f"watchNamespaces: [{'1, ' * 100}]")
+    error = caught.value.within("here")
+    assert (len(error.problems), error.problems[-1]) == (21, "here: and 80 more problems")
+
+
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
 def test_bind_address_formats_of_go_are_accepted(address: str) -> None:
     assert parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address == address
