@@ -37,7 +37,7 @@ YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 
 def confirm(question: str) -> None:
     """Ask ``question``, and abort unless it is confirmed. Raises :class:`InvalidInput` without a terminal."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise InvalidInput(f"{question} Without a terminal, --yes is required")
     click.confirm(question, abort=True)
 
