@@ -34,7 +34,6 @@ __all__ = [
     "not_found",
     "not_supported",
     "required",
-    "too_few",
     "too_long",
     "too_many",
     "type_invalid",
@@ -211,12 +210,6 @@ def too_many(path: str, actual: int | None, limit: int) -> FieldError:
     unit = "item" if limit == 1 else "items"
     value = OMIT if actual is None or actual < 0 else actual
     return FieldError("FieldValueTooMany", path, value, f"must have at most {limit} {unit}")
-
-
-def too_few(path: str, actual: int, limit: int) -> FieldError:
-    """Return the error for a list or map of fewer than ``limit`` entries."""
-    unit = "item" if limit == 1 else "items"
-    return FieldError("FieldValueTooFew", path, actual, f"must have at least {limit} {unit}")
 
 
 def internal(path: str, detail: str) -> FieldError:

@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _MISSING = "couldn't get version/kind; json parse error: "
-_EXCERPT = 30
 _FRACTION = re.compile(rb"\.0\d*\s*(?:[],}]|\Z)")
 _EXPONENT = re.compile(rb"0e[0+-]*\s*(?:[],}]|\Z)")
 _NUMBER_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
