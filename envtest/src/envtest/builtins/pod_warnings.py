@@ -6,6 +6,7 @@ The messages equal those in ``GetWarningsForPod`` and in the strategies of the k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from envtest.apimachinery.field_errors import go_quote, key
@@ -37,6 +38,10 @@ _VOLUMES = {
     "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
     "storageos": "deprecated in v1.22, non-functional in v1.25+",
 }
+_MAX_COMPARED = 50
+"""How many overlapping files a volume may have that are compared with each other."""
+_MAX_OVERLAPS = 100
+"""The most warnings about a pod's volumes; without a limit, they grow with the square of the files."""
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 _REQUIRED, _PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -86,8 +91,8 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
             yield from claim_warnings(
                 claim.get("spec") or {}, f"{spec_path}.volumes[{position}].ephemeral.volumeClaimTemplate.spec"
             )
-    for volume in spec.get("volumes") or ():
-        yield from _overlapping_paths(volume)
+    overlaps = (warning for volume in spec.get("volumes") or () for warning in _overlapping_paths(volume))
+    yield from islice(overlaps, _MAX_OVERLAPS)
     yield from _duplicate_items(spec.get("hostAliases") or (), f"{spec_path}.hostAliases", "ip")
     yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{spec_path}.imagePullSecrets", "name")
     for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
@@ -184,14 +189,21 @@ def _projected_files(source: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _overlaps(volume: str, files: Sequence[tuple[str, str]]) -> Iterator[str]:
+    named = [(f"{path.rstrip('/')}/", source) for path, source in files if path.rstrip("/")]
+    overlapping: set[str] = set()
+    first = ""
+    for folder, _ in sorted(named):  # what is in a folder follows it
+        if first and folder.startswith(first):
+            overlapping |= {first, folder}
+        else:
+            first = folder
     seen: list[tuple[str, str]] = []
-    for path, source in files:
-        path = path.rstrip("/")
+    for folder, source in [each for each in named if each[0] in overlapping][:_MAX_COMPARED]:
         for other, other_source in seen:
-            if path and other and (f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")):
-                one, two = _file(path, source), _file(other, other_source)
+            if folder.startswith(other) or other.startswith(folder):
+                one, two = _file(folder[:-1], source), _file(other[:-1], other_source)
                 yield f"{volume}: overlapping paths: {one} with {two}"
-        seen.append((path, source))
+        seen.append((folder, source))
 
 
 def _file(path: str, source: str) -> str:

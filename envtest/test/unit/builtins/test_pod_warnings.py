@@ -62,6 +62,12 @@ def test_overlapping_paths_of_volumes(volume: dict[str, Any], expected: list[str
     assert warnings(volumes=[{"name": "v", **volume}]) == expected
 
 
+def test_warnings_about_overlapping_paths_are_limited() -> None:
+    paths = [*(f"f{number}" for number in range(50_000)), *("a" for _ in range(50_000))]
+    volume = {"name": "v", "configMap": {"name": "m", "items": items(*paths)}}
+    assert warnings(volumes=[volume, volume]) == 100 * [OVERLAP.format('ConfigMap "m"', '"a"', '"a"')]
+
+
 def test_ports_that_share_a_name_or_have_an_address_only() -> None:
     first = [{"containerPort": 80, "name": "http", "protocol": "TCP"}]
     second = [{"containerPort": 81, "name": "http", "protocol": "TCP", "hostIP": "10.0.0.1"}]
