@@ -44,7 +44,9 @@ from test.support.operators import (
     parent,
 )
 
-FAST = Timing(quiet=0.1, timeout=0.6, rest=0.1)
+FAST = Timing(quiet=0.1, timeout=1.5, rest=0.1)
+PATIENT = Timing(quiet=0.1, timeout=60.0, rest=0.1)
+"""For operators without a defect, which no step waits long for."""
 CARELESS = Path(__file__).parents[1] / "support" / "careless_operator.py"
 DELETE = {"delete": {"apiVersion": "v1", "kind": "ConfigMap", "name": "a"}}
 CREATE_AND_CHANGE = [{"apply": parent(color="blue")}, {"apply": parent(color="red")}]
@@ -59,7 +61,7 @@ def found(report: Report) -> list[tuple[str, str]]:
 
 
 async def test_careful_operator_converges_after_each_fault() -> None:
-    report = await explored(keep_child, *CREATE_AND_CHANGE, DELETE, timing=Timing(0.1, 5.0, 0.1))
+    report = await explored(keep_child, *CREATE_AND_CHANGE, DELETE, timing=PATIENT)
     assert report.passed, report.text()
     assert report.run == report.planned
     assert not report.not_reached
@@ -209,7 +211,7 @@ async def test_operator_that_misses_a_deletion_leaves_an_orphan() -> None:
 async def test_prepared_plane_is_not_changed() -> None:
     async with ControlPlane.embedded() as plane, APIClient(plane) as api:
         await api.post(CONFIG_MAPS, parent("prepared"))
-        report = await explored(keep_child, {"apply": parent()}, plane=plane, kinds=["crash"])
+        report = await explored(keep_child, {"apply": parent()}, plane=plane, kinds=["crash"], timing=PATIENT)
         assert report.passed, report.text()
         assert report.writes == 2  # also the child of the prepared parent
         listed = (await api.get(CONFIG_MAPS)).body["items"]
@@ -223,7 +225,7 @@ async def test_operator_that_does_not_run_is_an_error() -> None:
         raise RuntimeError("no permission")
 
     with pytest.raises(OperatorExited, match="ended 6 times: RuntimeError: no permission"):
-        await explore(fail, timing=Timing(0.1, 5.0, 0.1))
+        await explore(fail, timing=PATIENT)
     with pytest.raises(StartError, match="no-such-program: No such file"):
         await explore(["no-such-program"], timing=FAST)
     with pytest.raises(OperatorExited, match=r"was not ready after 0\.1 s"):
