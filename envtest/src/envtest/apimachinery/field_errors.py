@@ -131,7 +131,7 @@ def as_sent(errors: Iterable[FieldError], sent: Mapping[str, Any]) -> list[Field
     return shown
 
 
-_STEP = re.compile(r"\[([^\]]*)\]|[^.\[\]]+")
+_STEP = re.compile(r"\[([^\[\]]*)\]|[^.\[\]]+")
 
 
 def _lookup(obj: Any, path: str) -> Any:
