@@ -52,8 +52,13 @@ def _raise(*_: Any, **__: Any) -> Any:
     raise KeyError("mutant")
 
 
-def _raise_configuration_error(problem: str) -> Any:
-    raise ConfigurationError(problem)
+class _TwoLines(ConfigurationError):
+    def __str__(self) -> str:
+        return "two\nlines"
+
+
+def _raise_two_lines(_: str) -> Any:
+    raise _TwoLines
 
 
 def _constant(value: Any) -> Callable[..., Any]:
@@ -75,7 +80,7 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("stack", inferencestack, "render", _constant([_LONG])),
     ("stack", inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
     ("configuration", configuration, "parse", _raise),
-    ("configuration", configuration, "parse", lambda text: _raise_configuration_error("two\nlines")),
+    ("configuration", configuration, "parse", _raise_two_lines),
     ("plan", inferencestack, "cli", _raise),
     ("obstacles", console, "find_obstacles", _raise),
     ("obstacles", console, "echo", lambda line: click.echo(f"{line}\x1b[2J")),

@@ -45,7 +45,7 @@ from test.support.operators import (
 )
 
 FAST = Timing(quiet=0.1, timeout=1.5, rest=0.1)
-PATIENT = Timing(quiet=0.1, timeout=60.0, rest=0.1)
+PATIENT = Timing(quiet=0.2, timeout=60.0, rest=0.1)
 """For operators without a defect, which no step waits long for."""
 CARELESS = Path(__file__).parents[1] / "support" / "careless_operator.py"
 DELETE = {"delete": {"apiVersion": "v1", "kind": "ConfigMap", "name": "a"}}
@@ -211,7 +211,9 @@ async def test_operator_that_misses_a_deletion_leaves_an_orphan() -> None:
 async def test_prepared_plane_is_not_changed() -> None:
     async with ControlPlane.embedded() as plane, APIClient(plane) as api:
         await api.post(CONFIG_MAPS, parent("prepared"))
-        report = await explored(keep_child, {"apply": parent()}, plane=plane, kinds=["crash"], timing=PATIENT)
+        report = await explored(
+            keep_child, {"apply": parent()}, plane=plane, kinds=["crash"], timing=Timing(1.0, 60.0, 0.1)
+        )
         assert report.passed, report.text()
         assert report.writes == 2  # also the child of the prepared parent
         listed = (await api.get(CONFIG_MAPS)).body["items"]
