@@ -92,7 +92,7 @@ async def create_each_time(connection):
         await asyncio.sleep(60)
 
 def test_chaos(chaos):
-    report = chaos(create_each_time, kinds=["crash"], ready="0.05", timing=Timing(0.1, 0.3, 0.1))
+    report = chaos(create_each_time, kinds=["crash"], ready="0.05", timing=Timing(0.5, 3.0, 0.1))
     assert [finding.problem.kind for finding in report.findings] == ["duplicate"]
 
 @pytest.mark.real_control_plane
