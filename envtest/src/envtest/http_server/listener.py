@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from typing import Final
+from weakref import WeakSet
 
 from envtest.http_server.connection import Connection
 from envtest.http_server.deadlines import HEAD_SECONDS
@@ -23,6 +24,7 @@ class Listener:
         self._handler = handler
         self._upgrade = upgrade
         self._connections: set[Connection] = set()
+        self._accepted: WeakSet[TLSTransport] = WeakSet()
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -32,7 +34,9 @@ class Listener:
 
         def accept() -> TLSTransport:
             connection = Connection(self._handler, self._upgrade, self._connections)
-            return TLSTransport(context, connection, buffer, HEAD_SECONDS)
+            transport = TLSTransport(context, connection, buffer, HEAD_SECONDS)
+            self._accepted.add(transport)
+            return transport
 
         self._server = await asyncio.get_running_loop().create_server(accept, host, port, backlog=BACKLOG)
         self.port = int(self._server.sockets[0].getsockname()[1])
@@ -55,5 +59,5 @@ class Listener:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
         await asyncio.sleep(0)
-        for connection in list(self._connections):
-            connection.abort()
+        for transport in list(self._accepted):  # also in a handshake
+            transport.abort()

@@ -40,6 +40,7 @@ class TLSTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._connected = False
         self._established = False
         self._closing = False
         self._paused = False
@@ -50,7 +51,10 @@ class TLSTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Wait for the handshake, which the client begins."""
         assert isinstance(transport, asyncio.Transport)
         self._tcp = transport
+        self._connected = True
         self._timer = self._loop.call_later(self._handshake_seconds, transport.abort)
+        if self._closing:  # aborted between the accept and this call
+            transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Report the end to the protocol, if it had begun."""
@@ -157,7 +161,8 @@ class TLSTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def abort(self) -> None:
         """Disconnect; what was not sent is lost."""
         self._closing = True
-        self._tcp.abort()
+        if self._connected:
+            self._tcp.abort()
 
     def is_closing(self) -> bool:
         """Return whether nothing more can be written."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from envtest.formats.certificate_authority import CertificateAuthority, server_context
-from envtest.http_server import tls
+from envtest.http_server import listener, tls
 from envtest.http_server.tls import BUFFER_BYTES, TLSTransport
 
 AUTHORITY = CertificateAuthority()
@@ -260,3 +262,23 @@ async def test_broken_record_ends_the_connection(connect: Connect) -> None:
         await client.read()
     await echo.lost.wait()
     assert not echo.received
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_stopped_listener_ends_handshakes(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HEAD_SECONDS", 3600.0)
+
+    async def refuse(*_: object) -> None:
+        raise AssertionError("nothing is requested")
+
+    server = listener.Listener(refuse, refuse)  # type: ignore[arg-type]
+    await server.start("127.0.0.1", 0, SERVER)
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        for _ in range(turns):  # of the event loop, in which it accepts the connection
+            await asyncio.sleep(0)
+        await server.stop(SECONDS)
+        gc.collect()  # asyncio leaves a connection to it that it accepts while the server closes
+        client.setblocking(False)
+        async with asyncio.timeout(SECONDS):
+            with suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
