@@ -56,7 +56,7 @@ def test_client_passes_all_checks(program: str, python: Path, kubeconfig: Path) 
         capture_output=True,
         text=True,
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -75,7 +75,7 @@ def run_operator(python: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
 
 
 async def test_kopf_operator_handles_the_life_of_an_object(python: Path, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_kopf_operator_handles_the_life_of_an_object(python: Path, tmp_pat
         log = tmp_path / "log"
         cups = "/apis/kopf.example.com/v1/namespaces/default/cups"
         with run_operator(python, tmp_path / "kubeconfig", log):
-            async with api.watch(cups) as events, asyncio.timeout(60):
+            async with api.watch(cups) as events, asyncio.timeout(120):
                 await api.post(cups, CUP)
                 status = {}
                 while not (status.get("create") and status.get("ticked")):

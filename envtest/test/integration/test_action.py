@@ -45,7 +45,7 @@ class Action:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         return result.returncode, result.stdout

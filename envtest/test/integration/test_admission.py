@@ -16,7 +16,7 @@ from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
 from envtest.formats.certificate_authority import CertificateAuthority, server_context
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
 WebhookHandler = Callable[[dict[str, Any]], dict[str, Any]]

@@ -15,7 +15,7 @@ from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient, Response
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 120.0
 DEFAULT = "/api/v1/namespaces/default"
 SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SELF_REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}

@@ -309,7 +309,7 @@ async def test_later_default_is_applied_on_read(api: APIClient) -> None:
         fields = crd["spec"]["versions"][position]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         fields["later"] = {"type": "string", "default": default}
     assert (await api.put(f"{CRDS}/things.example.com", crd)).code == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while "later" not in (await api.get(f"{THINGS}/one")).body["spec"]:
             pass
     for path in ("v1", "v1beta1"):

@@ -62,7 +62,7 @@ def test_examples_run(page: Path, pytester: pytest.Pytester, monkeypatch: pytest
         )
     for name in files.keys() - tests:
         if name.endswith(".py"):
-            subprocess.run([sys.executable, name], cwd=pytester.path, check=True, timeout=60)
+            subprocess.run([sys.executable, name], cwd=pytester.path, check=True, timeout=240)
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not on the PATH")
@@ -75,7 +75,7 @@ def test_shell_example_runs(tmp_path: Path) -> None:
         "TMPDIR": str(tmp_path),
     }
     done = subprocess.run(
-        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "successfully rolled out" in done.stdout

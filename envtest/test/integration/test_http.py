@@ -36,7 +36,7 @@ def client(plane: ControlPlane) -> Connect:
         parts = urlsplit(plane.url)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 yield reader, writer
         finally:
             writer.close()

@@ -79,7 +79,7 @@ async def test_document_with_hash_is_immutable_and_has_an_etag(api: APIClient) -
 
 async def test_custom_resource_schemas_are_published(api: APIClient) -> None:
     await establish(api)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while "apis/example.com/v1" not in (await api.get("/openapi/v3")).body["paths"]:
             pass
     schemas = (await document(api, "apis/example.com/v1")).body["components"]["schemas"]

@@ -88,7 +88,7 @@ async def test_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path
         toy = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear"}, "spec": {"size": 1}}
         async with api.watch(toys) as events:
             await api.post(toys, toy)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while True:
                     created = (await events.event())["object"]
                     if created["metadata"].get("labels") == {"seen": "bear"}:
@@ -96,7 +96,7 @@ async def test_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path
             assert created["status"]["create"] == {"message": "made"}
             assert created["metadata"]["finalizers"] == ["example.com/kopf"]
             await api.delete(f"{toys}/bear")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while (await events.event())["type"] != "DELETED":
                     pass
     finally:

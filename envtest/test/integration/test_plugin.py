@@ -92,7 +92,7 @@ async def create_each_time(connection):
         await asyncio.sleep(60)
 
 def test_chaos(chaos):
-    report = chaos(create_each_time, kinds=["crash"], ready="0.05", timing=Timing(0.5, 3.0, 0.1))
+    report = chaos(create_each_time, kinds=["crash"], ready="0.05", timing=Timing(0.8, 4.0, 0.1))
     assert [finding.problem.kind for finding in report.findings] == ["duplicate"]
 
 @pytest.mark.real_control_plane
@@ -105,7 +105,7 @@ def test_fixtures_in_another_project(pytester: pytest.Pytester, monkeypatch: pyt
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     pytester.makepyfile(PROJECT.replace("__CRD__", repr(TOYS)))
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
-    result = pytester.runpytest_subprocess("--strict-markers", timeout=60)
+    result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
     result.assert_outcomes(passed=9, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         ["*Writes to the control plane*", "201 create configmaps default/shown by admin", "*color*blue*"]

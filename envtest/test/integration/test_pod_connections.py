@@ -42,7 +42,7 @@ class Setup(NamedTuple):
 
     async def kubectl(self, *arguments: str, stdin: bytes = b"", **variables: str) -> Output:
         process = await self.start(*arguments, **variables)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             out, err = await process.communicate(stdin)
         return Output(process.returncode or 0, out.decode(), err.decode())
 
@@ -132,7 +132,7 @@ async def test_kubectl_logs(setup: Setup) -> None:
 
     process = await setup.start("logs", "web", "-f", "--tail=1")
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         assert await process.stdout.readline() == b"four\n"
         setup.plane.scenario.log("default", "web", "five")
         assert await process.stdout.readline() == b"five\n"
@@ -147,7 +147,7 @@ async def test_kubectl_port_forward(setup: Setup, websockets: str) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             ports: dict[str, int] = {}
             while len(ports) < 2:
                 line = (await process.stdout.readline()).decode().split()
@@ -231,7 +231,7 @@ class Socket:
 async def channels(socket: aiohttp.ClientWebSocketResponse) -> Mapping[int, bytes]:
     """Read until the server closes the connection; return the bytes of each channel."""
     found: dict[int, bytes] = {}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         async for message in socket:
             if message.type == aiohttp.WSMsgType.TEXT:
                 number, data = int(message.data[0]), base64.b64decode(message.data[1:])

@@ -45,7 +45,7 @@ async def create_quota(api: APIClient, name: str, hard: dict[str, str], **spec: 
 async def wait_for_usage(api: APIClient, name: str, usage: dict[str, str], *, at_least: bool = False) -> None:
     """Watch the quota until its status reports this usage."""
     query = {"fieldSelector": f"metadata.name={name}"}
-    async with asyncio.timeout(10), api.watch(f"{CORE}/resourcequotas", query) as watch:
+    async with asyncio.timeout(120), api.watch(f"{CORE}/resourcequotas", query) as watch:
         while True:
             status = (await watch.event())["object"].get("status") or {}
             reported = status.get("used")

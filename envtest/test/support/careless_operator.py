@@ -27,7 +27,7 @@ def request(method, path, body=None):
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     prepared = urllib.request.Request(SERVER + path, data, headers, method=method)
-    with urllib.request.urlopen(prepared, context=CONTEXT, timeout=10) as response:
+    with urllib.request.urlopen(prepared, context=CONTEXT, timeout=100) as response:
         return json.load(response)
 
 

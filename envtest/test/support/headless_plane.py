@@ -35,7 +35,7 @@ class HeadlessPlane:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Wait until a condition holds; it is evaluated after each change. Raises TimeoutError after ten seconds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -28,7 +28,7 @@ async def typed(api):
     seen = set()
     async with watch.Watch() as events:
         async for event in events.stream(
-            core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=20
+            core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=100
         ):
             if event["object"].metadata.name.startswith("c"):
                 seen.add(event["object"].metadata.name)

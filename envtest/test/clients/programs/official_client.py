@@ -75,7 +75,7 @@ def typed(api):
         NAMESPACE, client.V1Deployment(metadata=client.V1ObjectMeta(name="web"), spec=spec)
     )
     events = watch.Watch()
-    for event in events.stream(apps.list_namespaced_deployment, NAMESPACE, timeout_seconds=20):
+    for event in events.stream(apps.list_namespaced_deployment, NAMESPACE, timeout_seconds=100):
         if event["object"].status.available_replicas == 2:
             events.stop()
     assert event["object"].status.available_replicas == 2
@@ -99,7 +99,7 @@ def watches(api):
     thread = threading.Thread(target=write)
     thread.start()
     seen, events = [], watch.Watch()
-    for event in events.stream(core.list_namespaced_secret, NAMESPACE, resource_version=start, timeout_seconds=20):
+    for event in events.stream(core.list_namespaced_secret, NAMESPACE, resource_version=start, timeout_seconds=100):
         seen.append((event["type"], event["object"].data["k"]))
         if event["type"] == "DELETED":
             events.stop()
@@ -111,7 +111,7 @@ def dynamic_client(api):
     resources = dynamic.DynamicClient(api)
     crds = resources.resources.get(api_version="apiextensions.k8s.io/v1", kind="CustomResourceDefinition")
     crds.create(body=CRD)
-    for event in crds.watch(field_selector="metadata.name=bolts.official.example.com", timeout=20):
+    for event in crds.watch(field_selector="metadata.name=bolts.official.example.com", timeout=100):
         if any(
             item.type == "Established" and item.status == "True" for item in event["object"].status.conditions or []
         ):
@@ -148,7 +148,7 @@ def custom_objects(api):
     changed = custom.patch_namespaced_custom_object(name="two", body={"spec": {"size": 5}}, **where)
     assert changed["spec"] == {"size": 5}
     events = watch.Watch()
-    for event in events.stream(custom.list_namespaced_custom_object, timeout_seconds=20, **where):
+    for event in events.stream(custom.list_namespaced_custom_object, timeout_seconds=100, **where):
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "two")
         events.stop()
     custom.delete_namespaced_custom_object(name="two", **where)
@@ -170,7 +170,7 @@ def others(api):
     utils.create_from_dict(api, manifest)
     start = core.list_namespace().metadata.resource_version
     core.delete_namespace(NAMESPACE)
-    for event in watch.Watch().stream(core.list_namespace, resource_version=start, timeout_seconds=20):
+    for event in watch.Watch().stream(core.list_namespace, resource_version=start, timeout_seconds=100):
         if event["type"] == "DELETED" and event["object"].metadata.name == NAMESPACE:
             return
     raise AssertionError("the namespace was not deleted")

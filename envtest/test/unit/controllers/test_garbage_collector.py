@@ -232,6 +232,6 @@ async def test_queue_retries_failed_keys() -> None:
     queue: KeyQueue[str] = KeyQueue()
     queue.add("a")
     queue.done(await queue.get(), failed=True)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         assert await queue.get() == "a"
     queue.close()

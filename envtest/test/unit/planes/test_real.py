@@ -81,7 +81,7 @@ def flags_of(file: Path) -> dict[str, str]:
 
 
 async def flags_when_written(file: Path) -> dict[str, str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             if file.exists():
                 return flags_of(file)
