@@ -33,7 +33,7 @@ def main() -> None:
     from torchmetrics.functional import accuracy  # type: ignore[import-not-found]
 
     def load(name: str) -> Any:
-        with urllib.request.urlopen(os.environ["MNIST_DATASET_URL"] + name + ".gz", timeout=60) as response:
+        with urllib.request.urlopen(os.environ["MNIST_DATASET_URL"] + name + ".gz", timeout=240) as response:
             shape, data = parse(response.read())
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(shape)
 

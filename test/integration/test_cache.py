@@ -22,7 +22,7 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_o
 from envtest import ControlPlane
 
 WIDGET = GVK("cache.example.com", "v1", "Widget")
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 120.0
 
 WIDGET_CRD: Object = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -125,7 +125,7 @@ async def start_session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Sess
             cache.informer(kind, namespace="default" if kind.kind == "Secret" else "")
         async with anyio.create_task_group() as tasks:
             await tasks.start(cache.run)
-            with anyio.fail_after(20):
+            with anyio.fail_after(120):
                 await cache.wait_for_sync()
             yield Session(Client(transport, mapper, field_manager=FIELD_MANAGER, cache=cache), cache, exchanges)
             tasks.cancel_scope.cancel()
@@ -483,5 +483,5 @@ async def wait_for_version(session: Session, gvk: GVK, version: str) -> None:
             arrived.set()
 
     session.cache.informer(gvk).add_handler(set_arrived)
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         await arrived.wait()

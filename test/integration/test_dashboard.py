@@ -76,7 +76,7 @@ async def client_of(plane: ControlPlane) -> AsyncIterator[Client]:
 
 async def next_event(content: aiohttp.StreamReader) -> tuple[str, dict[str, Any]]:
     name = ""
-    with anyio.fail_after(15):
+    with anyio.fail_after(120):
         while line := await content.readline():
             if line.startswith(b"event: "):
                 name = line[7:].decode().strip()

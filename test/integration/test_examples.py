@@ -165,7 +165,7 @@ class Program:
     async def stop(self) -> int:
         """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return await asyncio.wait_for(self.process.wait(), 30)
+        return await asyncio.wait_for(self.process.wait(), 120)
 
 
 @pytest.fixture

@@ -244,7 +244,7 @@ async def test_handlers_that_block_delay_only_their_object(world: World) -> None
     @kopf.on.create("things", registry=registry, id="slow", labels={"slow": kopf.PRESENT})
     def slow(**_: Any) -> None:
         started.set()
-        release.wait(20)
+        release.wait(120)
 
     @kopf.on.create("things", registry=registry, id="fast", labels={"slow": kopf.ABSENT})
     def fast(**_: Any) -> None: ...
@@ -458,7 +458,7 @@ async def test_operator_serves_webhooks_and_probes_and_runs_its_activities(
         )
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await ready.wait()
         labels = {"metadata": {"labels": {"test": world.namespace}}}
 

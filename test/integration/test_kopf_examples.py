@@ -105,7 +105,7 @@ async def test_kopf_example_runs_with_a_changed_import(
     finally:
         if process.returncode is None and folder != "12-embedded":
             process.terminate()
-        code = await asyncio.wait_for(process.wait(), 30)
+        code = await asyncio.wait_for(process.wait(), 120)
     assert code == 0, log.read_text()
     assert not FORBIDDEN.search(log.read_text()), log.read_text()
 
@@ -200,7 +200,7 @@ async def test_operator_moves_to_cfo_and_back_to_kopf_without_a_write(
 
         await eventually(is_done, f"{library} calls the handler: {call}")
         process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), 120)
         current = await kube_client.get(KIND, key)
         if current is not None:
             assert current["metadata"]["finalizers"] == ["kopf.zalando.org/KopfFinalizerMarker"]

@@ -36,7 +36,7 @@ from envtest import ControlPlane
 MIRRORED = "mirror.example.com/mirrored"
 FIELD_MANAGER = "mirror"
 SOURCE, COPY = NamespacedName("default", "colors"), NamespacedName("default", "colors-mirror")
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 120.0
 
 
 class MirrorReconciler:

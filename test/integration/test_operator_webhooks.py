@@ -260,7 +260,7 @@ async def test_operator_does_not_start_while_another_one_serves_its_webhooks(
         key = NamespacedName("default", CONFIG_MAP_NAME)
         run = partial(run_in_process, target, key, handle_signals=False)
         async with server:
-            with anyio.fail_after(60), pytest.raises(AddressInUse, match=f"at https://{host}:.*DataScienceCluster"):
+            with anyio.fail_after(120), pytest.raises(AddressInUse, match=f"at https://{host}:.*DataScienceCluster"):
                 await run()
         assert await configurations(environment) == before
         # An installation that was left behind does not prevent the start.
@@ -287,7 +287,7 @@ async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path
 async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signal: signal.Signals) -> None:
     """Two replicas share an address; a client that creates RayClusters meanwhile sees at most one failure."""
     async with start_environment(*VANILLA_CRDS) as environment:
-        election = {"leaderElect": True, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
+        election = {"leaderElect": True, "leaseDuration": "5s", "renewDeadline": "4s", "retryPeriod": "500ms"}
         await create_config_map(
             environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})}
         )

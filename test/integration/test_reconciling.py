@@ -188,16 +188,16 @@ async def test_building_blocks_take_typed_objects(plane: ControlPlane) -> None:
 
         finalizer = Finalizer(client, FINALIZER)
         await finalizer.reconcile(website, apply=apply, cleanup=cleanup)
-        ready = await wait_for(client, Website, key, has_condition("Ready"), timeout=10)
+        ready = await wait_for(client, Website, key, has_condition("Ready"), timeout=120)
         assert ready is not None
         assert [item.observed_generation for item in ready.status.conditions] == [1, 1]
         assert ready.metadata.finalizers == [FINALIZER]
         await client.delete(Website, key)
-        deleting = await wait_for(client, Website, key, lambda obj: obj is not None and obj.is_deleting, timeout=10)
+        deleting = await wait_for(client, Website, key, lambda obj: obj is not None and obj.is_deleting, timeout=120)
         assert deleting is not None
         await finalizer.reconcile(deleting, apply=apply, cleanup=cleanup)
         assert [obj.is_deleting for obj in seen] == [False, True]
-        assert await wait_for(client, Website, key, lambda obj: obj is None, timeout=10) is None
+        assert await wait_for(client, Website, key, lambda obj: obj is None, timeout=120) is None
 
 
 async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: ControlPlane) -> None:
@@ -211,11 +211,11 @@ async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: 
                     await manager.client.apply({**obj, "data": {"state": "done"}, "metadata": key._asdict()})
 
                 tasks.start_soon(change)
-                obj = await wait_for(client, CONFIG_MAP, key, lambda obj: bool(obj and obj.get("data")), timeout=10)
+                obj = await wait_for(client, CONFIG_MAP, key, lambda obj: bool(obj and obj.get("data")), timeout=120)
             assert obj is not None
             assert obj["data"] == {"state": "done"}
             await manager.client.delete(CONFIG_MAP, key)
-            assert await wait_for(client, CONFIG_MAP, key, lambda obj: obj is None, timeout=10) is None
+            assert await wait_for(client, CONFIG_MAP, key, lambda obj: obj is None, timeout=120) is None
             with pytest.raises(TimeoutError, match=f"{key}: condition not met after 0.05 s"):
                 await wait_for(client, CONFIG_MAP, key, lambda obj: obj is not None, timeout=0.05)
 

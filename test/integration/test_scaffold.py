@@ -159,7 +159,7 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
             assert website["metadata"]["generation"] == 1
             await client.create(yaml.safe_load(WEB))
             key = NamespacedName("default", "web")
-            await wait_for(client, DEPLOYMENT, key, has_condition("Available"), timeout=60)
+            await wait_for(client, DEPLOYMENT, key, has_condition("Available"), timeout=240)
 
     log = folder / "log"
     arguments = ["-m", "website_operator", "--embedded", "--webhook-url", str(free_url())]
@@ -247,7 +247,7 @@ def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> 
         try:
             wait_for_text(log, "starting", process)
             os.killpg(process.pid, signal.SIGINT)
-            process.wait(30)
+            process.wait(120)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -349,9 +349,9 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
                 await eventually(is_admitted, "the webhooks are called")
                 for namespace in ("b", "a"):
                     await admin.create({**website, "metadata": {"name": "w", "namespace": namespace}})
-                await wait_for(admin, api.Website, NamespacedName("a", "w"), has_condition("Ready"), timeout=10)
+                await wait_for(admin, api.Website, NamespacedName("a", "w"), has_condition("Ready"), timeout=120)
                 await admin.delete(api.Website, NamespacedName("a", "w"))
-                await wait_for(admin, api.Website, NamespacedName("a", "w"), lambda found: found is None, timeout=10)
+                await wait_for(admin, api.Website, NamespacedName("a", "w"), lambda found: found is None, timeout=120)
                 ignored = await admin.get(api.Website, NamespacedName("b", "w"))
                 assert ignored is not None
                 assert ignored.status.observed_generation == 0

@@ -178,7 +178,7 @@ async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it()
         cache = Cache(transport, RESTMapper(transport))
         overview = Overview(cache, all_views(), related=related_kinds(all_views()))
         await tasks.start(cache.run)
-        with overview.subscribe() as subscription, overview.subscribe() as late, anyio.fail_after(20):
+        with overview.subscribe() as subscription, overview.subscribe() as late, anyio.fail_after(120):
 
             async def next_of_cluster() -> Any:
                 while True:

@@ -325,7 +325,7 @@ async def test_replicas_racing_at_start_serve_same_certificate(plane: ControlPla
             return serial
 
     barrier = asyncio.Barrier(4)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         serials = await asyncio.gather(*(start(barrier) for _ in range(4)))
     assert len(set(serials)) == 1
 

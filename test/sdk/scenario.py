@@ -39,7 +39,7 @@ def run(kubeconfig: str, namespace: str, *, appwrapper: bool) -> dict[str, Any]:
     KubeConfigFileAuthentication(kube_config_path=kubeconfig).load_kube_config()
     cluster = Cluster(configuration(namespace, appwrapper=appwrapper))
     cluster.apply()
-    cluster.wait_ready(timeout=60, dashboard_check=False)
+    cluster.wait_ready(timeout=240, dashboard_check=False)
     status, ready = cluster.status(print_to_console=False)
     found = get_cluster(NAME, namespace)
     generate_cert.generate_tls_cert(NAME, namespace)

@@ -32,7 +32,7 @@ SERVICE = ServiceReference("default", "hooks")
 SECRET_KEY = NamespacedName("default", "hooks-cert")
 CONFIGURATION_NAME = "hooks"
 WEBHOOK_LABELS = {"guarded": "true"}
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 
 
 class ColorWebhook:

@@ -58,7 +58,7 @@ class Reader:
     async def next(self) -> tuple[str, dict[str, Any]]:
         """Return the name and the data of the next event."""
         name = ""
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             while line := await self.response.content.readline():
                 if line.startswith(b"event: "):
                     name = line[7:].decode().strip()
@@ -90,7 +90,7 @@ async def running_dashboard(
     ready = _Status()
     task = asyncio.create_task(server.run(task_status=ready))  # a fixture ends in another task than it begins in
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             await ready.started_event.wait()
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, read_bufsize=1 << 22) as session:

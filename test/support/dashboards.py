@@ -13,9 +13,9 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.reading import milliseconds
 from cfo.console.summaries.kind_view import Related, related_objects
 from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.reading import milliseconds
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
 from test.support.summaries import VIEWS

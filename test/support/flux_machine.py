@@ -57,7 +57,7 @@ class Machine:
             env={**self.environment, **environment},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
         )
 

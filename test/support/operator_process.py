@@ -41,7 +41,7 @@ class OperatorProcess:
 
     async def exit_code(self) -> int:
         """Wait until the process exits (at most 30 seconds) and return its exit code."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             code = await self.process.wait()
             await self._reader
         return code

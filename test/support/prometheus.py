@@ -66,7 +66,7 @@ def firing_alerts(directory: Path, changes: Mapping[str, Change]) -> dict[str, d
     unit_test.write_text(json.dumps(test))
     assert PROMTOOL is not None
     result = subprocess.run(
-        [PROMTOOL, "test", "rules", str(unit_test)], capture_output=True, text=True, timeout=60, check=False
+        [PROMTOOL, "test", "rules", str(unit_test)], capture_output=True, text=True, timeout=240, check=False
     )
     return _unexpected(result.stdout + result.stderr, changes.keys(), names)
 

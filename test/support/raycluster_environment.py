@@ -48,7 +48,7 @@ from envtest.apimachinery.errors import GroupResource
 from test.support.clocks import SkippingClock
 from test.support.planes import new_plane
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 120.0
 """How long a test waits for a condition before it fails."""
 
 

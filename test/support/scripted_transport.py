@@ -21,7 +21,7 @@ from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 120.0
 """Seconds after which a wait of a test fails."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

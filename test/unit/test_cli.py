@@ -25,7 +25,7 @@ def test_light_commands_import_no_heavy_library(arguments: list[str]) -> None:
         f"cli({arguments!r}, standalone_mode=False)\n"
         f"print([name for name in {HEAVY_LIBRARIES!r} if name in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert result.stdout.splitlines()[-1] == "[]"
 
 
@@ -105,7 +105,7 @@ def test_last_line_of_a_json_log_is_json(tmp_path: Path) -> None:
     command = ["run", "--log-format", "json", "--kubeconfig", str(kubeconfig)]
     arguments = [sys.executable, "-m", "cfo", *command]
     environment = {**os.environ, "NAMESPACE": "default"}
-    result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240, env=environment)
     (line,) = result.stderr.splitlines()
     assert result.returncode == 1
     assert json.loads(line)["error"] == f"{kubeconfig}: not a kubeconfig file: the file is empty"
@@ -140,7 +140,7 @@ main()
 def run_without(blocked: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process that cannot import ``blocked``."""
     code = BLOCKING_PROGRAM.format(blocked=blocked, arguments=list(arguments))
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
 
 
 @pytest.mark.parametrize("blocked", [{"envtest"}, {"envtest", "textual"}])

@@ -22,14 +22,14 @@ INTERVAL = 0.05
 
 
 def healthz(url: str) -> None:
-    with urllib.request.urlopen(f"{url}/healthz", timeout=30) as response:
+    with urllib.request.urlopen(f"{url}/healthz", timeout=120) as response:
         assert response.status == 200
 
 
 def small_review(url: str, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/mutate-ray-io-v1-raycluster", body, headers)
-    with urllib.request.urlopen(request, timeout=30, context=ssl._create_unverified_context()) as response:
+    with urllib.request.urlopen(request, timeout=120, context=ssl._create_unverified_context()) as response:
         assert orjson.loads(response.read())["response"]["allowed"]
 
 

@@ -255,7 +255,7 @@ async def read_metrics(operator: OperatorProcess) -> str:
     address = await operator.address("metrics")
 
     def read() -> str:
-        with urllib.request.urlopen(f"{address}/metrics", timeout=30) as response:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=120) as response:
             return str(response.read().decode())
 
     return await asyncio.to_thread(read)

@@ -35,7 +35,7 @@ async def dashboard(overview: FakeOverview) -> AsyncIterator[Dashboard]:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.005)
 

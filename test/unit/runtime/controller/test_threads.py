@@ -74,7 +74,7 @@ async def test_blocked_reconcile_does_not_delay_others_and_is_abandoned_after_it
             if request == TWO:
                 other.set()
                 return Result()
-            release.wait(5)
+            release.wait(120)
             try:
                 call_in_loop(call)
             except ThreadAbandoned:

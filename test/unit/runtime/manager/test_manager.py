@@ -273,7 +273,7 @@ async def test_manager_is_ready_when_all_readiness_checks_succeed() -> None:
         if problems:
             raise RuntimeError(problems[0])
 
-    async with create_manager() as manager, asyncio.timeout(60):
+    async with create_manager() as manager, asyncio.timeout(120):
         manager.health.add_ready_check("webhooks", check)
         await manager.started()
         waiting = asyncio.create_task(manager.ready())
@@ -317,7 +317,7 @@ async def test_hangup_stops_gracefully_unless_it_is_ignored() -> None:
             else:
                 manager.stop()
                 pytest.fail("SIGHUP is not handled")
-            await asyncio.wait_for(run, 10)
+            await asyncio.wait_for(run, 120)
         finally:
             signal.signal(signal.SIGHUP, previous)
 

@@ -59,7 +59,7 @@ async def running() -> AsyncIterator[Server]:
     server = Server()
     task = asyncio.create_task(server.listener.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             yield server
     finally:
         server.release.set()

@@ -36,7 +36,7 @@ async def lag() -> AsyncIterator[Callable[[], dict[str, float]]]:
 
 
 async def eventually(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 (the watchdog's thread has no event)
             await asyncio.sleep(0.01)
 
@@ -102,7 +102,7 @@ async def test_log_lines_are_limited(lag: object, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(watchdog_module, "INTERVAL", 0.02)
     monkeypatch.setattr(watchdog_module, "_LOG_INTERVAL", 0.3)
     with capture_logs() as logs:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(logs) < 2:
                 block(0.1)
                 await asyncio.sleep(0.01)

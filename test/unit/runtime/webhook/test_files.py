@@ -22,7 +22,7 @@ from cfo.runtime.webhook.certificates.serving_certificate import ServingCertific
 from cfo.runtime.webhook.metrics import CertificateMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 
 
 def create_certificates() -> CertificateSet:

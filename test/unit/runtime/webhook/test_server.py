@@ -38,7 +38,7 @@ from test.support.certificates import create_ca, create_certificate
 
 POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"))
 WIDGET = GVK("acme.io", "v1", "Widget")
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 
 
 def create_certificates() -> CertificateSet:
