@@ -17,6 +17,7 @@ from typing import Final
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import click
 
 from cfo.console.errors import CommandFailed, run_async
@@ -67,32 +68,47 @@ class Supervisor:
         self._grace = grace_seconds
         self._process: anyio.abc.Process | None = None
         self._stop = anyio.Event()
+        self._woken = anyio.Event()
+        self._changed: set[Path] = set()
         self.starts = 0
 
     def stop(self) -> None:
         """Stop the program and the supervisor."""
         self._stop.set()
+        self._woken.set()
 
     async def run(self, *, handle_signals: bool = True) -> None:
         """Run until a signal or :meth:`stop`; the program has ended when this returns.
 
         Raises :class:`OSError` if the program cannot be started.
         """
+        async with anyio.create_task_group() as tasks:
+            if handle_signals:
+                tasks.start_soon(self._handle_signals)
+            tasks.start_soon(self._watch)
+            await anyio.lowlevel.checkpoint()  # the folders are watched before the program reads them
+            while not self._stop.is_set():
+                async with self._program():
+                    await self._wait_for_change()
+            tasks.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
         from watchfiles import PythonFilter, awatch
 
         is_source = PythonFilter(extra_extensions=_SUFFIXES)
         changes = awatch(*self._folders, watch_filter=is_source, debounce=_BURST_MS, step=100, stop_event=self._stop)
-        async with anyio.create_task_group() as tasks:
-            if handle_signals:
-                tasks.start_soon(self._handle_signals)
-            is_stopped = False
-            while not is_stopped:
-                async with self._program():
-                    async for found in changes:
-                        if self._can_restart({Path(path) for _, path in found}):
-                            break
-                    is_stopped = self._stop.is_set()
-            tasks.cancel_scope.cancel()
+        async for found in changes:
+            self._changed |= {Path(path) for _, path in found}
+            self._woken.set()
+
+    async def _wait_for_change(self) -> None:
+        """Return when the program should restart, or stop."""
+        while not self._stop.is_set():
+            await self._woken.wait()
+            self._woken = anyio.Event()
+            changed, self._changed = self._changed, set()
+            if changed and self._can_restart(changed):
+                return
 
     def _can_restart(self, changed: set[Path]) -> bool:
         problems = syntax_errors(changed)
@@ -147,7 +163,7 @@ class Supervisor:
             async for _ in signals:
                 if self._stop.is_set() and self._process is not None:
                     _kill(self._process)
-                self._stop.set()
+                self.stop()
 
 
 def _kill(process: anyio.abc.Process) -> None:
