@@ -28,7 +28,7 @@ LIMIT_SECONDS: Final = 0.05
 ENDS: Final = ("", "\x00", "\n")
 METHODS: Final = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
 DYNAMIC: Final = {
-    "cfo/config/section.py": "the argument of matching(), whose callers are checked",
+    "cfo/config/values.py": "the argument of matching(), whose callers are checked",
     "envtest/src/envtest/schema/formats.py": "the argument of _matches(), whose callers are checked",
     "envtest/src/envtest/schema/patterns.py": "the pattern of a CRD",
     "envtest/src/envtest/chaos/normal_form.py": "names of one run, escaped",

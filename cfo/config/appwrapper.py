@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from cfo.config.durations import Duration, format_duration
-from cfo.config.section import LabelKey, LabelValue, Section, bounded
+from cfo.config.section import Section
+from cfo.config.values import LabelKey, LabelValue, bounded
 
 
 class ResourceTaint(Section):

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from cfo.config.section import ObjectName, OptionalObjectName, Section, matching, not_empty
+from cfo.config.section import Section
+from cfo.config.values import ObjectName, OptionalObjectName, matching, not_empty
 
 Issuer = Annotated[
     str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any, Final, get_args, get_origin
 
 import msgspec
@@ -12,6 +13,7 @@ import yaml
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError, Section, section_model, settings_of, value_type
+from cfo.runtime.process import YAML_ERRORS, YAML_LOADER, check_levels, printable
 
 _APPWRAPPER = "appwrapper"
 _CONFIG_KEY = "Config"
@@ -22,8 +24,9 @@ MAX_CHARACTERS: Final = 256 << 10
 """The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
 _MAX_VALUES: Final = 200_000
 _MAX_DIGITS: Final = 1000
-_YAML_ERRORS: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError)
-"""PyYAML raises them all, such as ValueError for a date in a 13th month, and KeyError for ``!!bool x``."""
+_MAX_WARNINGS: Final = 100
+_MAX_KEY: Final = 100
+"""The characters of a key that messages show."""
 
 
 class ParsedConfiguration(msgspec.Struct, frozen=True):
@@ -49,7 +52,7 @@ def parse(text: str) -> ParsedConfiguration:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ConfigurationError(f"not valid YAML: {error.problem or error.context}{where}") from None
-    except _YAML_ERRORS as error:
+    except YAML_ERRORS as error:
         raise ConfigurationError(f"not valid YAML: {' '.join(str(error).split())}") from None
     if document is None:
         document = {}
@@ -66,6 +69,8 @@ def parse(text: str) -> ParsedConfiguration:
         raise ConfigurationError(*findings.problems, *error.problems) from None
     if findings.problems:
         raise ConfigurationError(*findings.problems)
+    if len(warnings) >= _MAX_WARNINGS:
+        warnings[_MAX_WARNINGS:] = [f"at most {_MAX_WARNINGS} warnings are shown"]
     return ParsedConfiguration(configuration, warnings, text)
 
 
@@ -77,11 +82,13 @@ class _Findings(msgspec.Struct, frozen=True):
 
     def add_spelling(self, path: str, name: str) -> None:
         """Warn that the last key of ``path``, which names the setting ``name``, is spelled differently."""
-        self.warnings.append(f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go")
+        if len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go")
 
     def add_conflict(self, path: str, keys: Iterable[str]) -> None:
         """Report spellings of one setting; Go's decoder would merge their values."""
-        self.problems.append(f"{path}: is set more than once, as {', '.join(keys)}; keep one of them")
+        if len(self.problems) < _MAX_WARNINGS:
+            self.problems.append(f"{path}: is set more than once, as {', '.join(keys)}; keep one of them")
 
 
 def _check_size(text: str) -> None:
@@ -91,13 +98,14 @@ def _check_size(text: str) -> None:
 
 def _read(text: str, warnings: list[str]) -> Any:
     """Load ``text``. Duplicate keys in a mapping are reported as warnings, and the last one is used."""
-    loader = yaml.SafeLoader(text)
+    check_levels(text)
+    loader = YAML_LOADER(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
         _count_values(node, {})
-        warnings.extend(_duplicate_keys(node, "", set()))
+        warnings.extend(islice(_duplicate_keys(node, "", set()), _MAX_WARNINGS))
         return loader.construct_document(node)
     finally:
         loader.dispose()
@@ -127,12 +135,13 @@ def _duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]
     elif isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for key, value in node.value:
-            here = f"{path}.{key.value}".lstrip(".")
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            here = f"{path}.{printable(name, _MAX_KEY)}".lstrip(".")
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in lines:
-                yield f"duplicate key {here} on lines {lines[key.value]} and {line}; the last one is used"
+            if isinstance(key, yaml.ScalarNode) and name in lines:
+                yield f"duplicate key {here} on lines {lines[name]} and {line}; the last one is used"
             if isinstance(key, yaml.ScalarNode):
-                lines[key.value] = line
+                lines[name] = line
             yield from _duplicate_keys(value, here, seen)
 
 
@@ -145,7 +154,7 @@ def extract_document(text: str) -> str:
     _check_size(text)
     try:
         found = _read(text, [])
-    except (RecursionError, *_YAML_ERRORS):
+    except (RecursionError, *YAML_ERRORS):
         return text  # parse() reports the error
     if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
         return text
@@ -211,7 +220,7 @@ def _merge(base: dict[str, Any], override: dict[str, Any], path: str, warnings: 
         here = f"{path}.{key}"
         if isinstance(base[key], dict) and isinstance(override[key], dict):
             merged[key] = _merge(base[key], override[key], here, warnings)
-        elif base[key] != override[key]:
+        elif base[key] != override[key] and len(warnings) < _MAX_WARNINGS:
             there = here.replace("appwrapper.", "appwrapper.Config.", 1)
             warnings.append(f"{here} is set, so {there} is ignored")
     return merged
@@ -233,7 +242,9 @@ def _known_settings(data: dict[str, Any], model: type[Section], path: str, findi
     spellings: dict[str, list[str]] = {}
     for key, value in data.items():
         name = _match(str(key), fields)
-        here = f"{path}{key}"
+        here = f"{path}{printable(str(key), _MAX_KEY)}"
+        if name is None and len(findings.warnings) >= _MAX_WARNINGS:
+            continue  # a suggestion takes time
         if name is None:
             import difflib  # 0.2 MB, only for warnings
 

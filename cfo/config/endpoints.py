@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import field
 
-from cfo.config.section import DNS_LABEL, Section, matching, not_empty
+from cfo.config.section import Section
+from cfo.config.values import DNS_LABEL, matching, not_empty
 from cfo.runtime import GVK
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 

@@ -20,7 +20,8 @@ from msgspec import field, structs
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import Duration
 from cfo.config.network import GatewayConfiguration, IngressConfiguration, NetworkPolicyConfiguration
-from cfo.config.section import DNS_LABEL, Domain, Namespace, Section, Selector, matching
+from cfo.config.section import Section
+from cfo.config.values import DNS_LABEL, Domain, Namespace, Selector, matching
 from cfo.runtime import LabelSelector
 
 

@@ -16,7 +16,8 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.durations import Duration, duration_of, format_duration
 from cfo.config.endpoints import DebugConfiguration, HealthConfiguration, MetricsConfiguration, WebhookConfiguration
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.config.section import Namespace, ObjectName, OptionalNamespace, Section, Selector, bounded, matching
+from cfo.config.section import Section
+from cfo.config.values import Namespace, ObjectName, OptionalNamespace, Selector, bounded, matching
 
 
 class DefaultSetupConfiguration(Section):

@@ -5,12 +5,12 @@ from typing import Annotated
 
 from msgspec import field
 
-from cfo.config.section import (
+from cfo.config.section import Section
+from cfo.config.values import (
     Domain,
     Namespace,
     OptionalNamespace,
     OptionalObjectName,
-    Section,
     Selector,
     at_most,
     bounded,

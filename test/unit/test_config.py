@@ -1,5 +1,6 @@
 """The configuration document: defaults, valid values, errors and warnings."""
 
+import tracemalloc
 from datetime import timedelta
 from typing import Any
 
@@ -194,6 +195,29 @@ def test_effective_document_is_valid_and_means_the_same() -> None:
     assert document["webhook"]["enabled"] is None
     parsed = parse(yaml.safe_dump(document))
     assert (parsed.configuration, parsed.warnings) == (configuration, [])
+
+
+@pytest.mark.parametrize("line", ["unknown: 1\n", "unknown{0}: 1\n"], ids=["duplicates", "unknown keys"])
+def test_number_of_warnings_is_bounded(line: str) -> None:
+    warnings = parse("".join(line.format(number) for number in range(10_000))).warnings
+    assert (len(warnings), warnings[-1]) == (101, "at most 100 warnings are shown")
+    assert all("unknown" in warning for warning in warnings[:-1])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["a," * 16_000, ", ".join(f"a{index}" for index in range(8_000))],
+    ids=["duplicates in it", "unknown keys in it"],
+)
+def test_warnings_show_the_start_of_a_long_key(value: str) -> None:
+    tracemalloc.start()
+    try:
+        warnings = parse(f"? {'k' * 32_000}\n: {{{value}}}\n").warnings
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+    assert any("kkk" in warning for warning in warnings)
+    assert max(map(len, warnings)) < 300
 
 
 @pytest.mark.parametrize("function", [parse, extract_document])

@@ -17,15 +17,10 @@ import yaml
 from cfo.api.builtin_types import type_problems
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.runtime import NamespacedName, Object, gvk_of, key_of
+from cfo.runtime.process import MAX_YAML_LEVELS, YAML_ERRORS, check_levels
 
-MAX_LEVELS: Final = 100
-"""The maximum number of levels of nested values."""
 MAX_VALUES: Final = 200_000
 """The maximum number of values in one object; an object of 1 MiB, the limit of API servers, has fewer."""
-
-_SUSPICIOUS: Final = 5000
-"""The parser of YAML, which is recursive, can parse this number of levels; fewer brackets, and fewer characters in each
-line, cannot have more."""
 
 
 class _Loader(yaml.CSafeLoader):
@@ -43,23 +38,10 @@ def parse(content: bytes) -> list[Any]:
         with suppress(orjson.JSONDecodeError):  # YAML in flow style
             return [orjson.loads(content)]
     try:
-        longest = max(map(len, content.splitlines()), default=0)
-        if content.count(b"[") + content.count(b"{") > _SUSPICIOUS or longest > _SUSPICIOUS:
-            _check_levels(content)
+        check_levels(content)
         return list(yaml.load_all(content, Loader=_Loader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (RecursionError, *YAML_ERRORS) as error:
         raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _check_levels(content: bytes) -> None:
-    levels = 0
-    for event in yaml.parse(content, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            levels += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            levels -= 1
-        if levels > MAX_LEVELS:
-            raise ValueError(f"more than {MAX_LEVELS} levels")
 
 
 def json_problem(value: Any) -> str:
@@ -68,8 +50,8 @@ def json_problem(value: Any) -> str:
     pending: list[tuple[Any, int]] = [(value, 1)]
     while pending:
         item, level = pending.pop()
-        if level > MAX_LEVELS:
-            return f"must have at most {MAX_LEVELS} levels"
+        if level > MAX_YAML_LEVELS:
+            return f"must have at most {MAX_YAML_LEVELS} levels"
         if isinstance(item, Mapping):
             if not all(isinstance(key, str) for key in item):
                 return "keys must be strings"

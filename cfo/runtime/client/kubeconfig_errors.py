@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from cfo.runtime.process.text import printable
+from cfo.runtime.process.yaml_loader import YAML_ERRORS, load_yaml
 
 _SECTIONS: Final = ("clusters", "contexts", "users")
 _MAX_OUTPUT: Final = 300
@@ -54,7 +55,7 @@ def read_document(path: str) -> dict[str, Any]:
             content = file.read(_MAX_CHARACTERS + 1)
         if len(content) > _MAX_CHARACTERS:
             raise invalid(f"longer than {_MAX_CHARACTERS >> 20} MiB")
-        found = yaml.safe_load(content)
+        found = load_yaml(content)
     except RecursionError:
         raise invalid("nested too deeply") from None
     except OSError as error:
@@ -65,7 +66,7 @@ def read_document(path: str) -> dict[str, Any]:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise invalid(f"{where}not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
+    except YAML_ERRORS as error:
         raise invalid(f"not valid YAML: {one_line(str(error))}") from None
     if found is None:
         raise invalid("the file is empty")

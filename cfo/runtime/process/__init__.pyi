@@ -11,3 +11,7 @@ from .private_keys import PrivateKey as PrivateKey
 from .private_keys import load_private_key as load_private_key
 from .text import printable as printable
 from .text import printable_lines as printable_lines
+from .yaml_loader import MAX_YAML_LEVELS as MAX_YAML_LEVELS
+from .yaml_loader import YAML_ERRORS as YAML_ERRORS
+from .yaml_loader import YAML_LOADER as YAML_LOADER
+from .yaml_loader import check_levels as check_levels

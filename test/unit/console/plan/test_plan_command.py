@@ -110,8 +110,9 @@ def with_metadata(fields: str) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"{STACK}spec: {'[' * 100_000}{']' * 100_000}", "more than 100 levels"),
+        (f"{STACK}spec: {'[' * 100_000}{']' * 100_000}", "at most 100 levels"),
         (f"{STACK}spec: {'{a: ' * 200}1{'}' * 200}", "at most 100 levels"),
+        (f"{STACK}spec: !!bool x", "not valid YAML"),
         (f"{STACK}spec: &a {{gateway: *a}}", "at most 100 levels"),
         (f"{STACK}spec:\n{EXPANDING}", "at most 200000 values"),
         (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec:\n{EXPANDING}", "at most 200000 values"),
