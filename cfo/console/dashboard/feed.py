@@ -16,9 +16,9 @@ from typing import Any, Final
 import anyio
 import structlog
 
+from cfo.api.reading import milliseconds
 from cfo.console.dashboard.state import State, event_message
 from cfo.console.summaries.overview import Overview, interruption
-from cfo.console.summaries.reading import milliseconds
 from cfo.runtime import Clock, Informer
 
 MAX_STREAMS: Final = 8

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from cfo.api.reading import milliseconds
 from cfo.console.summaries.kind_view import KindView, PhaseChange
 from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.reading import milliseconds
 from cfo.console.summaries.summary import Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName
 

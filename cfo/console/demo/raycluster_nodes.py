@@ -22,7 +22,7 @@ from cfo.api.raycluster.cluster import (
     requires_ray_token,
 )
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries.reading import conditions_of, is_true
+from cfo.console.summaries.conditions import conditions_of, is_true
 from cfo.runtime import (
     POD,
     AlreadyExists,

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from cryptography import x509
 
+from cfo.api.reading import time_of
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
-from cfo.console.summaries.reading import time_of
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
 from cfo.runtime.webhook import is_trusted, subject_names
 

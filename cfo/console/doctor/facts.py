@@ -17,11 +17,11 @@ import anyio
 import orjson
 
 from cfo import operator
+from cfo.api.reading import time_of
 from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.console.summaries.reading import time_of
 from cfo.features import attributes_of, enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (

@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from cfo.api.reading import items, path, text, time_of
 from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import Finding, Subject, fail, ok, read_deployments, warn
-from cfo.console.summaries.reading import items, path, text, time_of
 from cfo.manifests.names import DEPLOYMENT, PREFIX
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import CONFIG_MAP, APIError, Client, NamespacedName, Object, namespace_of

@@ -17,10 +17,10 @@ import yaml
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
+from cfo.api.reading import counted
 from cfo.console.errors import InvalidInput, echo, one_line
 from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
 from cfo.console.plan.planning import Action, Change, StackPlan, plan_stack
-from cfo.console.summaries.reading import counted
 from cfo.runtime import NamespacedName, Object, gvk_of, key_of, labels_of, name_of, namespace_of
 
 _CHANGES_EXIT_CODE = 3

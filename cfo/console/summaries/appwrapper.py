@@ -15,6 +15,8 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.api.appwrapper.podsets import expected_pods
+from cfo.api.reading import items, milliseconds, number, path, text
+from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.console.summaries.kind_view import (
     KindView,
     PhaseChange,
@@ -30,17 +32,6 @@ from cfo.console.summaries.problems import (
     pod_problems,
     slow_deletion,
     warning_problems,
-)
-from cfo.console.summaries.reading import (
-    condition_of,
-    conditions_of,
-    is_true,
-    items,
-    message_of,
-    milliseconds,
-    number,
-    path,
-    text,
 )
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of

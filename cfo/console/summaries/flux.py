@@ -16,9 +16,10 @@ from cfo.api.flux.names import (
     VALID,
     State,
 )
+from cfo.api.reading import number, path, text
+from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
 from cfo.console.summaries.problems import condition_problems, pod_problems, slow_deletion, warning_problems
-from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from cfo.api.reading import MALFORMED, mapping, number, path, text, time_of
+from cfo.console.summaries.conditions import conditions_of
 from cfo.console.summaries.problems import deletion, pod_state
-from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, number, path, text, time_of
 from cfo.console.summaries.summary import (
     MAX_FACTS,
     MAX_WARNINGS,

@@ -20,6 +20,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from cfo.api.reading import MALFORMED
 from cfo.console.summaries.kind_view import (
     MAX_CHILDREN,
     MAX_EVENTS,
@@ -29,7 +30,6 @@ from cfo.console.summaries.kind_view import (
     related_objects,
     summarize,
 )
-from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import GVK, POD, Cache, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
 from cfo.runtime.objects import CORE_EVENT

@@ -7,17 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.console.summaries.reading import (
-    condition_of,
-    conditions_of,
-    is_true,
-    items,
-    message_of,
-    number,
-    path,
-    text,
-    time_of,
-)
+from cfo.api.reading import items, number, path, text, time_of
+from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.console.summaries.summary import Condition, Problem, WarningEvent
 from cfo.runtime import Object, is_deleting
 

@@ -6,14 +6,19 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
+from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES, route_problems
+from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
-from cfo.console.summaries import raycluster_exposure as exposure
+from cfo.api.reading import MALFORMED, mapping, milliseconds, number, path, text, time_of
+from cfo.console.summaries.conditions import condition_of, conditions_of, message_of
 from cfo.console.summaries.kind_view import (
     Children,
     KindView,
@@ -26,17 +31,6 @@ from cfo.console.summaries.kind_view import (
     warnings_of,
 )
 from cfo.console.summaries.problems import pod_problems, slow_deletion, warning_problems
-from cfo.console.summaries.reading import (
-    condition_of,
-    conditions_of,
-    mapping,
-    message_of,
-    milliseconds,
-    number,
-    path,
-    text,
-    time_of,
-)
 from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import NETWORK_POLICY, SECRET, Object, controller_of, is_deleting, labels_of, name_of
 
@@ -75,7 +69,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         *slow_deletion(cluster, related.now),
         *(pod_problems(related.pods or ()) if level is not Level.WAITING else ()),
         *(_protection_problems(cluster, related, actor) if level is Level.OK and state == "ready" else ()),
-        *exposure.problems(related.children),
+        *_route_problems(related.children),
         *_certificate_problems(facts, related, actor),
         *_unresolved_warnings(facts, related, level),
     ]
@@ -104,12 +98,23 @@ def _ready(cluster: Object) -> str:
     return f"{available}/{number(status.get('desiredWorkerReplicas'))}"
 
 
+def _route_problems(children: addresses.Children) -> Iterator[Problem]:
+    """Yield what Gateways report about the routes of a RayCluster."""
+    for route in (route for kind in (HTTP_ROUTE, *TLS_ROUTES) for route in children.get(kind, ())):
+        with suppress(*MALFORMED):
+            for problem in islice(route_problems(route), 3):
+                yield Problem(
+                    f"The {problem.parent} does not accept the {route.get('kind')}: {problem.message}",
+                    "check allowedRoutes and the listeners of the Gateway",
+                )
+
+
 def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[tuple[str, str]]:
     cluster, expiry = facts.cluster, _ca_expiry(facts, related)
-    if exposure.is_known(related.children):
-        yield "dashboard", exposure.dashboard_url(facts, related.children) or _not_exposed(actor)
-        yield "ray client", exposure.client_address(facts, related.children) or _not_exposed(actor)
-    yield "authentication", exposure.authentication(facts, actor)
+    if addresses.is_known(related.children):
+        yield "dashboard", addresses.dashboard_url(facts, related.children) or _not_exposed(actor)
+        yield "ray client", addresses.client_address(facts, related.children) or _not_exposed(actor)
+    yield "authentication", addresses.authentication(facts, actor)
     yield "mTLS", _mtls(facts, actor)
     if expiry is not None:
         yield "CA expires", f"{expiry:%Y-%m-%d} (renewed from {expiry - CA_LIFETIME / 3:%Y-%m-%d})"
@@ -208,7 +213,7 @@ def _unresolved_warnings(facts: RayClusterFacts, related: Related, level: Level)
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
     occurred after it became ready.
     """
-    is_exposed = bool(exposure.dashboard_url(facts, related.children))
+    is_exposed = bool(addresses.dashboard_url(facts, related.children))
     since = _ready_since(facts.cluster)
     unresolved = []
     latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
@@ -232,9 +237,9 @@ def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
     if policies is not None and actor is Actor.OPERATOR:
         found = set(map(name_of, policies))
         missing = [f"NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy) if name not in found]
-    if exposure.is_known(related.children) and actor is Actor.OPERATOR:
-        missing += [] if exposure.dashboard_url(facts, related.children) else ["an address of the dashboard"]
-        missing += [] if exposure.client_address(facts, related.children) else ["an address of the client"]
+    if addresses.is_known(related.children) and actor is Actor.OPERATOR:
+        missing += [] if addresses.dashboard_url(facts, related.children) else ["an address of the dashboard"]
+        missing += [] if addresses.client_address(facts, related.children) else ["an address of the client"]
     if SECRET in related.children and actor is Actor.OPERATOR and facts.has_injected_tls:
         missing += [] if _ca_secret(facts, related) is not None else [f"Secret {names.ca_secret}"]
     return f"is missing {', '.join(missing)}" if missing and not facts.is_suspended else ""
@@ -245,7 +250,7 @@ VIEWS: Final = (
         gvk=RAY_CLUSTER,
         summarize=_summarize,
         children=(
-            *(Children(gvk, CLUSTER_LABEL) for gvk in exposure.KINDS),
+            *(Children(gvk, CLUSTER_LABEL) for gvk in addresses.KINDS),
             Children(NETWORK_POLICY),
             Children(SECRET, CLUSTER_LABEL, metadata_only=True),
         ),

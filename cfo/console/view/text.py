@@ -8,8 +8,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
+from cfo.api.reading import counted
 from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.reading import counted
 from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time

@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 import structlog
 
+from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.controllers.cached import Condition
 from cfo.controllers.cached import conditions_of as stored_conditions
 from cfo.controllers.raycluster.children import Children, belongs_to

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.reading import counted
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.errors import CommandFailed, InvalidInput, echo
@@ -23,7 +24,6 @@ from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
 from cfo.console.migrate.raycluster.steps import Downtime, ObjectPlan, document, table
 from cfo.console.migrate.raycluster.targets import GATES, KubeRay, Target
 from cfo.console.migrate.raycluster.undoing import InvalidUndoFile, UndoFile, load
-from cfo.console.summaries.reading import counted
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import Client, NamespacedName, key_of
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, label_value
+from cfo.api.reading import time_of
 from cfo.config.document import default_document, parse
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import GATES, KubeRay
-from cfo.console.summaries.reading import time_of
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (

@@ -10,8 +10,8 @@ import pytest
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
+from cfo.api.reading import MAX_TEXT, text
 from cfo.console.summaries.kind_view import Related, summarize
-from cfo.console.summaries.reading import MAX_TEXT, text
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET
 from test.support.summaries import VIEWS

@@ -12,7 +12,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
-from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
 from cfo.runtime.objects import parse_time
 from cfo.runtime.process import printable
 
@@ -80,33 +79,3 @@ def milliseconds(time: str | datetime | None) -> int:
     """Return a time (also as RFC 3339) in milliseconds since 1970; 0 if there is none."""
     known = time_of(time) if isinstance(time, str) else time
     return int(known.timestamp() * 1000) if known is not None else 0
-
-
-def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """Return the first conditions of the status of ``obj``, in its order."""
-    found = (
-        Condition(
-            type=text(item.get("type"), 80),
-            status=text(item.get("status"), 10),
-            reason=text(item.get("reason"), 80),
-            message=text(item.get("message")),
-            since=text(item.get("lastTransitionTime"), 40),
-        )
-        for item in items(path(obj, "status", "conditions"))
-    )
-    return tuple(islice((condition for condition in found if condition.type), MAX_CONDITIONS))
-
-
-def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
-    """Return the condition of this type, or ``None``."""
-    return next((condition for condition in conditions if condition.type == kind), None)
-
-
-def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    """Return whether the condition of this type exists and is true."""
-    return any(condition.type == kind and condition.status == "True" for condition in conditions)
-
-
-def message_of(condition: Condition) -> str:
-    """Return the message of a condition, or its reason, or its type."""
-    return condition.message or condition.reason or condition.type

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES, route_problems
+from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
-from cfo.console.summaries.reading import MALFORMED, items, mapping, number, path, text
-from cfo.console.summaries.summary import Problem
+from cfo.api.reading import items, mapping, number, path, text
 from cfo.runtime import GVK, INGRESS, Object
 
 Children = Mapping[GVK, Sequence[Object]]
@@ -58,17 +56,6 @@ def authentication(facts: RayClusterFacts, actor: Actor) -> str:
     if any(item.get("name") == PROXY_PORT_NAME for item in items(head_pod_spec(facts.cluster).get("containers"))):
         return "OpenShift (oauth-proxy)"
     return "Ray token" if facts.requests_ray_token else "none"
-
-
-def problems(children: Children) -> Iterator[Problem]:
-    """Yield what Gateways report about the routes of a RayCluster."""
-    for route in (route for kind in (HTTP_ROUTE, *TLS_ROUTES) for route in children.get(kind, ())):
-        with suppress(*MALFORMED):
-            for problem in islice(route_problems(route), 3):
-                yield Problem(
-                    f"The {problem.parent} does not accept the {route.get('kind')}: {problem.message}",
-                    "check allowedRoutes and the listeners of the Gateway",
-                )
 
 
 def _urls(name: str, children: Children) -> Iterator[str]:

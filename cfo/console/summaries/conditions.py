@@ -1,0 +1,40 @@
+"""Reads the conditions of objects, whatever their type is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from cfo.api.reading import items, path, text
+from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
+
+
+def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """Return the first conditions of the status of ``obj``, in its order."""
+    found = (
+        Condition(
+            type=text(item.get("type"), 80),
+            status=text(item.get("status"), 10),
+            reason=text(item.get("reason"), 80),
+            message=text(item.get("message")),
+            since=text(item.get("lastTransitionTime"), 40),
+        )
+        for item in items(path(obj, "status", "conditions"))
+    )
+    return tuple(islice((condition for condition in found if condition.type), MAX_CONDITIONS))
+
+
+def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """Return the condition of this type, or ``None``."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+    """Return whether the condition of this type exists and is true."""
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
+
+
+def message_of(condition: Condition) -> str:
+    """Return the message of a condition, or its reason, or its type."""
+    return condition.message or condition.reason or condition.type
