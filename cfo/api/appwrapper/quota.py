@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
 from cfo.api.appwrapper.paths import value_or_none
@@ -30,8 +31,7 @@ _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroup:
+class PodGroup(msgspec.Struct, frozen=True):
     """Pods that need quota: their pod set, and the complete pod template.
 
     ``position`` is the index of the pod set among those of the component. ``is_submitter``: the pod submits a RayJob;

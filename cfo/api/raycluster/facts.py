@@ -19,9 +19,10 @@ opendatahub-io/kuberay.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from cfo.api.raycluster import cluster as fields
 from cfo.api.raycluster.names import Derived, head_service_name, names_of
@@ -46,8 +47,7 @@ class Concern(Enum):
     EXPOSURE = "exposure"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A setting with which a RayCluster requests ``concerns`` of another actor, which acts if ``feature`` is active.
 
     ``setting`` is the name of the setting in Events.
@@ -95,8 +95,7 @@ def _fact(derive: Callable[[Mapping[str, Any]], _T]) -> Derived[_T]:
     return Derived(lambda facts: derive(facts.cluster))
 
 
-@dataclass(frozen=True, eq=False)
-class RayClusterFacts:
+class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What follows from one version of a RayCluster, each fact derived when it is first read.
 
     ``cluster`` must not be modified in the fields from which facts were read.

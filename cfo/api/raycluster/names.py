@@ -12,9 +12,10 @@ Only names that the API server would reject are changed: see :func:`fit` and :fu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from cfo.runtime import GVK, Rule, annotations_of, name_of, namespace_of
 from cfo.runtime.objects import is_dns_label, is_host_name
@@ -111,8 +112,7 @@ def _derived(suffix: str, fitted: Callable[[str], str] = fit, old_prefix: str = 
     return Derived(name)
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(msgspec.Struct, frozen=True, dict=True):
     """The names of all objects that belong to one RayCluster, each derived when it is first read.
 
     ``is_versioned`` is whether they are of the generation that ends in hashes.

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 import orjson
 import structlog
 
@@ -64,8 +64,7 @@ _RECREATE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(msgspec.Struct, frozen=True):
     """The condition ``Validated`` of an AppWrapper; ``status`` is ``None`` if it cannot be determined yet."""
 
     status: bool | None

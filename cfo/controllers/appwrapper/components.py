@@ -16,8 +16,9 @@ import copy
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.appwrapper.inference import pod_sets_of
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
@@ -54,8 +55,7 @@ _GENERATED_PREFIX_LENGTH: Final = 63 - _SUFFIX_LENGTH
 _UID = re.compile(r".*, uid ([0-9a-fA-F-]+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(msgspec.Struct, frozen=True):
     """One component, according to the AppWrapper's spec and status.
 
     ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition.
@@ -84,8 +84,7 @@ class Component:
         return not (self.deployed == "False" and self.reason != CREATION_ERRORED)
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentObject:
+class ComponentObject(msgspec.Struct, frozen=True):
     """The observed state of a component's object.
 
     ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of

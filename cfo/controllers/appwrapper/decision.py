@@ -10,8 +10,9 @@ starts when the condition ``DeletingResources`` becomes true, and only once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.config.durations import format_duration
@@ -23,8 +24,7 @@ from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """An AppWrapper and the state of everything that belongs to it, at the time ``now``.
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
@@ -40,7 +40,7 @@ class Observation:
     settings: Settings
     now: datetime
     unserved: frozenset[int] = frozenset()
-    no_execute: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     awaits_admission: bool = False
     validation: Validation | None = None
 
@@ -54,8 +54,7 @@ class Observation:
         return Status(self.wrapper, self.now)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEvent:
+class PendingEvent(msgspec.Struct, frozen=True):
     """An Event to record once the status is written."""
 
     type: EventType
@@ -63,8 +62,7 @@ class PendingEvent:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """An object to delete, identified by its uid. ``force``: with a grace period of zero."""
 
     gvk: GVK
@@ -73,8 +71,7 @@ class Deletion:
     force: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, kw_only=True):
     """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
     With ``create`` the missing components are created first, and their result determines the remaining actions.
@@ -85,8 +82,8 @@ class Decision:
     add_finalizer: bool = False
     remove_finalizer: bool = False
     create: bool = False
-    deletions: list[Deletion] = field(default_factory=list)
-    events: list[PendingEvent] = field(default_factory=list)
+    deletions: list[Deletion] = msgspec.field(default_factory=list)
+    events: list[PendingEvent] = msgspec.field(default_factory=list)
     deadline: datetime | None = None
 
     def record_warning(self, reason: str, message: str) -> None:

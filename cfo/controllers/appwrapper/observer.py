@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
+import msgspec
+from msgspec import structs
 
 from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Phase
 from cfo.config.appwrapper import AppWrapperConfiguration
@@ -43,8 +45,7 @@ _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 
 
-@dataclass(frozen=True, eq=False)
-class Observer:
+class Observer(msgspec.Struct, frozen=True, eq=False):
     """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
@@ -60,7 +61,7 @@ class Observer:
     nodes: NodeHealth
     gate: ValidationGate
     awaits_admission: Callable[[Object], bool]
-    _descendants: dict[str, set[str]] = field(default_factory=dict, init=False)
+    _descendants: dict[str, set[str]] = msgspec.field(default_factory=dict)
     """By uid of an AppWrapper: owners of its pods that are known to descend from it."""
 
     async def observe(self, wrapper: Object) -> Observation:
@@ -131,7 +132,7 @@ class Observer:
         if not pods or deadline is None or observation.now < deadline:
             return observation
         owned = await self._owned_pods(observation, pods)
-        return replace(observation, pods=[replace(pod, owned=pod.uid in owned) for pod in observation.pods])
+        return structs.replace(observation, pods=[replace(pod, owned=pod.uid in owned) for pod in observation.pods])
 
     async def _owned_pods(self, observation: Observation, pods: list[Entry]) -> set[str]:
         wrapper = observation.wrapper

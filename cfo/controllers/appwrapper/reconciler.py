@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -83,8 +83,7 @@ _UNWATCHED_RETRY: Final = timedelta(seconds=2)
 """How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
 
 
-@dataclass(frozen=True, eq=False)
-class AppWrapperReconciler:
+class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     """Drives AppWrappers through their phases."""
 
     rules = (

@@ -7,9 +7,10 @@ an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problem
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import FaultToleranceConfiguration
@@ -29,8 +30,7 @@ _MAX_SHOWN_CHARACTERS: Final = 64
 _MAX_PROBLEMS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The periods, limits and exit codes of one AppWrapper."""
 
     admission_grace: timedelta

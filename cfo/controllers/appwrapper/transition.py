@@ -9,9 +9,10 @@ operator; docs/differences.md lists the exceptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.appwrapper.inference import MPI_JOBS
 from cfo.api.appwrapper.names import (
@@ -37,8 +38,7 @@ _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Creation:
+class Creation(msgspec.Struct, frozen=True):
     """The result of creating a component: its object's uid, or an error. ``fatal``: a retry cannot succeed."""
 
     component: Component

@@ -6,8 +6,9 @@ The Ingress controller (:mod:`.ingress`) decides whether routes or Ingresses are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 from cfo.api.raycluster.authentication import Backend
@@ -52,8 +53,7 @@ _PENDING = "pending"
 _State = str | tuple[RouteProblem, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class GatewayRoutes:
+class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
     """Creates, updates and deletes the routes of a cluster.
 
     ``claims``: which objects have a host; ``clusters``: all RayClusters; ``secrets``: the metadata of the Secrets with
@@ -65,7 +65,7 @@ class GatewayRoutes:
     claims: HostClaims
     clusters: Reader
     secrets: Reader
-    _reported: dict[NamespacedName, dict[GVK, _State]] = field(default_factory=dict, init=False)
+    _reported: dict[NamespacedName, dict[GVK, _State]] = msgspec.field(default_factory=dict)
     """The last state of each route that was recorded, by RayCluster."""
 
     def forget(self, cluster: NamespacedName) -> None:

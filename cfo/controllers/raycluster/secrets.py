@@ -16,8 +16,9 @@ after each restart.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+import msgspec
 
 from cfo.api.raycluster.names import FIELD_MANAGER
 from cfo.controllers.raycluster.children import Children
@@ -50,8 +51,7 @@ def secret_informer(manager: Manager) -> Informer:
     return manager.cache.informer(SECRET, **CLUSTER_SECRETS)
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterSecrets:
+class ClusterSecrets(msgspec.Struct, frozen=True, eq=False):
     """One Secret of each RayCluster, with the ``content`` keys that the operator writes.
 
     ``informer`` reads the metadata. ``valid_until`` is called with the metadata of a Secret that the operator wrote and
@@ -62,7 +62,7 @@ class ClusterSecrets:
     informer: Reader
     content: Collection[str]
     valid_until: Callable[[Object], datetime | None] = lambda _: NEVER
-    _verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = field(default_factory=dict, init=False)
+    _verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = msgspec.field(default_factory=dict)
     """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
 
     async def read(self, key: NamespacedName) -> Object | None:
