@@ -75,7 +75,7 @@ OPTIONAL_FEATURES: Final[dict[str, Any]] = {
     "flux": {"enabled": True},
     "inferenceStack": {"enabled": True, "operatorVersion": "v2"},
 }
-MODULES: Final = {"": 550, "appwrapper": 572, "flux": 591, "inferenceStack": 585, " ".join(OPTIONAL_FEATURES): 643}
+MODULES: Final = {"": 512, "appwrapper": 534, "flux": 554, "inferenceStack": 547, " ".join(OPTIONAL_FEATURES): 606}
 """The most modules that ``cfo run`` may load from files, for each set of optional features.
 
 Lower a number when it falls. Raise one only for a feature that is worth the memory (10 kB for a module) and the CPU.
