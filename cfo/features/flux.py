@@ -17,7 +17,7 @@ def _setup_webhooks(context: Context) -> None:
         context.manager,
         (context.namespace, *configuration.admin_namespaces),
         check_permissions=configuration.user_rbac_admission_check,
-        reads_setups=configuration.enabled,
+        is_served=configuration.enabled,
     )
     context.embedded_validators.update((kind, validator.submission_errors) for kind, validator in validators.items())
 

@@ -48,7 +48,7 @@ async def start_admission() -> AsyncIterator[APIClient]:
     ):
         options = ManagerOptions(field_manager="tester", webhook=replace(OPTIONS, url=free_url()))
         manager = Manager(transport, options)
-        setup(manager, InferenceStackConfiguration(operator_version="v2"))
+        setup(manager, InferenceStackConfiguration(enabled=True, operator_version="v2"))
         async with manager:
             await manager.started()
 

@@ -36,18 +36,22 @@ class FluxValidator(Validator[Object]):
 
     ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
     ``warnings`` what has no effect. With ``reviewer``, users who create an object, or change its pods, must be allowed
-    to create Jobs: the operator creates one for the object, whose pods contain what these users wrote.
+    to create Jobs: the operator creates one for the object, whose pods contain what these users wrote. Creators are
+    warned unless ``is_served``.
     """
 
     errors: Callable[[Object], list[FieldError]]
     update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: []
     warnings: Callable[[Object], list[str]] = lambda obj: []
     reviewer: AccessReviewer | None = None
+    is_served: bool = True
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
         FieldErrors.check(await request.compute(self.errors, obj))
         FieldErrors.check(await self.submission_errors(obj, request))
+        if not self.is_served:
+            request.warn("the CodeFlare operator does not run Flux objects: its configuration disables them")
         return self.warnings(obj)
 
     async def submission_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
@@ -93,13 +97,13 @@ def _renders_more(old: Object, new: Object) -> bool:
 
 
 def setup(
-    manager: Manager, admin_namespaces: Collection[str], *, check_permissions: bool = True, reads_setups: bool = True
+    manager: Manager, admin_namespaces: Collection[str], *, check_permissions: bool = True, is_served: bool = True
 ) -> dict[GVK, FluxValidator]:
     """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica; return them.
 
     ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces. ``check_permissions``: whether
-    creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``reads_setups``: whether warnings about a
-    FluxJob depend on FluxSetups, which only an operator whose controllers run may read.
+    creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``is_served``: whether this operator's
+    controllers run; only then it may read FluxSetups, on which warnings about a FluxJob depend.
     """
 
     def setup_warnings(obj: Object) -> list[str]:
@@ -110,7 +114,7 @@ def setup(
         return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
 
     readers: list[Reader] = []
-    if reads_setups:
+    if is_served:
         manager.when_available(FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader))
 
     def setups_for(job: Object) -> Iterator[Object]:
@@ -124,14 +128,16 @@ def setup(
             _rule("queue", "minicluster_queue_errors"),
             _rule("minicluster", "minicluster_warnings"),
             reviewer,
+            is_served,
         ),
         FLUX_JOB: FluxValidator(
             _rule("queue", "validate_flux_job"),
             _rule("queue", "flux_job_update_errors"),
             lambda job: _rule("queue", "flux_job_warnings")(job, setups_for(job)),
             reviewer,
+            is_served,
         ),
-        FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings),
+        FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings, is_served=is_served),
     }
     for kind, validator in validators.items():
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

@@ -58,6 +58,8 @@ class InferenceStackWebhook(Validator[Object]):
             return []
         from cfo.api.inferencestack.validation.stack import validate
 
+        if self._is_own(obj) and not self.config.enabled:
+            request.warn("the CodeFlare operator does not deploy InferenceStacks: its configuration disables them")
         return await self._result(await request.compute(validate, obj, self._profile(obj)), obj, request)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:

@@ -134,7 +134,7 @@ async def test_reviews_are_sent_concurrently(server: ApiServer, client: Client) 
 
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods_when_both_arrived)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         found = await AccessReviewer(client, check_permissions=True).review([POD, JOB], request_of(ALICE))
     assert found[JOB].denial
 

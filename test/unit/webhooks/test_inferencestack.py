@@ -50,6 +50,17 @@ async def test_stacks_of_other_operators_are_not_validated(version: str) -> None
     assert await update(invalid("v2"), invalid(version)) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "enabled", "is_warned"), [("v2", False, True), ("v2", True, False), ("", False, False)]
+)
+async def test_creation_of_an_own_stack_warns_while_stacks_are_disabled(
+    version: str, *, enabled: bool, is_warned: bool
+) -> None:
+    request = AdmissionRequest()
+    await webhook(enabled=enabled).validate_create(stack(version=version), request)
+    assert any("its configuration disables them" in warning for warning in request.warnings) is is_warned
+
+
 async def test_stack_that_moves_to_this_operator_is_validated() -> None:
     with pytest.raises(FieldErrors, match="reserved"):
         await update({**stack(version="v1")}, invalid("v2"))
