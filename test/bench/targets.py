@@ -92,6 +92,7 @@ class TargetResult:
 TARGETS = (
     Target("idle RSS, all controllers enabled, empty cluster", "start", "rss MB", go=(43, 52)),
     Target("exec to ready", "start", "ready s", go=(3.7, 3.7)),
+    Target("- CPU until idle", "start", "cpu s"),
     Target(
         "cold sync of 5,000 RayClusters: CPU from exec to synced",
         "sync",
@@ -120,6 +121,15 @@ TARGETS = (
     Target("300 unchanged RayClusters: writes at restart", "restart", "writes", 300, go=(1500, 1500)),
     Target("- requests at restart", "restart", "requests", 300, go=(2110, 2110)),
     Target("- time from exec until idle", "restart", "until idle s", 300, go=(52, 52)),
+    Target(
+        "1,000 suspended RayClusters that are older than the operator: CPU of its first run",
+        "suspended",
+        "first cpu s",
+        1000,
+    ),
+    Target("- writes per cluster", "suspended", "first writes per object", 1000),
+    Target("5,000 suspended RayClusters: CPU of a restart", "suspended", "cpu s", 5000),
+    Target("- RSS", "suspended", "rss MB", 5000),
     Target(
         "5,000 status updates by another client: writes",
         "storm",

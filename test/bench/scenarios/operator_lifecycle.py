@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ OPERATORS = ("cfo", "kopf", "go")
     title="from exec to ready on an empty cluster, and idle there",
     subjects=OPERATORS,
     repeat=5,
-    goals=[Goal("ready s", 1.2), Goal("rss MB", 75)],
+    goals=[Goal("ready s", 1.2), Goal("cpu s", 0.45), Goal("rss MB", 72)],
 )
 async def start(case: Case) -> Sample:
     async with api_server() as server:
@@ -39,7 +40,7 @@ async def start(case: Case) -> Sample:
     subjects=OPERATORS,
     sizes=(100, 300, 500, 1000),
     quick=(50,),
-    goals=[Goal("wall s", 15, 300), Goal("cpu s", 8, 300), Goal("requests per object", 7, 300)],
+    goals=[Goal("wall s", 15, 300), Goal("cpu s", 8, 300), Goal("requests per object", 6.01, 300)],
 )
 async def converge(case: Case) -> Sample:
     async with api_server() as server:
@@ -103,23 +104,65 @@ async def restart_plain(case: Case) -> Sample:
     return await measure_restart(case, mTLSEnabled=False)
 
 
+@benchmark(
+    title="suspended RayClusters that are older than the operator: its first run, and a restart (no mTLS, no Ingress)",
+    unit="clusters",
+    sizes=(1000, 5000, 30_000),
+    quick=(100,),
+    repeat=1,
+    goals=[
+        Goal("first cpu s", 8, 1000),
+        Goal("first writes per object", 3.01, 1000),
+        Goal("cpu s", 3.2, 5000),
+        Goal("rss MB", 110, 5000),
+        Goal("writes", 0, 30_000),
+    ],
+)
+async def suspended(case: Case) -> Sample:
+    options: dict[str, Any] = {"mTLSEnabled": False, "ingressDomain": ""}
+    async with api_server() as server:
+        await server.create_all(namespaces())
+        await server.create_all(suspended_clusters(case.size))
+        position = server.audit_position()
+        async with run_operator(server, case.subject, **options) as (process, _):
+            await server.wait_until_idle()
+            await process.wait_until_idle(2.0)
+            first, cpu = server.requests_since(position), process.cpu()
+        restarted = await measure_start(server, case, **options)
+        values = {"first cpu s": cpu, "first writes per object": first.writes / case.size, **restarted.values}
+        return Sample(values, restarted.requests)
+
+
+def suspended_clusters(count: int) -> Iterator[Object]:
+    """Yield RayClusters without pods, as KubeRay leaves them."""
+    for number in range(count):
+        cluster = raycluster(number)
+        cluster["spec"]["suspend"] = True
+        yield cluster
+
+
 async def measure_restart(case: Case, *extra_crds: Object, **kuberay: Any) -> Sample:
     """Measure an operator without anything to do, from exec until it is idle; ``extra_crds`` determine the platform."""
     async with api_server(*extra_crds) as server:
         await prepare_clusters(server, case, **kuberay)
-        position = server.audit_position()
-        async with run_operator(server, case.subject, **kuberay) as (process, ready):
-            idle = await process.wait_until_idle()
-            requests = server.requests_since(position)
-            values = {
-                "ready s": ready,
-                "until idle s": idle,
-                "cpu s": process.cpu(),
-                **process.memory(),
-                "requests": requests.total,
-                "writes": requests.writes,
-            }
-            return Sample(values, requests.by_resource)
+        return await measure_start(server, case, **kuberay)
+
+
+async def measure_start(server: APIServer, case: Case, **kuberay: Any) -> Sample:
+    """Measure an operator from exec until it is idle."""
+    position = server.audit_position()
+    async with run_operator(server, case.subject, **kuberay) as (process, ready):
+        idle = await process.wait_until_idle()
+        requests = server.requests_since(position)
+        values = {
+            "ready s": ready,
+            "until idle s": idle,
+            "cpu s": process.cpu(),
+            **process.memory(),
+            "requests": requests.total,
+            "writes": requests.writes,
+        }
+        return Sample(values, requests.by_resource)
 
 
 @benchmark(
