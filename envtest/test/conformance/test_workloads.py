@@ -569,7 +569,7 @@ async def test_concurrency_of_a_cron_job(
         },
     }
     now = await cluster.advance(0)
-    await cluster.advance(60 - now.second)  # no minute begins between the creation and the next step
+    await cluster.advance(61 - now.second)  # one minute begins in each of the next two; Jobs follow it after 0.1 s
     await client.create(f"{batch}/cronjobs", body)
     await cluster.advance(60)
     first = await client.names(f"{batch}/jobs")
