@@ -111,6 +111,33 @@ DISCOVERY: dict[str, Any] = {
 }
 
 
+AGGREGATED: dict[str, Any] = {
+    "kind": "APIGroupDiscoveryList",
+    "apiVersion": "apidiscovery.k8s.io/v2",
+    "items": [
+        {
+            "metadata": {"name": "ray.io"},
+            "versions": [
+                {
+                    "version": "v1",
+                    "freshness": "Current",
+                    "resources": [
+                        {
+                            "resource": "rayclusters",
+                            "singularResource": "raycluster",
+                            "scope": "Namespaced",
+                            "responseKind": {"group": "ray.io", "version": "v1", "kind": "RayCluster"},
+                            "verbs": ["get", "list", "watch"],
+                        }
+                    ],
+                }
+            ],
+        }
+    ],
+}
+"""What clients get that accept it, instead of one document for each group."""
+
+
 class RayClusterList:
     """The collection of RayClusters; serves it in pages of the requested size."""
 
@@ -133,6 +160,8 @@ class RayClusterList:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer discovery, list and watch requests; 404 for everything else."""
+        if request.path in ("/api", "/apis") and "APIGroupDiscoveryList" in request.headers.get("Accept", ""):
+            return web.json_response(AGGREGATED if request.path == "/apis" else {**AGGREGATED, "items": []})
         if request.path.removesuffix("/") in DISCOVERY:
             return web.json_response(DISCOVERY[request.path.removesuffix("/")])
         if not request.path.endswith("/rayclusters"):

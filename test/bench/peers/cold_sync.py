@@ -54,7 +54,10 @@ def sync_cfo(server: Server, count: int) -> dict[str, float]:
     from cfo.runtime.client.transport import Transport
     from cfo.runtime.objects.unstructured import GVK
 
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     kind = GVK("ray.io", "v1", "RayCluster")
     manager = "codeflare-raycluster-controller"
 
@@ -66,7 +69,8 @@ def sync_cfo(server: Server, count: int) -> dict[str, float]:
             cache.informer(kind)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cache.run)
-                await cache.wait_for_sync()
+                with anyio.fail_after(300):
+                    await cache.wait_for_sync()
                 used = measure()
                 assert len(await client.list(kind, namespace="team-00")) == len(range(0, count, 50))
                 assert len(cache.informer(kind).reader) == count
