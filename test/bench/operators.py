@@ -23,10 +23,11 @@ from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configura
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, gvk_of, key_of
 from test.bench.api_server import APIServer
+from test.bench.harness import Sample
 from test.bench.peers.child_templates import render_templates
 from test.bench.processes import MeasuredProcess, free_port, start_process
 
-__all__ = ["run_operator"]
+__all__ = ["measure_start", "run_operator"]
 
 NAMESPACE = "default"
 """The namespace of the operator."""
@@ -96,6 +97,30 @@ async def run_operator(
             await write_go_certificate(server)
         ready = await process.wait_until_ready(health_port, ready_path)
         yield process, ready
+
+
+async def measure_start(
+    server: APIServer,
+    subject: str,
+    sections: Mapping[str, Any] | None = None,
+    *,
+    flux: bool = False,
+    **kuberay: Any,
+) -> Sample:
+    """Measure an operator from exec until it is idle; the arguments are those of :func:`run_operator`."""
+    position = server.audit_position()
+    async with run_operator(server, subject, sections, flux=flux, **kuberay) as (process, ready):
+        idle = await process.wait_until_idle()
+        requests = server.requests_since(position)
+        values = {
+            "ready s": ready,
+            "until idle s": idle,
+            "cpu s": process.cpu(),
+            **process.memory(),
+            "requests": requests.total,
+            "writes": requests.writes,
+        }
+        return Sample(values, requests.by_resource)
 
 
 async def install_webhooks(server: APIServer, port: int) -> None:

@@ -13,7 +13,7 @@ from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime import Client
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
-from test.bench.operators import run_operator
+from test.bench.operators import measure_start, run_operator
 from test.support.flux_environment import SCHEDULED, mini_cluster, true_conditions
 
 
@@ -75,16 +75,4 @@ async def flux_restart(case: Case) -> Sample:
         async with run_operator(server, case.subject, flux=True) as (process, _):
             await create_and_wait(server, case.size)
             await process.wait_until_idle(2.0)
-        position = server.audit_position()
-        async with run_operator(server, case.subject, flux=True) as (process, ready):
-            idle = await process.wait_until_idle()
-            requests = server.requests_since(position)
-            values = {
-                "ready s": ready,
-                "until idle s": idle,
-                "cpu s": process.cpu(),
-                **process.memory(),
-                "requests": requests.total,
-                "writes": requests.writes,
-            }
-            return Sample(values, requests.by_resource)
+        return await measure_start(server, case.subject, flux=True)

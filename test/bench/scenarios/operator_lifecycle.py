@@ -12,7 +12,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.unstructured import Object
 from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Goal, Sample, benchmark
-from test.bench.operators import run_operator
+from test.bench.operators import measure_start, run_operator
 from test.bench.raycluster_objects import namespaces, raycluster, raycluster_key, raycluster_status
 
 OPERATORS = ("cfo", "kopf", "go")
@@ -128,7 +128,7 @@ async def suspended(case: Case) -> Sample:
             await server.wait_until_idle()
             await process.wait_until_idle(2.0)
             first, cpu = server.requests_since(position), process.cpu()
-        restarted = await measure_start(server, case, **options)
+        restarted = await measure_start(server, case.subject, **options)
         values = {"first cpu s": cpu, "first writes per object": first.writes / case.size, **restarted.values}
         return Sample(values, restarted.requests)
 
@@ -145,24 +145,7 @@ async def measure_restart(case: Case, *extra_crds: Object, **kuberay: Any) -> Sa
     """Measure an operator without anything to do, from exec until it is idle; ``extra_crds`` determine the platform."""
     async with api_server(*extra_crds) as server:
         await prepare_clusters(server, case, **kuberay)
-        return await measure_start(server, case, **kuberay)
-
-
-async def measure_start(server: APIServer, case: Case, **kuberay: Any) -> Sample:
-    """Measure an operator from exec until it is idle."""
-    position = server.audit_position()
-    async with run_operator(server, case.subject, **kuberay) as (process, ready):
-        idle = await process.wait_until_idle()
-        requests = server.requests_since(position)
-        values = {
-            "ready s": ready,
-            "until idle s": idle,
-            "cpu s": process.cpu(),
-            **process.memory(),
-            "requests": requests.total,
-            "writes": requests.writes,
-        }
-        return Sample(values, requests.by_resource)
+        return await measure_start(server, case.subject, **kuberay)
 
 
 @benchmark(
