@@ -71,7 +71,6 @@ _DEFERRED_MODULES = (
 Names of modules in this list must not be used in ``except`` on the operator's paths.
 """
 
-
 _DEFERRED_PATTERNS = ("aiohttp._cookie_helpers", "cryptography.x509.name", "yaml.reader")
 """Modules whose patterns are compiled when a method of them is called (15 ms). They use no functions of :mod:`re`."""
 

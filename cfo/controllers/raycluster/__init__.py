@@ -21,7 +21,7 @@ from typing import Final
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
-from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer
+from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer, watches
 from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, Conditions
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.enforcement import ProfileEnforcement
@@ -35,8 +35,7 @@ from cfo.controllers.raycluster.operator_namespaces import service_account_of
 from cfo.controllers.raycluster.platform import Platform
 from cfo.controllers.raycluster.reconciler import ClusterConcern, RayClusterReconciler
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, FINALIZERS_CHANGED, HEAD_SERVICE_CHANGED
-from cfo.runtime import Builder, Manager, Rule, or_
+from cfo.runtime import Builder, Manager, Rule, and_, or_
 from cfo.runtime.controller import ControllerOptions
 
 __all__ = [
@@ -107,7 +106,8 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
             Conditions(manager, config, environment),
         ]
         reconciler = RayClusterReconciler(manager, environment, concerns)
-        changed = or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED, OWN_CONDITIONS_CHANGED)
+        status_changed = and_(watches.STATUS_CHANGED, or_(watches.HEAD_SERVICE_CHANGED, OWN_CONDITIONS_CHANGED))
+        changed = or_(watches.CLUSTER_CHANGED, watches.FINALIZERS_CHANGED, status_changed)
         options = ControllerOptions(max_concurrent_reconciles=_WORKERS)
         builder = Builder(manager).for_(RAY_CLUSTER, changed).with_options(options)
         reconciler.watch(builder.complete(reconciler))

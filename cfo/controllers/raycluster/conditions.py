@@ -1,9 +1,8 @@
 """Writes three conditions to the status of a RayCluster: what this operator provides for it, in the words of users.
 
 They say at which URL the dashboard is exposed, until when the CA for mutual TLS is valid, and which NetworkPolicies
-exist. This concern is the last one of a reconcile, so that the others have
-written the objects that the conditions describe, and a new RayCluster costs one write of its status.
-They have no ``observedGeneration``, which would cost a write for each step of the autoscaler.
+exist. This concern is the last of a reconcile, when the objects that they describe exist, so a new RayCluster costs one
+write of its status. An ``observedGeneration`` would cost one for each step of the autoscaler.
 
 KubeRay keeps conditions of other types (``raycluster_controller.go`` of KubeRay 1.7). A RayCluster that MultiKueue
 manages has none: MultiKueue overwrites its status with that of another Kubernetes cluster.
@@ -67,7 +66,6 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 """NetworkPolicies isolate the pods; the message names them and who created them."""
 
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
-
 
 _SYNC_RETRY_SECONDS: Final = 0.5
 

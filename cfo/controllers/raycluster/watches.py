@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import msgspec
+
 from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
 from cfo.controllers.cached import field_reader
@@ -36,11 +38,16 @@ HEAD_PODS: SelectionKeywords = {"label_selector": HEAD_LABELS, "max_bytes": 4 * 
 """The selection of head pods; a pod contains what users write to its template."""
 
 
+_PARTS = [(name, msgspec.Raw, msgspec.Raw()) for name in ("head", "conditions")]
+_status = field_reader("status", kind=msgspec.defstruct("Status", _PARTS, gc=False), default=None)
 _head_service = field_reader("status", "head", "serviceName", kind=str, default="")
 _parents = field_reader("status", "parents", kind=list[Any], default=[])
 
 CLUSTER_CHANGED: Predicate = or_(GenerationChanged(), LabelChanged(), AnnotationChanged())
 """The spec, labels or annotations of a RayCluster changed, or its deletion began (which raises the generation)."""
+
+STATUS_CHANGED: Predicate = on_update(lambda old, new: _status(old) != _status(new))
+"""The JSON changed of what other predicates decode of the status: most updates end here."""
 
 HEAD_SERVICE_CHANGED: Predicate = on_update(lambda old, new: _head_service(old) != _head_service(new))
 """KubeRay reports another name for the head's Service in the status of a RayCluster."""

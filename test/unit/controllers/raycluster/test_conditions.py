@@ -22,6 +22,7 @@ from cfo.controllers.raycluster.conditions import (
     conditions_of,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.watches import STATUS_CHANGED
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
@@ -72,6 +73,21 @@ def test_conditions_of_others_and_their_times_are_not_compared() -> None:
     timed = {**WRITTEN["conditions"][0], "lastTransitionTime": "2026-01-01T00:00:00Z"}
     before, after = entry(WRITTEN), entry({"conditions": [foreign, timed]})
     assert not OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, before.key, before, after))
+
+
+@pytest.mark.parametrize(
+    ("change", "has_changed"),
+    [
+        ({"lastUpdateTime": "2026-01-01T00:00:01Z"}, False),
+        ({"head": {"serviceName": "rc-head-svc"}}, True),
+        ({"conditions": []}, True),
+        ({"conditions": None}, True),
+    ],
+)
+def test_only_what_predicates_read_of_a_status_is_compared(change: dict[str, Any], *, has_changed: bool) -> None:
+    before, after = entry(WRITTEN), entry({**WRITTEN, **change})
+    assert STATUS_CHANGED(Event(EventType.UPDATED, before.key, before, after)) is has_changed
+    assert not STATUS_CHANGED(Event(EventType.UPDATED, before.key, after, after))
 
 
 INGRESSES = [
