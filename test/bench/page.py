@@ -69,12 +69,15 @@ def _images(charts: Iterator[Chart]) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table; columns of numbers are aligned to the right."""
+    """Yield the lines of a Markdown table; columns of numbers are aligned to the right.
+
+    The cells are not padded: each bar would count as a word of the page.
+    """
     numeric = [all(re.match(r"\d[\d.,]*( |$)|$", row[column]) for row in rows) for column in range(len(header))]
-    yield f"| {' | '.join(header)} |"
+    yield f"|{'|'.join(header)}|"
     yield f"|{'|'.join('--:' if column else '---' for column in numeric)}|"
     for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+        yield f"|{'|'.join(cell.replace('|', chr(92) + '|') for cell in row)}|"
 
 
 def _with_spread(measured: tuple[float, float, float] | None) -> str:
