@@ -21,15 +21,16 @@ def field_reader(*path: str, kind: type[_T], default: _T) -> Callable[[Entry], _
 
     The function raises :class:`msgspec.ValidationError` if the field, or a part of its path, has another type.
     """
+    top, *below = path
     decoded: Any = kind
-    for name in reversed(path):
+    for name in reversed(below):
         fields = [("value", decoded | None, None)]
         decoded = msgspec.defstruct("Field", fields, rename={"value": name}, gc=False)
-    decoder = msgspec.json.Decoder(decoded)
+    decoder = msgspec.json.Decoder(decoded | None)
 
     def read(entry: Entry) -> _T:
-        found: Any = decoder.decode(entry.raw)
-        for _ in path:
+        found: Any = decoder.decode(entry.part(top) or b"null")
+        for _ in below:
             found = found.value if found is not None else None
         return default if found is None else found
 

@@ -167,9 +167,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
 }
 """All profiles by name, from the oldest to the newest."""
 
-OPERATOR_VERSIONS: Final = tuple(dict.fromkeys(profile.operator_version for profile in PROFILES.values()))
-"""The major versions that have profiles."""
-
 
 def newest_profile(operator_version: str) -> Profile:
     """Return the profile of new stacks of a major version.

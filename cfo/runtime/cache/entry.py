@@ -3,8 +3,9 @@
 List pages and watch lines arrive as bytes and are never decoded into Python objects as a whole. ``msgspec.Raw`` finds
 the start and end of each item. ``managedFields`` are removed, and the rest is copied into a separate bytes object (a
 ``Raw`` is a view that would keep its whole page in memory). Each read decodes a fresh copy, so callers own the result.
-The metadata, which every event handler needs, is decoded once for all handlers and dropped after they have run: keeping
-it for every object would take more memory than small objects themselves.
+The metadata, which every event handler needs, and the start and end of each top-level field are decoded once for all
+handlers and dropped after they have run: keeping them for every object would take more memory than small objects
+themselves.
 
 The managedFields entries of our own field managers are stored separately from the object, never in it: an API server
 trusts any managedFields that a client sends. The fields that one of our managers owns are the same for all its objects,
@@ -17,15 +18,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 import orjson
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
+Parts: TypeAlias = dict[str, msgspec.Raw]
+"""The JSON of each top-level field of an object."""
+
 _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
+_NO_PARTS: Final[Parts] = {}
 _UID_PLACEHOLDER: Final = b"\1%d\2"
 """Replaces the uid of an owner; JSON never contains these bytes."""
 _NAME_PLACEHOLDER: Final = b"\3"
@@ -92,15 +97,17 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     managed_fields: msgspec.Raw = _NO_RAW
 
 
-class _WireObject(msgspec.Struct, gc=False):
-    metadata: _WireMeta
-
-
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_parts = msgspec.json.Decoder(Parts)
 _wire_meta = msgspec.json.Decoder(_WireMeta)
-_wire_object = msgspec.json.Decoder(_WireObject)
 _annotations = msgspec.json.Decoder(dict[str, str] | None)
 _encode = msgspec.json.Encoder().encode
+
+
+@lru_cache
+def _field(name: str) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of an object of which only the field ``name`` is read."""
+    fields = [("value", msgspec.Raw, _NO_RAW)]
+    return msgspec.json.Decoder(msgspec.defstruct("Field", fields, rename={"value": name}, gc=False))
 
 
 class _Manager(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
@@ -142,12 +149,14 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     """The resourceVersion as a number; 0 if it is not a number."""
     _managers: bytes
     _meta: Meta | None
+    _parts: Parts | None
+    """While they are kept: empty until the first access."""
 
     @classmethod
-    def of(cls, raw: bytes, meta: Meta, managers: bytes = b"") -> Self:
+    def of(cls, raw: bytes, meta: Meta, managers: bytes, parts: Parts) -> Self:
         """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
-        return cls(intern(meta.namespace), meta.name, raw, version, _without_identity(managers, meta), meta)
+        return cls(intern(meta.namespace), meta.name, raw, version, _without_identity(managers, meta), meta, parts)
 
     @property
     def key(self) -> NamespacedName:
@@ -157,25 +166,33 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     @property
     def meta(self) -> Meta:
         """The metadata, decoded on each access unless it is kept (see :meth:`keep_meta`)."""
-        kept = self._meta
-        if kept is not None and kept is not _ON_ACCESS:
-            return kept
-        meta = _meta_of(_wire_object.decode(self.raw).metadata)
-        if kept is not None:
+        if self._meta is not None:
+            return self._meta
+        meta = _meta_of(_wire_meta.decode(self.part("metadata")))
+        if self._parts is not None:
             self._meta = meta
         return meta
 
-    def keep_meta(self) -> None:
-        """Keep the metadata from the next access on, for the event handlers that run next.
+    def part(self, field: str) -> msgspec.Raw:
+        """Return the JSON of a top-level field; empty if it is missing."""
+        if self._parts is None:
+            value: msgspec.Raw = _field(field).decode(self.raw).value
+            return value
+        if not self._parts:
+            self._parts = _parts.decode(self.raw)
+        return self._parts.get(field, _NO_RAW)
 
-        A new entry starts with decoded metadata.
+    def keep_meta(self) -> None:
+        """Keep metadata and parts from the next access on, for the event handlers that run next.
+
+        A new entry starts with them.
         """
-        if self._meta is None:
-            self._meta = _ON_ACCESS
+        if self._parts is None:
+            self._parts = _NO_PARTS
 
     def drop_meta(self) -> None:
-        """Drop the decoded metadata; from now on it is decoded on each access."""
-        self._meta = None
+        """Drop the decoded metadata and parts; from now on they are decoded on each access."""
+        self._meta = self._parts = None
 
     def object(self) -> Object:
         """Return a freshly decoded copy, owned by the caller."""
@@ -218,12 +235,12 @@ class EntryDecoder:
         self._quoted_managers = [_encode(manager) for manager in field_managers]
         self._metadata_only = metadata_only
 
-    def decode(self, raw: bytes | msgspec.Raw) -> Entry:
-        """Return the entry of one object; keeps no reference to ``raw``.
+    def decode(self, content: bytes | Parts) -> Entry:
+        """Return the entry of one object, which keeps the parts, and their buffer, for handlers.
 
         Raises :class:`msgspec.DecodeError` if it is not an object with valid metadata.
         """
-        parts = _parts.decode(raw)
+        parts = content if isinstance(content, dict) else _parts.decode(content)
         raw_metadata = parts.get("metadata")
         if raw_metadata is None:
             raise msgspec.ValidationError("Object missing required field `metadata`")
@@ -231,21 +248,16 @@ class EntryDecoder:
         if not wire.name:
             raise msgspec.ValidationError("Object missing required field `name` - at `$.metadata`")
         managers = b""
-        rewritten = False
         if wire.managed_fields is not _NO_RAW:
             metadata = _parts.decode(raw_metadata)
             managers = self._own_managers(metadata.pop("managedFields"))
             parts["metadata"] = msgspec.Raw(_encode(metadata))
-            rewritten = True
         if self._metadata_only:
             parts = {"apiVersion": self._api_version, "kind": self._kind, "metadata": parts["metadata"]}
-            rewritten = True
         elif "kind" not in parts or "apiVersion" not in parts:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
-            rewritten = True
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
-        stored = bytes(memoryview(_encode(parts))) if rewritten else bytes(raw)
-        return Entry.of(stored, _meta_of(wire), managers)
+        return Entry.of(bytes(memoryview(_encode(parts))), _meta_of(wire), managers, parts)
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         encoded = bytes(managed_fields)
@@ -253,10 +265,6 @@ class EntryDecoder:
             return b""  # most objects of other clients: not decoded
         own = [entry for entry in _managers.decode(encoded) if entry.manager in self._field_managers]
         return _encode(own) if own else b""
-
-
-_ON_ACCESS: Final = Meta("", "", "", "", 0, "", None, _NONE, (), (), _NO_RAW)
-"""Replaces metadata that is kept as soon as it is decoded."""
 
 
 def _meta_of(wire: _WireMeta) -> Meta:

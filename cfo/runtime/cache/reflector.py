@@ -38,7 +38,7 @@ import msgspec
 import structlog
 from anyio import to_thread
 
-from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.entry import EntryDecoder, Parts, version_number
 from cfo.runtime.cache.feed import Feed, Listing
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
@@ -265,10 +265,8 @@ class Reflector:
         if not self._check_version(listing, version, quorum=quorum):
             return False
         while True:
-            for raw in page.items or ():
-                entry = (
-                    self._items.decode(raw) if isinstance(raw, msgspec.Raw) else await self._items.decode_nested(raw)
-                )
+            for item in page.items or ():
+                entry = self._items.decode(item) if isinstance(item, dict) else await self._items.decode_nested(item)
                 if entry is not None:
                     listing.add(entry)
             if not page.metadata.continue_:
@@ -408,9 +406,9 @@ class Reflector:
         self._version = entry.meta.resource_version or self._version
         self._feed.advance(entry.version)
 
-    def _raise_status(self, raw: msgspec.Raw) -> NoReturn:
+    def _raise_status(self, parts: Parts) -> NoReturn:
         """Raise the Status of an ERROR event as an :class:`APIError`."""
-        status = decode_status(raw)
+        status = decode_status(parts)
         code = status.get("code")
         self.state = State.LISTING
         raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from anyio import to_thread
 
-from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.entry import Entry, EntryDecoder, Parts
 
 _log = structlog.get_logger(__name__)
 
@@ -54,10 +54,10 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """A page of a list; the items are not decoded."""
+    """A page of a list; of the items, only the top-level fields are found."""
 
     metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
+    items: list[Parts] | None = None
 
 
 class SplitPage(msgspec.Struct):
@@ -68,31 +68,26 @@ class SplitPage(msgspec.Struct):
 
 
 class WatchEvent(msgspec.Struct):
-    """A watch line; the object is not decoded."""
+    """A watch line; of the object, only the top-level fields are found."""
 
     type: str
-    object: msgspec.Raw
-
-
-class _BookmarkObject(msgspec.Struct):
-    metadata: ListMeta
+    object: Parts
 
 
 decode_page: Final = msgspec.json.Decoder(Page).decode
 decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
 _list_meta: Final = msgspec.json.Decoder(ListMeta)
-_bookmark: Final = msgspec.json.Decoder(_BookmarkObject)
-_status: Final = msgspec.json.Decoder(dict)
+_value: Final = msgspec.json.Decoder()
 
 
-def decode_bookmark(raw: msgspec.Raw) -> ListMeta:
+def decode_bookmark(parts: Parts) -> ListMeta:
     """Return the metadata of the object of a BOOKMARK event."""
-    return _bookmark.decode(raw).metadata
+    return _list_meta.decode(parts.get("metadata", b"{}"))
 
 
-def decode_status(raw: msgspec.Raw) -> dict[str, Any]:
+def decode_status(parts: Parts) -> dict[str, Any]:
     """Return the Status of an ERROR event."""
-    return _status.decode(raw)
+    return {field: _value.decode(part) for field, part in parts.items()}
 
 
 def split_page(body: bytes) -> SplitPage:
@@ -137,12 +132,12 @@ class ItemDecoder:
         self._metadata_only = metadata_only
         self._reported: dict[object, None] = {}
 
-    def decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
+    def decode(self, content: bytes | Parts) -> Entry | None:
         """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
         try:
-            return self._decoder.decode(raw)
+            return self._decoder.decode(content)
         except (msgspec.MsgspecError, ValueError) as error:
-            self._report(_UNDECODABLE, hash(bytes(raw)), error=str(error))
+            self._report(_UNDECODABLE, hash(msgspec.json.encode(content)), error=str(error))
             return None
 
     async def decode_nested(self, raw: bytes) -> Entry | None:

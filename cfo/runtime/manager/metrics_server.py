@@ -22,7 +22,6 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.access_reviews import is_allowed
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.process.endpoint import Endpoint
@@ -32,12 +31,6 @@ from cfo.runtime.webhook.certificates.serving_certificate import ServingCertific
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
 _log = structlog.get_logger(__name__)
-
-SECURE_METRICS_RULES = (
-    Rule("authentication.k8s.io", "tokenreviews", "create"),
-    Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
-)
-"""The permissions that authenticating and authorizing scrapers requires."""
 
 _ALLOWED_SECONDS: Final = 60.0
 _DENIED_SECONDS: Final = 10.0

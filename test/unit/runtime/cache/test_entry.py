@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import sys
 import tracemalloc
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 import orjson
 import pytest
 
-from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.entry import EntryDecoder, Parts, version_number
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import GVK
 
@@ -96,15 +96,35 @@ def test_metadata_only_keeps_the_metadata_of_partial_and_whole_objects() -> None
     assert decoder.decode(whole).object() == expected
 
 
-def test_entry_does_not_keep_its_list_page_alive() -> None:
+def test_entry_keeps_its_list_page_only_until_metadata_is_dropped() -> None:
     item = raw(METADATA, kind="Pod", apiVersion="v1")
     page = b'{"items":[' + item + b"]}"
-    (part,) = msgspec.json.decode(page, type=dict[str, list[msgspec.Raw]])["items"]
-    entry = EntryDecoder(POD).decode(part)
-    del part
+    references = sys.getrefcount(page)
+    entry = EntryDecoder(POD).decode(msgspec.json.decode(page, type=dict[str, list[Parts]])["items"][0])
     assert type(entry.raw) is bytes
     assert entry.raw == item
-    assert page not in gc.get_referents(entry, entry.meta)
+    assert sys.getrefcount(page) > references
+    entry.drop_meta()
+    assert sys.getrefcount(page) == references
+
+
+def test_part_is_the_json_of_a_top_level_field() -> None:
+    entry = EntryDecoder(POD).decode(raw(METADATA, kind="Pod", apiVersion="v1", status={"phase": "Running"}))
+
+    def check() -> None:
+        assert bytes(entry.part("status")) == b'{"phase":"Running"}'
+        assert entry.part("status") is entry.part("status")  # decoded once
+        assert not entry.part("spec")
+        assert entry.meta is entry.meta
+        assert entry.meta.labels == METADATA["labels"]
+
+    check()
+    entry.drop_meta()
+    assert bytes(entry.part("status")) == b'{"phase":"Running"}'
+    assert entry.part("status") is not entry.part("status")
+    assert not entry.part("spec")
+    entry.keep_meta()
+    check()
 
 
 def owned_metadata(*uids: str) -> dict[str, Any]:
