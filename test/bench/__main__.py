@@ -143,7 +143,7 @@ def gate(base: str | None, commit: str, runs: int, limit: float, quick: bool) ->
         console.width = 120
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        commits = [resolve_commit(base) if base else default_base(), resolve_commit(commit)]
+        commits = (resolve_commit(base) if base else default_base(), resolve_commit(commit))
         if not has_changed(*commits):
             console.print(f"passed: cfo/ is the same in {commits[0][:9]} and {commits[1][:9]}")
             return

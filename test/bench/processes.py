@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -55,7 +55,7 @@ class MeasuredProcess:
 
     def cpu(self) -> float:
         """Return the seconds of CPU time used since the start, in user and system mode."""
-        if sys.platform == "linux":  # the process's own clock has nanoseconds, where psutil reads ticks of 10 ms
+        if platform.system() == "Linux":  # the process's own clock has nanoseconds, where psutil reads ticks of 10 ms
             return time.clock_gettime(~self.process.pid << 3 | 2)
         times = self._psutil.cpu_times()
         return float(times.user + times.system)

@@ -10,15 +10,21 @@ from test.bench.harness import Case, Sample, benchmark
 from test.bench.operators import run_operator
 from test.bench.raycluster_objects import namespaces, raycluster
 from test.bench.scenarios.admission import admission_request, send_requests, webhook_address
+from test.bench.scenarios.operator_lifecycle import update_statuses
 
 SETTLED_SECONDS = 2.5
 """Seconds without requests after which everything is written: conditions are written after a second of quiet."""
 REVIEW_SECONDS = 1.5
 """How long reviews are sent, after a third of this time to warm up."""
+STATUS_UPDATES = 6
+"""How often KubeRay updates the status of each RayCluster, after the first time, of which the operator reads more."""
 
 
 @benchmark(
-    title="one life of the operator: start, new RayClusters (mTLS, Ingress), reviews, restart with all of them",
+    title=(
+        "one life of the operator: start, new RayClusters (mTLS, Ingress), reviews, status updates, "
+        "restart with all of them"
+    ),
     unit="clusters",
     sizes=(150,),
     quick=(20,),
@@ -43,6 +49,12 @@ async def gate(case: Case) -> Sample:
             used = process.cpu()
             reviews = await send_requests(port, message, time.perf_counter() + REVIEW_SECONDS)
             values["review cpu ms"] = (process.cpu() - used) / len(reviews) * 1000
+            await update_statuses(server, case.size, 0, case.size)
+            await server.wait_until_idle(SETTLED_SECONDS)
+            used = process.cpu()
+            await update_statuses(server, case.size, case.size, case.size * STATUS_UPDATES)
+            await process.wait_until_idle()
+            values["status updates cpu s"] = process.cpu() - used
         position = server.audit_position()
         async with run_operator(server) as (process, _):
             await process.wait_until_idle(SETTLED_SECONDS)

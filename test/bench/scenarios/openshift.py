@@ -7,6 +7,7 @@ Services.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from test.bench.api_server import api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
@@ -16,7 +17,7 @@ from test.bench.scenarios.operator_lifecycle import measure_restart
 from test.support.raycluster_environment import ROUTE_CRD
 
 OPERATORS = ("cfo", "go")
-OAUTH = {"rayDashboardOAuthEnabled": True}
+OAUTH: dict[str, Any] = {"rayDashboardOAuthEnabled": True}
 CHILDREN = 9
 """Children of each RayCluster; each of them needs one write."""
 
