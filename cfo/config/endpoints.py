@@ -16,7 +16,7 @@ def _bind_address(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError('must be a string such as ":8080", or "0" to disable the server')  # noqa: TRY004 (a check raises ValueError)
     if value in ("", "0"):
-        return "0" if value == "0" else value
+        return value
     host, separator, port = value.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError('must be HOST:PORT such as ":8080" (port 0 to 65535), or "0" to disable the server')

@@ -75,10 +75,8 @@ class GatewayConfiguration(Section):
         return bool(self.name)
 
     def __post_init__(self) -> None:
-        document, defaults = (
-            self.to_document(),
-            dict(zip(self.__struct_encode_fields__, self.__struct_defaults__, strict=True)),
-        )
+        document = self.to_document()
+        defaults = dict(zip(self.__struct_encode_fields__, self.__struct_defaults__, strict=True))
         given = {key for key, value in document.items() if value not in (defaults[key], "")}
         missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
         if given and missing:

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 def field_reader(*path: str, kind: type[_T], default: _T) -> Callable[[Entry], _T]:
     """Return a function that returns the field at ``path`` of a cached object; ``default`` if it is missing or null.
 
-    The function raises :class:`msgspec.ValidationError` if the field, or a part of its path, has another type.
+    The same if the field, or a part of its path, has another type: a CRD without a schema accepts any.
     """
     top, *below = path
     decoded: Any = kind
@@ -29,7 +29,10 @@ def field_reader(*path: str, kind: type[_T], default: _T) -> Callable[[Entry], _
     decoder = msgspec.json.Decoder(decoded | None)
 
     def read(entry: Entry) -> _T:
-        found: Any = decoder.decode(entry.part(top) or b"null")
+        try:
+            found: Any = decoder.decode(entry.part(top) or b"null")
+        except msgspec.ValidationError:
+            return default
         for _ in below:
             found = found.value if found is not None else None
         return default if found is None else found

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.controllers.cached import Condition, field_reader
-from cfo.runtime import GVK, Entry, Reader, Request
+from cfo.runtime import GVK, Reader, Request
 
 
 class _Application(msgspec.Struct, gc=False):
@@ -23,7 +23,7 @@ class _Status(msgspec.Struct, gc=False):
     applications: tuple[_Application, ...] | None = None
 
 
-_decoded_status = field_reader("status", kind=_Status, default=_Status())
+_status_of = field_reader("status", kind=_Status, default=_Status())
 
 
 class StackMetrics(Collector):
@@ -75,14 +75,6 @@ class ClaimMetrics(Collector):
         counts = Count((request.namespace, reason) for (_, request), reason in self._reasons.items())
         text = "The number of InferenceStacks that no operator, or more than one, reconciles"
         yield _gauge("inferencestack_unclaimed", text, "reason", counts)
-
-
-def _status_of(stack: Entry) -> _Status:
-    """Return the status; empty if it has other types, which the CRD of the original operator accepts."""
-    try:
-        return _decoded_status(stack)
-    except msgspec.ValidationError:
-        return _Status()
 
 
 def _gauge(name: str, help_: str, label: str, counts: Count[tuple[str, str]]) -> GaugeMetricFamily:

@@ -7,7 +7,7 @@ are still written; the reconcile then fails at its end and is retried.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -34,6 +34,9 @@ from cfo.runtime import (
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SECONDS, NameTaken, OwnedWrites
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
+
+SYNC_RETRY_SECONDS: Final = 0.5
+"""How long to wait for an informer that has not listed its objects yet."""
 
 
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:

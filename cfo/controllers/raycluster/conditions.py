@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
 import structlog
 
 from cfo.api.raycluster import addresses
@@ -23,7 +22,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.cached import Condition
 from cfo.controllers.cached import conditions_of as stored_conditions
-from cfo.controllers.raycluster.children import Children, belongs_to
+from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children, belongs_to
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
@@ -67,15 +66,9 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
-_SYNC_RETRY_SECONDS: Final = 0.5
-
 
 def _own_conditions(cluster: Entry) -> list[Condition]:
-    """Return our conditions; none if the status has other types, which a CRD without a schema accepts."""
-    try:
-        return [item for item in stored_conditions(cluster) if item.type in CONDITION_TYPES]
-    except msgspec.ValidationError:
-        return []
+    return [item for item in stored_conditions(cluster) if item.type in CONDITION_TYPES]
 
 
 OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own_conditions(new))
@@ -193,7 +186,7 @@ class Conditions(ClusterConcern):
             if kind.served is None:
                 continue
             if not kind.served.has_synced and not kind.served.is_forbidden:
-                children.retry(_SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
+                children.retry(SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
                 return
             informers[kind.served.gvk] = kind.served
         exposure = await cluster.exposure()

@@ -19,7 +19,7 @@ from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.network import GatewayConfiguration
 from cfo.controllers.host_claims import HostClaims
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children
 from cfo.controllers.raycluster.environment import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, choose_host
 from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
@@ -46,7 +46,6 @@ from cfo.runtime import (
     namespace_of,
 )
 
-_SYNC_RETRY_SECONDS = 0.5
 _ACCEPTED = "accepted"
 _PENDING = "pending"
 
@@ -246,7 +245,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
                 "administrator to install its CRD, or to unset kuberay.gateway",
             )
         elif not informer.has_synced and not informer.is_forbidden:
-            children.retry(_SYNC_RETRY_SECONDS)
+            children.retry(SYNC_RETRY_SECONDS)
             return None
         return informer
 

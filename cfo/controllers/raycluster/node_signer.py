@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
 import structlog
 
 from cfo.api.raycluster.certificates import SIGNER_NAME
@@ -274,11 +273,8 @@ def _identity(spec: Object) -> str:
         return str(spec.get("username") or "")
 
 
-_decoder = msgspec.json.Decoder(dict)
-
-
 def _index_decided(entry: Entry) -> Iterable[str]:
-    csr = _decoder.decode(entry.raw)
+    csr = entry.object()
     return (_identity(csr.get("spec") or {}),) if _is_decided(csr) else ()
 
 

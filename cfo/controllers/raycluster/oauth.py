@@ -23,7 +23,7 @@ from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, 
 from cfo.config.authentication import OIDCConfiguration
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import ProxySecrets
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer, HeadPods, clusters_of_pod
@@ -63,8 +63,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
-
-_SYNC_RETRY_SECONDS = 0.5
 
 
 class ProxyInformers(NamedTuple):
@@ -177,7 +175,7 @@ class DashboardProxies(ClusterConcern):
         is_openshift = await self._environment.platform.is_openshift()
         exposure, settings = await cluster.exposure(), cluster.settings
         if is_openshift and not self._has_listed_openshift():
-            children.retry(_SYNC_RETRY_SECONDS)
+            children.retry(SYNC_RETRY_SECONDS)
             return
         openshift = self._openshift
         required = settings.kuberay.ray_dashboard_oauth_enabled

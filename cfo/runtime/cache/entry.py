@@ -97,7 +97,7 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     managed_fields: msgspec.Raw = _NO_RAW
 
 
-_parts = msgspec.json.Decoder(Parts)
+_split = msgspec.json.Decoder(Parts).decode
 _wire_meta = msgspec.json.Decoder(_WireMeta)
 _annotations = msgspec.json.Decoder(dict[str, str] | None)
 _encode = msgspec.json.Encoder().encode
@@ -136,7 +136,7 @@ def version_number(resource_version: str) -> int:
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
-    """One state of one object. Immutable; the next state is another entry.
+    """One state of one object; the next state is another entry.
 
     The garbage collector does not track entries, so its run time does not grow with the cache.
     """
@@ -150,10 +150,10 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     _managers: bytes
     _meta: Meta | None
     _parts: Parts | None
-    """While they are kept: empty until the first access."""
+    """``None`` unless they are kept; empty until they are decoded."""
 
     @classmethod
-    def of(cls, raw: bytes, meta: Meta, managers: bytes, parts: Parts) -> Self:
+    def of(cls, raw: bytes, meta: Meta, managers: bytes = b"", parts: Parts | None = None) -> Self:
         """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
         return cls(intern(meta.namespace), meta.name, raw, version, _without_identity(managers, meta), meta, parts)
@@ -179,7 +179,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             value: msgspec.Raw = _field(field).decode(self.raw).value
             return value
         if not self._parts:
-            self._parts = _parts.decode(self.raw)
+            self._parts = _split(self.raw)
         return self._parts.get(field, _NO_RAW)
 
     def keep_meta(self) -> None:
@@ -228,7 +228,6 @@ class EntryDecoder:
         field_managers: Collection[str] = (),
         metadata_only: bool = False,
     ) -> None:
-        self._gvk = gvk
         self._api_version = msgspec.Raw(_encode(gvk.api_version))
         self._kind = msgspec.Raw(_encode(gvk.kind))
         self._field_managers = frozenset(field_managers)
@@ -236,11 +235,13 @@ class EntryDecoder:
         self._metadata_only = metadata_only
 
     def decode(self, content: bytes | Parts) -> Entry:
-        """Return the entry of one object, which keeps the parts, and their buffer, for handlers.
+        """Return the entry of one object, which keeps its parts, and their buffer, for handlers.
+
+        Removes managedFields from the parts.
 
         Raises :class:`msgspec.DecodeError` if it is not an object with valid metadata.
         """
-        parts = content if isinstance(content, dict) else _parts.decode(content)
+        parts = content if isinstance(content, dict) else _split(content)
         raw_metadata = parts.get("metadata")
         if raw_metadata is None:
             raise msgspec.ValidationError("Object missing required field `metadata`")
@@ -249,7 +250,7 @@ class EntryDecoder:
             raise msgspec.ValidationError("Object missing required field `name` - at `$.metadata`")
         managers = b""
         if wire.managed_fields is not _NO_RAW:
-            metadata = _parts.decode(raw_metadata)
+            metadata = _split(raw_metadata)
             managers = self._own_managers(metadata.pop("managedFields"))
             parts["metadata"] = msgspec.Raw(_encode(metadata))
         if self._metadata_only:

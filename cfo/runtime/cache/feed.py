@@ -157,9 +157,12 @@ class Feed:
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
     def _deliver(self, events: Iterable[Event]) -> None:
-        # Handlers receive no events before the first list is complete; its commit delivers all objects as initial.
         if self.synced:
             self._store.deliver(events)
+            return
+        for event in events:  # the commit of the first list delivers all objects as initial
+            if event.new is not None:
+                event.new.drop_meta()
 
     # For listings.
 
@@ -219,10 +222,12 @@ class Listing:
                     store.remember_deleted(old)
                     events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
         for entry in chain.from_iterable(items.values() for items in self._items.values()):
+            entry.keep_meta()  # decoded once for all indexes
             if self._is_newer(store.get(entry.key), entry):
                 changes = store.put(entry)
                 if not initial:
                     events.extend(changes)
+            entry.drop_meta()
         if initial:
             events = [
                 Event(EventType.ADDED, entry.key, None, entry, initial=True) for entry in store.entries(feed.namespace)

@@ -27,9 +27,6 @@ class Index:
         self.function = function
         self._found: dict[str, Entry | dict[NamespacedName, Entry]] = {}
 
-    def __len__(self) -> int:
-        return len(self._found)
-
     def get(self, value: str) -> list[Entry]:
         """Return the entries that have ``value``."""
         found = self._found.get(value)

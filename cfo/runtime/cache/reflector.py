@@ -22,7 +22,7 @@ never report anything. Therefore, after every unexpected end of a watch, a small
 which is the resourceVersion of its collection.
 
 A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
-decoded (its metadata is invalid, or it is nested too deeply) is logged once and skipped; it does not affect the others.
+decoded (its metadata is invalid, or it is nested too deeply) is logged and skipped; it does not affect the others.
 If only metadata is stored, the nesting does not matter.
 """
 
@@ -43,11 +43,11 @@ from cfo.runtime.cache.feed import Feed, Listing
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
 from cfo.runtime.cache.wire import (
+    INVALID,
     BrokenStreamError,
     ItemDecoder,
     LineSplitter,
     Page,
-    SplitPage,
     decode_bookmark,
     decode_event,
     decode_page,
@@ -144,8 +144,6 @@ class Reflector:
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
-        self._selection = selection
-        self._metadata_only = selection.metadata_only
         self._items = ItemDecoder(decoder, self._name, metadata_only=selection.metadata_only)
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
@@ -299,7 +297,7 @@ class Reflector:
 
     async def _get_page(
         self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
-    ) -> Page | SplitPage:
+    ) -> Page:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
@@ -320,7 +318,7 @@ class Reflector:
             return with_reserved_depth(decode_page, response.body)
         except RecursionError:
             return await to_thread.run_sync(split_page, response.body)
-        except msgspec.DecodeError as error:
+        except INVALID as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
 
     # Watching.
@@ -375,21 +373,22 @@ class Reflector:
     def _process_line(self, line: bytes) -> None:
         try:
             event = with_reserved_depth(decode_event, line)
-        except msgspec.DecodeError as error:
+            if event.type == "ERROR":
+                self._raise_status(event.object)
+            if event.type == "BOOKMARK":
+                self._version = decode_bookmark(event.object).resource_version or self._version
+                self._feed.advance(version_number(self._version))
+        except INVALID as error:
             self.state = State.LISTING
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
-        if event.type == "ERROR":
-            self._raise_status(event.object)
         event_type = _EVENTS.get(event.type)
-        if event_type is not None:
-            entry = self._items.decode(event.object)
-            if entry is None:
-                return  # reported; the version of an object with invalid metadata is not known
-            self._version = entry.meta.resource_version or self._version
-            self._feed.observe(event_type, entry)
-        elif event.type == "BOOKMARK":
-            self._version = decode_bookmark(event.object).resource_version or self._version
-            self._feed.advance(version_number(self._version))
+        if event_type is None:
+            return
+        entry = self._items.decode(event.object)
+        if entry is None:
+            return  # reported; the version of an object with invalid metadata is not known
+        self._version = entry.meta.resource_version or self._version
+        self._feed.observe(event_type, entry)
 
     async def _process_nested_line(self, line: bytes) -> None:
         """Process the event of an object that is nested too deeply: of a new state only the version, and deletions."""
@@ -398,7 +397,7 @@ class Reflector:
         entry = await self._items.decode_without_nesting(event.get("object", b""))
         if event_type is None or entry is None:
             return  # bookmarks and errors are never nested; invalid metadata was reported
-        if self._metadata_only or event_type is EventType.DELETED:
+        if self._items.metadata_only or event_type is EventType.DELETED:
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
             return

@@ -54,17 +54,10 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """A page of a list; of the items, only the top-level fields are found."""
+    """A page of a list; an item is bytes if some items are invalid or nested too deeply."""
 
     metadata: ListMeta
-    items: list[Parts] | None = None
-
-
-class SplitPage(msgspec.Struct):
-    """A page of which some items are nested too deeply; all items are bytes."""
-
-    metadata: ListMeta
-    items: list[bytes]
+    items: list[Parts | bytes] | None = None
 
 
 class WatchEvent(msgspec.Struct):
@@ -74,10 +67,39 @@ class WatchEvent(msgspec.Struct):
     object: Parts
 
 
-decode_page: Final = msgspec.json.Decoder(Page).decode
-decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+INVALID: Final = (msgspec.MsgspecError, ValueError)
+"""What decoders raise for invalid JSON, invalid UTF-8 and values of another type."""
+
+_page: Final = msgspec.json.Decoder(Page)
+_event: Final = msgspec.json.Decoder(WatchEvent)
+_raw_event: Final = msgspec.json.Decoder(_RawEvent)
+_parts: Final = msgspec.json.Decoder(Parts)
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _list_meta: Final = msgspec.json.Decoder(ListMeta)
 _value: Final = msgspec.json.Decoder()
+
+
+def decode_page(body: bytes) -> Page:
+    """Return a page. Raises the errors in :data:`INVALID`."""
+    try:
+        return _page.decode(body)
+    except INVALID:
+        parts = _parts.decode(body)
+        items = _items.decode(parts.get("items", b"null")) or []
+        return Page(_list_meta.decode(parts.get("metadata", b"")), [bytes(item) for item in items])
+
+
+def decode_event(line: bytes) -> WatchEvent:
+    """Return the event of a watch line; an invalid object has no parts. Raises the errors in :data:`INVALID`."""
+    try:
+        return _event.decode(line)
+    except INVALID:
+        return WatchEvent(_raw_event.decode(line).type, {})
 
 
 def decode_bookmark(parts: Parts) -> ListMeta:
@@ -90,10 +112,10 @@ def decode_status(parts: Parts) -> dict[str, Any]:
     return {field: _value.decode(part) for field, part in parts.items()}
 
 
-def split_page(body: bytes) -> SplitPage:
+def split_page(body: bytes) -> Page:
     """Return a page of which some items are nested too deeply."""
     parts = split_members(body)
-    return SplitPage(_list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null")))
+    return Page(_list_meta.decode(parts.get("metadata", b"{}")), [*split_items(parts.get("items", b"null"))])
 
 
 class LineSplitter:
@@ -129,14 +151,14 @@ class ItemDecoder:
     def __init__(self, decoder: EntryDecoder, resource: str, *, metadata_only: bool) -> None:
         self._decoder = decoder
         self._resource = resource
-        self._metadata_only = metadata_only
+        self.metadata_only = metadata_only
         self._reported: dict[object, None] = {}
 
     def decode(self, content: bytes | Parts) -> Entry | None:
         """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
         try:
             return self._decoder.decode(content)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except INVALID as error:
             self._report(_UNDECODABLE, hash(msgspec.json.encode(content)), error=str(error))
             return None
 
@@ -146,7 +168,7 @@ class ItemDecoder:
             return with_reserved_depth(self.decode, raw)
         except RecursionError:
             entry = await self.decode_without_nesting(raw)
-            if entry is not None and not self._metadata_only:
+            if entry is not None and not self.metadata_only:
                 self.report_nesting(entry)
                 return None
             return entry

@@ -22,7 +22,7 @@ from cfo.controllers.raycluster.conditions import (
     conditions_of,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
-from cfo.controllers.raycluster.watches import STATUS_CHANGED
+from cfo.controllers.raycluster.watches import HEAD_SERVICE_CHANGED, STATUS_CHANGED
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
@@ -58,11 +58,17 @@ WRITTEN = {"conditions": [{"type": EXPOSED, "status": "True", "reason": "Exposed
 
 @pytest.mark.parametrize(
     "status",
-    [None, "x", 3, [], {}, *({"conditions": value} for value in (None, "x", {}, [3], [None], [{"type": 1}], [{}]))],
+    [
+        *(None, "x", 3, [], {}, {"head": 3}, {"head": {"serviceName": [3]}}),
+        *({"conditions": value} for value in (None, "x", {}, [3], [None], [{"type": 1}], [{}])),
+    ],
 )
 def test_status_of_any_type_is_compared(status: Any) -> None:
-    before, after = entry(status), entry(WRITTEN)
+    before, after = entry(status), entry({**WRITTEN, "head": {"serviceName": "rc-head-svc"}})
     key = before.key
+    for changed in (STATUS_CHANGED, HEAD_SERVICE_CHANGED):
+        assert not changed(Event(EventType.UPDATED, key, before, before))
+        assert changed(Event(EventType.UPDATED, key, before, after))
     assert not OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, key, before, before))
     assert OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, key, before, after))
     assert OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, key, after, before))

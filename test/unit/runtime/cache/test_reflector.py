@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 import structlog
@@ -242,6 +243,28 @@ async def test_undecodable_object_is_logged_once_and_skipped() -> None:
     assert "labels" in error["error"]
 
 
+INVALID_OBJECTS = [b"null", b"[]", b'"x"', b"{}", b'{"\xff": 1, "metadata": {"name": "x"}}']
+
+
+@pytest.mark.parametrize("invalid", INVALID_OBJECTS)
+async def test_invalid_object_does_not_affect_the_others(invalid: bytes) -> None:
+    items = b",".join([json.dumps(ray_cluster("a", 5)).encode(), invalid, json.dumps(ray_cluster("b", 6)).encode()])
+    page = b'{"metadata": {"resourceVersion": "9"}, "items": [' + items + b"]}"
+    with structlog.testing.capture_logs() as logs:
+        async with running_reflector() as (server, harness):
+            server.respond_with(raw_response(page))
+            watch = await start_watch(server, harness)
+            assert (harness.version("a"), harness.version("b")) == ("5", "6")
+            await watch.send_raw(b'{"type": "MODIFIED", "object": ' + invalid + b"}\n")
+            await watch.send_raw(b'{"type": "NEWS", "object": ' + invalid + b"}\n")
+            await watch.send("ADDED", ray_cluster("c", 10))
+            await harness.wait_for_version("c", 10)
+            assert harness.clock.sleeps == []
+    assert {entry["event"] for entry in logs if entry["log_level"] == "error"} == {
+        "Failed to decode object, skipping it"
+    }
+
+
 async def test_expired_watch_relists_not_older_than_the_last_version_seen() -> None:
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9, ray_cluster("a", 5)))
@@ -279,7 +302,14 @@ async def test_other_error_event_relists_after_backoff() -> None:
         assert harness.clock.sleeps == [0.8]
 
 
-@pytest.mark.parametrize("line", [b'{"type": "ADD\n', b"<html>\n", b'{"type":"ADDED"}\n'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b'{"type": "ADD\n', b"<html>\n", b'{"type":"ADDED"}\n', b'{"type":3,"object":{}}\n'),
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":10}}}\n',
+        b'{"type":"ERROR","object":{"message":"\xff"}}\n',
+    ],
+)
 async def test_invalid_watch_line_relists_after_backoff(line: bytes) -> None:
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9))

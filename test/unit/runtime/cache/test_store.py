@@ -494,7 +494,15 @@ def test_indexes_follow_changes() -> None:
     harness.watch(DELETED, entry(11, "b", labels={"app": "x"}))
     assert names("x") == []
     harness.record_deletion(KEY, "uid-a")
-    assert len(harness.store._indexes["app"]) == 0
+    assert not harness.store._indexes["app"]._found
+
+
+def test_response_before_the_first_list_keeps_no_decoded_metadata() -> None:
+    harness = Harness()
+    state = entry(12)
+    harness.record_write(state)
+    assert harness.store.get(KEY) is state
+    assert state.meta is not state.meta
 
 
 def test_new_index_is_filled_and_its_function_cannot_change() -> None:
