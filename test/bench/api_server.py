@@ -29,8 +29,6 @@ from cfo.runtime import Client, RESTMapper, Transport, load_config
 from cfo.runtime.objects.unstructured import Object
 from test.bench.processes import IDLE_SECONDS, MeasuredProcess, start_process, wait_until
 
-__all__ = ["APIServer", "RequestCounts", "api_server", "run_concurrently"]
-
 OPERATOR_USER = "bench-operator"
 """The user of the measured program; only its requests are counted."""
 

@@ -11,19 +11,6 @@ from test.bench.harness import Outcome, spread, value_names
 from test.bench.results import BenchmarkDescription
 from test.bench.targets import TARGETS, Target, check_targets, measurement
 
-__all__ = [
-    "RECORDED",
-    "Bar",
-    "BarPanel",
-    "Chart",
-    "LinePanel",
-    "Point",
-    "Series",
-    "StripPanel",
-    "charts",
-    "subjects_in_chart",
-]
-
 RECORDED = "Go, recorded"
 """The subject of bars that show the Go operator's recorded figures instead of results."""
 

@@ -26,18 +26,6 @@ from rich.table import Column, Table
 from test.bench.harness import REPOSITORY, Case, Sample, load_benchmarks, measure
 from test.bench.table import format_number
 
-__all__ = [
-    "GateError",
-    "Ratio",
-    "compare",
-    "default_base",
-    "has_changed",
-    "install_commit",
-    "measure_alternately",
-    "print_ratios",
-    "resolve_commit",
-]
-
 CONFIDENCE = 0.95
 
 

@@ -23,20 +23,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "BENCHMARKS",
-    "Benchmark",
-    "Case",
-    "Goal",
-    "Outcome",
-    "Sample",
-    "benchmark",
-    "load_benchmarks",
-    "measure",
-    "spread",
-    "value_names",
-]
-
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT = 1800.0
 """Seconds after which a run is killed."""

@@ -27,8 +27,8 @@ from test.bench.harness import Sample
 from test.bench.peers.child_templates import render_templates
 from test.bench.processes import MeasuredProcess, free_port, start_process
 
-__all__ = ["measure_start", "run_operator"]
-
+FLUX = {"flux": {"enabled": True}}
+"""The section of the configuration with which the Flux controllers run."""
 NAMESPACE = "default"
 """The namespace of the operator."""
 KUBERAY_CONFIGURATION: dict[str, Any] = {
@@ -48,21 +48,17 @@ async def run_operator(
     server: APIServer,
     subject: str = "cfo",
     sections: Mapping[str, Any] | None = None,
-    *,
-    flux: bool = False,
     **kuberay: Any,
 ) -> AsyncIterator[tuple[MeasuredProcess, float]]:
     """Run the operator ``subject``; yield its process when it is ready, and the seconds from exec until then.
 
     It runs as in its Deployment: with webhooks behind a Service, and as one replica with leader election. ``kuberay``
-    overrides options of the section ``kuberay`` of its configuration, ``sections`` adds sections. With ``flux`` its
-    Flux controllers run.
+    overrides options of the section ``kuberay`` of its configuration, ``sections`` adds sections.
     """
     health_port, webhook_port = free_port(), GO_WEBHOOK_PORT if subject == "go" else free_port()
     configuration = {
         "kuberay": {**KUBERAY_CONFIGURATION, **kuberay},
         "appwrapper": {"enabled": True},
-        **({"flux": {"enabled": True}} if flux else {}),
         "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"},
         "health": {"bindAddress": f"127.0.0.1:{health_port}"},
     }
@@ -103,13 +99,11 @@ async def measure_start(
     server: APIServer,
     subject: str,
     sections: Mapping[str, Any] | None = None,
-    *,
-    flux: bool = False,
     **kuberay: Any,
 ) -> Sample:
     """Measure an operator from exec until it is idle; the arguments are those of :func:`run_operator`."""
     position = server.audit_position()
-    async with run_operator(server, subject, sections, flux=flux, **kuberay) as (process, ready):
+    async with run_operator(server, subject, sections, **kuberay) as (process, ready):
         idle = await process.wait_until_idle()
         requests = server.requests_since(position)
         values = {

@@ -14,8 +14,6 @@ from test.bench.results import BenchmarkDescription, Result
 from test.bench.table import format_exact, format_number, growth_exponent
 from test.bench.targets import check_ratios, check_targets, measurement
 
-__all__ = ["END", "START", "render_section", "replace_section"]
-
 START = "<!-- Benchmarks start: written by `make bench-report` -->"
 END = "<!-- Benchmarks end -->"
 

@@ -22,8 +22,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from test.bench.charts import RECORDED, BarPanel, Chart, LinePanel, StripPanel, subjects_in_chart
 from test.bench.table import format_exact, format_number
 
-__all__ = ["draw", "svg"]
-
 TEXT, BACKGROUND, GRID, GUIDE = "#24292f", "#ffffff", "#d0d7de", "#8c959f"
 DARK = {TEXT: "#e6edf3", BACKGROUND: "#0d1117", GRID: "#3d444d", "#0072b2": "#3d9be0"}
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["IDLE_SECONDS", "MeasuredProcess", "free_port", "start_process", "wait_until"]
-
 IDLE_SECONDS = 0.8
 """Seconds without CPU time or requests after which a process is considered idle."""
 

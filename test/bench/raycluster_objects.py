@@ -9,8 +9,6 @@ import orjson
 
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["TEAMS", "namespaces", "pad", "raycluster", "raycluster_key", "raycluster_status"]
-
 OBJECT_BYTES = 4700
 """Size of a RayCluster in responses of the API server, including managedFields."""
 CREATED_BYTES = 2930

@@ -13,8 +13,6 @@ from test.bench.page import render_section, replace_section
 from test.bench.results import ResultError, merge, read_result
 from test.bench.targets import order_by_targets
 
-__all__ = ["command"]
-
 PAGE = REPOSITORY / "docs" / "performance.md"
 _ELSEWHERE = "envtest"
 """Benchmarks whose names begin so are not on the page, because ``envtest/docs/benchmarks.md`` has them."""

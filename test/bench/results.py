@@ -16,17 +16,6 @@ import psutil
 
 from test.bench.harness import REPOSITORY, Benchmark, Goal, Outcome
 
-__all__ = [
-    "BenchmarkDescription",
-    "Machine",
-    "Result",
-    "ResultError",
-    "describe",
-    "describe_machine",
-    "merge",
-    "read_result",
-]
-
 _PACKAGES = ("aiohttp", "orjson", "msgspec", "cryptography", "kopf", "kubernetes-asyncio", "uvloop")
 
 

@@ -12,8 +12,6 @@ from rich.table import Table
 
 from test.bench.harness import Benchmark, Outcome, spread, value_names
 
-__all__ = ["format_exact", "format_number", "growth_exponent", "print_table", "requests_by_verb"]
-
 
 def format_number(value: float) -> str:
     """Format a measured value with three significant digits, or more for 1,000 and above."""

@@ -13,19 +13,6 @@ from dataclasses import dataclass
 from test.bench.harness import Outcome, spread
 from test.bench.results import BenchmarkDescription
 
-__all__ = [
-    "RATIO_TARGETS",
-    "TARGETS",
-    "RatioResult",
-    "RatioTarget",
-    "Target",
-    "TargetResult",
-    "check_ratios",
-    "check_targets",
-    "measurement",
-    "order_by_targets",
-]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -18,8 +18,6 @@ from cfo.controllers.raycluster.resources import (
     desired_secret,
 )
 
-__all__ = ["render_templates"]
-
 NAME, NAMESPACE = "name-placeholder", "namespace-placeholder"
 
 

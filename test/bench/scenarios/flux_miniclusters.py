@@ -13,7 +13,7 @@ from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime import Client
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
-from test.bench.operators import measure_start, run_operator
+from test.bench.operators import FLUX, measure_start, run_operator
 from test.support.flux_environment import SCHEDULED, mini_cluster, true_conditions
 
 
@@ -46,7 +46,7 @@ async def _are_running(client: Client, count: int) -> bool:
     goals=[Goal("writes per object", 9, 300)],
 )
 async def flux_create(case: Case) -> Sample:
-    async with flux_server() as server, run_operator(server, case.subject, flux=True) as (process, _):
+    async with flux_server() as server, run_operator(server, case.subject, FLUX) as (process, _):
         await process.wait_until_idle()
         position, cpu, started_at = server.audit_position(), process.cpu(), time.perf_counter()
         await create_and_wait(server, case.size)
@@ -72,7 +72,7 @@ async def flux_create(case: Case) -> Sample:
 )
 async def flux_restart(case: Case) -> Sample:
     async with flux_server() as server:
-        async with run_operator(server, case.subject, flux=True) as (process, _):
+        async with run_operator(server, case.subject, FLUX) as (process, _):
             await create_and_wait(server, case.size)
             await process.wait_until_idle(2.0)
-        return await measure_start(server, case.subject, flux=True)
+        return await measure_start(server, case.subject, FLUX)

@@ -23,7 +23,7 @@ from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of
 from cfo.runtime.process.clock import rfc3339
 from test.bench.api_server import api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
-from test.bench.operators import run_operator
+from test.bench.operators import FLUX, run_operator
 from test.support.flux_environment import SCHEDULED, flux_job, flux_setup, pod_annotations
 
 STRATEGIES = ("BestEffortFIFO", "StrictFIFO", "Backfill")
@@ -130,7 +130,7 @@ async def flux_burst(case: Case) -> Sample:
         await server.create_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}])
         running = {"pod": pod_annotations(phase="Running")}
         await server.client.create(flux_setup(mini_cluster=running))
-        async with run_operator(server, case.subject, flux=True) as (process, _):
+        async with run_operator(server, case.subject, FLUX) as (process, _):
             await process.wait_until_idle()
             position, cpu, started_at = server.audit_position(), process.cpu(), time.perf_counter()
             await server.create_all(flux_job(f"job-{number}") for number in range(case.size))
