@@ -51,15 +51,9 @@ class _LazyGroup(click.Group):
         "envtest": ("envtest.command", "Serve an embedded control plane."),
         "handlers": ("cfo.runtime.handlers.program", "Run operators written with kopf's decorators."),
         "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
-        "migrate": (
-            "cfo.console.migrate.raycluster.migrate_command",
-            "Move RayClusters to KubeRay, RHOAI 3 or here.",
-        ),
+        "migrate": ("cfo.console.migrate.raycluster.migrate_command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
         "new": ("cfo.console.new.project", "Write the project of a new operator."),
-        "plan": (
-            "cfo.console.plan.plan_command",
-            "Show what a change of InferenceStacks alters.",
-        ),
+        "plan": ("cfo.console.plan.plan_command", "Show what a change of InferenceStacks alters."),
         "status": ("cfo.console.status_command", "Show the state of a cluster's workloads."),
         "uninstall": ("cfo.console.uninstall", "Uninstall the operator from a cluster."),
     }

@@ -50,15 +50,11 @@ class OIDCConfiguration(Section):
         not_empty,
         "Claim with the user's name, without which no login succeeds; for `verifier: TokenReview`, the API server's.",
     ] = "email"
-    username_prefix: Annotated[
-        Argument,
-        "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`.",
-    ] = "oidc:"
+    username_prefix: Annotated[Argument, "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`."] = (
+        "oidc:"
+    )
     groups_claim: Annotated[Argument, not_empty, "Claim with the user's groups; only for `verifier: OIDC`."] = "groups"
-    groups_prefix: Annotated[
-        Argument,
-        "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`.",
-    ] = "oidc:"
+    groups_prefix: Annotated[Argument, "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`."] = "oidc:"
 
     def __post_init__(self) -> None:
         if "openid" not in self.scopes:

@@ -39,9 +39,7 @@ class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[
-        Literal["ecdsa", "rsa"],
-        _algorithm,
-        "Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits).",
+        Literal["ecdsa", "rsa"], _algorithm, "Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
     ] = "ecdsa"
     issuer: Annotated[
         Literal["secret", "certificateSigningRequest"],
@@ -70,10 +68,7 @@ class ProfileConfiguration(Section):
 class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
-    enabled: Annotated[
-        bool,
-        "Whether the RayCluster controllers run and their webhooks are served.",
-    ] = True
+    enabled: Annotated[bool, "Whether the RayCluster controllers run and their webhooks are served."] = True
     ray_dashboard_oauth_enabled: Annotated[
         bool, "Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`."
     ] = field(default=True, name="rayDashboardOAuthEnabled")
@@ -86,8 +81,7 @@ class KubeRayConfiguration(Section):
         default=True, name="mTLSEnabled"
     )
     operator_namespaces: Annotated[
-        list[Namespace],
-        "Namespaces of the KubeRay operator, which may reach head pods; if empty, they are detected.",
+        list[Namespace], "Namespaces of the KubeRay operator, which may reach head pods; if empty, they are detected."
     ] = field(default_factory=list)
     kuberay_features: Annotated[
         list[

@@ -175,11 +175,7 @@ async def uninstall(
                 await removal.delete(left.gvk, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
-    for gvk, name in (
-        (SECRET, WEBHOOK_SECRET_NAME),
-        (LEASE, "codeflare-operator-lock"),
-        (CONFIG_MAP, CONFIG_MAP_NAME),
-    ):
+    for gvk, name in ((SECRET, WEBHOOK_SECRET_NAME), (LEASE, "codeflare-operator-lock"), (CONFIG_MAP, CONFIG_MAP_NAME)):
         await removal.delete(gvk, NamespacedName(namespace, name))
     if delete_crds:
         for obj in objects:

@@ -7,14 +7,7 @@ from typing import Final
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
-from cfo.features.contract import (
-    Context,
-    Feature,
-    UserRole,
-    api_rules,
-    lazy,
-    review_rules,
-)
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy, review_rules
 from cfo.runtime import CRUD, READ, Object, Rule
 
 _log = structlog.get_logger("cfo.operator")

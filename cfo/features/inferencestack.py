@@ -7,14 +7,7 @@ from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
-from cfo.features.contract import (
-    Context,
-    Feature,
-    UserRole,
-    api_rules,
-    lazy,
-    review_rules,
-)
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy, review_rules
 from cfo.runtime import CRUD, READ, Rule
 
 _election_rules = lazy("cfo.controllers.inferencestack:election_rules")

@@ -47,10 +47,7 @@ class Engine:
 
 TAKEOFF: Final = Engine(name="takeoff", hub_variable="TAKEOFF_ACCESS_TOKEN", health="/healthz")
 EXTERNAL: Final = Engine(
-    name="external",
-    images=("externalEngineImage", "sidecarImage"),
-    suffix="-sidecar",
-    health="/health",
+    name="external", images=("externalEngineImage", "sidecarImage"), suffix="-sidecar", health="/health"
 )
 VLLM: Final = Engine(
     name="vllm",

@@ -50,12 +50,7 @@ HEARTBEAT: Final = 15.0
 WRITE_TIMEOUT: Final = 20.0
 """Seconds in which a reader must take what was sent."""
 
-_CONTENT_TYPES: Final = {
-    "css": "text/css",
-    "html": "text/html",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
+_CONTENT_TYPES: Final = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
 _MAX_IDENTITY: Final = 400
 _SAME_ORIGIN: Final = ("same-origin", "none")
 

@@ -84,13 +84,7 @@ async def run_embedded(
     kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises :class:`InvalidInput`.
     """
     from cfo.console.demo import raycluster_nodes
-    from cfo.console.demo.run import (
-        apply_objects,
-        control_plane,
-        free_port,
-        read_objects,
-        take_configuration,
-    )
+    from cfo.console.demo.run import apply_objects, control_plane, free_port, read_objects, take_configuration
 
     objects = read_objects(manifests)
     document = take_configuration(objects, key)

@@ -92,11 +92,7 @@ class StackPlan:
 
 
 def plan_stack(
-    stack: Object,
-    current: Object | None,
-    existing: Iterable[Object] = (),
-    *,
-    spec_changes: bool = False,
+    stack: Object, current: Object | None, existing: Iterable[Object] = (), *, spec_changes: bool = False
 ) -> StackPlan:
     """Return the plan of changing ``current`` into ``stack``; both must be valid.
 
@@ -249,9 +245,7 @@ def _restricted_list(live: list[Any], shapes: list[list[Any]], is_quantity_field
     if key is None:
         return [
             _restricted(
-                item,
-                [shape[index] for shape in shapes if len(shape) == len(live)],
-                is_quantity_field=is_quantity_field,
+                item, [shape[index] for shape in shapes if len(shape) == len(live)], is_quantity_field=is_quantity_field
             )
             for index, item in enumerate(live)
         ]

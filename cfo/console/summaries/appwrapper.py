@@ -26,13 +26,7 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.problems import (
-    has_failed,
-    is_ready_pod,
-    pod_problems,
-    slow_deletion,
-    warning_problems,
-)
+from cfo.console.summaries.problems import has_failed, is_ready_pod, pod_problems, slow_deletion, warning_problems
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
 

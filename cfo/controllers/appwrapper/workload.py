@@ -23,17 +23,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import PodGroup, pods_with_quota
 from cfo.controllers.appwrapper.status import is_true
-from cfo.runtime import (
-    GVK,
-    Object,
-    annotations_of,
-    find_condition,
-    gvk_of,
-    labels_of,
-    name_of,
-    namespace_of,
-    uid_of,
-)
+from cfo.runtime import GVK, Object, annotations_of, find_condition, gvk_of, labels_of, name_of, namespace_of, uid_of
 from cfo.runtime.objects import new_object, parse_integer, set_controller_owner
 
 WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))

@@ -19,13 +19,7 @@ from anyio.lowlevel import checkpoint
 from cfo.api.gateway import HTTP_ROUTE, route_problems
 from cfo.api.inferencestack.created_resources import cluster_trigger_errors
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
-from cfo.api.inferencestack.names import (
-    APPLICATION_PREFIX,
-    GATEWAY,
-    HELM_FINALIZERS,
-    PAUSE_ANNOTATION,
-    names_of,
-)
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, GATEWAY, HELM_FINALIZERS, PAUSE_ANNOTATION, names_of
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.children import Children

@@ -12,12 +12,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from cfo.api.raycluster.authentication import (
-    Authentication,
-    Backend,
-    authentication_of,
-    dashboard_backend,
-)
+from cfo.api.raycluster.authentication import Authentication, Backend, authentication_of, dashboard_backend
 from cfo.api.raycluster.cluster import requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
@@ -26,16 +21,7 @@ from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileT
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
 from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, HEAD_PODS, MAX_CACHED_BYTES, all_clusters
-from cfo.runtime import (
-    POD,
-    Controller,
-    DiscoveryIncomplete,
-    EnqueueRequestsFromMapFunc,
-    Manager,
-    Reader,
-    Rule,
-    name_of,
-)
+from cfo.runtime import POD, Controller, DiscoveryIncomplete, EnqueueRequestsFromMapFunc, Manager, Reader, Rule, name_of
 from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
 

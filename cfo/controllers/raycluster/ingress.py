@@ -23,12 +23,7 @@ from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
-from cfo.controllers.raycluster.host_collisions import (
-    CLAIMS_CHANGED,
-    CandidateHosts,
-    choose_host,
-    clusters_of_claims,
-)
+from cfo.controllers.raycluster.host_collisions import CLAIMS_CHANGED, CandidateHosts, choose_host, clusters_of_claims
 from cfo.controllers.raycluster.ingress_resources import (
     NGINX_CLASS,
     IngressClass,

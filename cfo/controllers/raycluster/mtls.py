@@ -33,18 +33,7 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
-from cfo.runtime import (
-    READ,
-    SECRET,
-    Manager,
-    NamespacedName,
-    Object,
-    Request,
-    Rule,
-    annotations_of,
-    key_of,
-    rfc3339,
-)
+from cfo.runtime import READ, SECRET, Manager, NamespacedName, Object, Request, Rule, annotations_of, key_of, rfc3339
 from cfo.runtime.process import PrivateKey
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"

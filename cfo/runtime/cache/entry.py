@@ -221,13 +221,7 @@ class EntryDecoder:
     stored. With ``metadata_only`` everything except the metadata is dropped.
     """
 
-    def __init__(
-        self,
-        gvk: GVK,
-        *,
-        field_managers: Collection[str] = (),
-        metadata_only: bool = False,
-    ) -> None:
+    def __init__(self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False) -> None:
         self._api_version = msgspec.Raw(_encode(gvk.api_version))
         self._kind = msgspec.Raw(_encode(gvk.kind))
         self._field_managers = frozenset(field_managers)

@@ -166,11 +166,7 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._decoder = EntryDecoder(
-            gvk,
-            field_managers=field_managers,
-            metadata_only=self.selection.metadata_only,
-        )
+        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
         self.store = self._new_store()
         self._feeds = Feeds(self.store)
         self.reader = Reader(self.store)

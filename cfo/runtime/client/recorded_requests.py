@@ -14,15 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cfo.runtime.client.discovery import Resource, RESTMapper
-from cfo.runtime.client.errors import (
-    APIError,
-    Expired,
-    Forbidden,
-    NotFound,
-    OwnerDeleted,
-    TransportError,
-    UnknownKind,
-)
+from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, OwnerDeleted, TransportError, UnknownKind
 from cfo.runtime.client.object_cache import ClientCache
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.errors import TerminalError

@@ -196,10 +196,7 @@ class Controller:
         identity = str(uuid.uuid4())
         _reconcile_id.set(identity)
         with structlog.contextvars.bound_contextvars(
-            namespace=request.namespace,
-            name=request.name,
-            reconcileID=identity,
-            causes=self.queue.causes(request),
+            namespace=request.namespace, name=request.name, reconcileID=identity, causes=self.queue.causes(request)
         ):
             started = self._clock.monotonic()
             try:
@@ -265,11 +262,7 @@ class Controller:
         delay = max(self.queue.backoff(request), retry_after)
         cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
         self.queue.add_after(request, delay, priority=priority, cause=cause)
-        fields = {
-            "error": _join(errors),
-            "retry_in": round(delay, 3),
-            "failures": self.queue.num_requeues(request),
-        }
+        fields = {"error": _join(errors), "retry_in": round(delay, 3), "failures": self.queue.num_requeues(request)}
         if all(isinstance(leaf, OwnerDeleted) or _is_transient_conflict(leaf) for leaf in errors):
             _log.debug("Reconcile conflict, will retry", **fields)
         elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):

@@ -167,9 +167,7 @@ class Metrics:
             return self._histogram(f"workqueue_{name}", text, labels, buckets=_QUEUE_BUCKETS)
 
         self.queue_depth = self._gauge(
-            "workqueue_depth",
-            "Current depth of workqueue by workqueue and priority",
-            (*labels, "priority"),
+            "workqueue_depth", "Current depth of workqueue by workqueue and priority", (*labels, "priority")
         )
         self.queue_adds = self._counter("workqueue_adds_total", "Total number of adds handled by workqueue", labels)
         self.queue_retries = self._counter(

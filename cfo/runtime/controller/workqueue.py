@@ -158,14 +158,7 @@ class WorkQueue(Generic[Item]):
             since = entry.since if entry.ready_at is None else entry.ready_at
             yield QueuedItem(item, False, entry.priority, now - since, entry.causes)
 
-    def add(
-        self,
-        item: Item,
-        *,
-        priority: int = 0,
-        after: float = 0.0,
-        cause: Cause = _GENERIC,
-    ) -> None:
+    def add(self, item: Item, *, priority: int = 0, after: float = 0.0, cause: Cause = _GENERIC) -> None:
         """Add ``item`` now, or after ``after`` seconds.
 
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those

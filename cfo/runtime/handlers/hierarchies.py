@@ -104,11 +104,7 @@ def _owner(owner: Any) -> Mapping[str, Any]:
 
 
 def append_owner_reference(
-    objs: Any,
-    owner: Any = None,
-    *,
-    controller: bool | None = True,
-    block_owner_deletion: bool | None = True,
+    objs: Any, owner: Any = None, *, controller: bool | None = True, block_owner_deletion: bool | None = True
 ) -> None:
     """Add an owner reference, unless the manifests have one for this owner."""
     reference = build_owner_reference(_owner(owner), controller=controller, block_owner_deletion=block_owner_deletion)
@@ -128,11 +124,7 @@ def remove_owner_reference(objs: Any, owner: Any = None) -> None:
 
 
 def label(
-    objs: Any,
-    labels: Any = _UNSET,
-    *,
-    forced: bool = False,
-    nested: str | Iterable[FieldSpec] | None = None,
+    objs: Any, labels: Any = _UNSET, *, forced: bool = False, nested: str | Iterable[FieldSpec] | None = None
 ) -> None:
     """Add labels, by default those of the owner; existing ones are replaced only if ``forced``.
 

@@ -139,12 +139,7 @@ class Builder:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
         controller = Controller(
-            name,
-            reconciler,
-            kind=self._primary,
-            options=self._options,
-            metrics=manager.metrics,
-            clock=manager.clock,
+            name, reconciler, kind=self._primary, options=self._options, metrics=manager.metrics, clock=manager.clock
         )
         for watch in self._watches:
             controller.watch(self._source(watch))

@@ -248,11 +248,7 @@ class Manager:
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
     def when_available(
-        self,
-        kind: ObjectKind[Any],
-        setup: Callable[[Manager], Awaitable[None] | None],
-        *,
-        hint: str = "",
+        self, kind: ObjectKind[Any], setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = ""
     ) -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
 

@@ -60,11 +60,7 @@ class Cleaning:
 def known_settings(config: KubeRayConfiguration) -> tuple[InjectionSettings, ...]:
     """Return settings of the webhook with which entries may have been injected while the operator had ``config``."""
     usual = InjectionSettings(version="", oauth=True, mtls=True, ingress_domain=config.ingress_domain or "")
-    return (
-        usual,
-        replace(usual, authentication=config.authentication),
-        replace(usual, requests_certificates=True),
-    )
+    return (usual, replace(usual, authentication=config.authentication), replace(usual, requests_certificates=True))
 
 
 DEFAULT_SETTINGS: Final = known_settings(KubeRayConfiguration())

@@ -95,6 +95,5 @@ class Condition(APIModel):
 
 
 ConditionList = Annotated[
-    list[Condition],
-    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    list[Condition], Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
 ]
