@@ -32,9 +32,13 @@ _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
 _NO_PARTS: Final[Parts] = {}
 _UID_PLACEHOLDER: Final = b"\1%d\2"
-"""Replaces the uid of an owner; JSON never contains these bytes."""
+"""Replaces the uid of an owner, with its quotes, so that nothing grows; JSON never contains these bytes."""
 _NAME_PLACEHOLDER: Final = b"\3"
 """Replaces the object's name where it is the value of a key, in quotes that are escaped."""
+_MAX_OWNERS: Final = 8
+_MAX_MANAGERS_BYTES: Final = 64 << 10
+"""Larger entries of field managers are not stored, because any client can write as our manager; applies are sent."""
+_MAX_SHARED_BYTES: Final = 8 << 10
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -228,7 +232,7 @@ class EntryDecoder:
         self._quoted_managers = [_encode(manager) for manager in field_managers]
         self._metadata_only = metadata_only
 
-    def decode(self, content: bytes | Parts) -> Entry:
+    def decode(self, content: bytes | msgspec.Raw | Parts) -> Entry:
         """Return the entry of one object, which keeps its parts, and their buffer, for handlers.
 
         Removes managedFields from the parts.
@@ -259,7 +263,8 @@ class EntryDecoder:
         if not any(manager in encoded for manager in self._quoted_managers):
             return b""  # most objects of other clients: not decoded
         own = [entry for entry in _managers.decode(encoded) if entry.manager in self._field_managers]
-        return _encode(own) if own else b""
+        managers = _encode(own) if own else b""
+        return managers if len(managers) <= _MAX_MANAGERS_BYTES else b""
 
 
 def _meta_of(wire: _WireMeta) -> Meta:
@@ -286,10 +291,10 @@ def _without_identity(managers: bytes, meta: Meta) -> bytes:
     """Replace the owners' uids and the name in ``managers`` by placeholders; equal results share the same bytes."""
     if not managers:
         return managers
-    for number, reference in enumerate(meta.owner_references):
-        if reference.uid:
-            managers = managers.replace(reference.uid.encode(), _UID_PLACEHOLDER % number)
-    return _shared(managers.replace(_quoted(meta.name), _NAME_PLACEHOLDER))
+    for number, reference in enumerate(meta.owner_references[:_MAX_OWNERS]):
+        managers = managers.replace(_quoted(reference.uid), _UID_PLACEHOLDER % number)
+    managers = managers.replace(_quoted(meta.name), _NAME_PLACEHOLDER)
+    return _shared(managers) if len(managers) <= _MAX_SHARED_BYTES else managers
 
 
 def _quoted(name: str) -> bytes:
@@ -301,8 +306,8 @@ def _with_identity(managers: bytes, entry: Entry) -> bytes:
     managers = managers.replace(_NAME_PLACEHOLDER, _quoted(entry.name))
     if _UID_PLACEHOLDER[:1] not in managers:
         return managers
-    for number, reference in reversed(list(enumerate(entry.meta.owner_references))):
-        managers = managers.replace(_UID_PLACEHOLDER % number, reference.uid.encode())
+    for number, reference in reversed(list(enumerate(entry.meta.owner_references[:_MAX_OWNERS]))):
+        managers = managers.replace(_UID_PLACEHOLDER % number, _quoted(reference.uid))
     return managers
 
 

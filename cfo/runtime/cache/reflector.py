@@ -37,6 +37,7 @@ import anyio
 import msgspec
 import structlog
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from cfo.runtime.cache.entry import EntryDecoder, Parts, version_number
 from cfo.runtime.cache.feed import Feed, Listing
@@ -48,6 +49,7 @@ from cfo.runtime.cache.wire import (
     ItemDecoder,
     LineSplitter,
     Page,
+    SplitPage,
     decode_bookmark,
     decode_event,
     decode_page,
@@ -83,6 +85,9 @@ _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,
 
 _MAX_PAGE_BYTES: Final = 32 << 20
 """The maximum size of a page, which can contain large objects that are not stored."""
+
+_BYTES_AT_ONCE: Final = 1 << 20
+"""How much of a page is decoded before other tasks run."""
 
 _SMALL_PAGE_SIZE: Final = 10
 """The minimum page size after pages were too large. A page is then small enough, because objects have at most 3 MiB."""
@@ -263,10 +268,15 @@ class Reflector:
         if not self._check_version(listing, version, quorum=quorum):
             return False
         while True:
-            for item in page.items or ():
-                entry = self._items.decode(item) if isinstance(item, dict) else await self._items.decode_nested(item)
+            decoded = 0
+            for raw in page.items or ():
+                entry = await self._items.decode_nested(raw) if isinstance(raw, bytes) else self._items.decode(raw)
                 if entry is not None:
                     listing.add(entry)
+                    decoded += len(entry.raw)
+                if decoded > _BYTES_AT_ONCE:
+                    await checkpoint()
+                    decoded = 0
             if not page.metadata.continue_:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
@@ -297,7 +307,7 @@ class Reflector:
 
     async def _get_page(
         self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
-    ) -> Page:
+    ) -> Page | SplitPage:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(

@@ -54,10 +54,17 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """A page of a list; an item is bytes if some items are invalid or nested too deeply."""
+    """A page of a list; the items are not decoded."""
 
     metadata: ListMeta
-    items: list[Parts | bytes] | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+class SplitPage(msgspec.Struct):
+    """A page of which some items are nested too deeply; all items are bytes."""
+
+    metadata: ListMeta
+    items: list[bytes]
 
 
 class WatchEvent(msgspec.Struct):
@@ -75,23 +82,11 @@ class _RawEvent(msgspec.Struct):
 INVALID: Final = (msgspec.MsgspecError, ValueError)
 """What decoders raise for invalid JSON, invalid UTF-8 and values of another type."""
 
-_page: Final = msgspec.json.Decoder(Page)
+decode_page: Final = msgspec.json.Decoder(Page).decode
 _event: Final = msgspec.json.Decoder(WatchEvent)
 _raw_event: Final = msgspec.json.Decoder(_RawEvent)
-_parts: Final = msgspec.json.Decoder(Parts)
-_items: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _list_meta: Final = msgspec.json.Decoder(ListMeta)
 _value: Final = msgspec.json.Decoder()
-
-
-def decode_page(body: bytes) -> Page:
-    """Return a page. Raises the errors in :data:`INVALID`."""
-    try:
-        return _page.decode(body)
-    except INVALID:
-        parts = _parts.decode(body)
-        items = _items.decode(parts.get("items", b"null")) or []
-        return Page(_list_meta.decode(parts.get("metadata", b"")), [bytes(item) for item in items])
 
 
 def decode_event(line: bytes) -> WatchEvent:
@@ -112,10 +107,10 @@ def decode_status(parts: Parts) -> dict[str, Any]:
     return {field: _value.decode(part) for field, part in parts.items()}
 
 
-def split_page(body: bytes) -> Page:
+def split_page(body: bytes) -> SplitPage:
     """Return a page of which some items are nested too deeply."""
     parts = split_members(body)
-    return Page(_list_meta.decode(parts.get("metadata", b"{}")), [*split_items(parts.get("items", b"null"))])
+    return SplitPage(_list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null")))
 
 
 class LineSplitter:
@@ -154,7 +149,7 @@ class ItemDecoder:
         self.metadata_only = metadata_only
         self._reported: dict[object, None] = {}
 
-    def decode(self, content: bytes | Parts) -> Entry | None:
+    def decode(self, content: bytes | msgspec.Raw | Parts) -> Entry | None:
         """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
         try:
             return self._decoder.decode(content)

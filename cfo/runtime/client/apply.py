@@ -18,9 +18,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -136,57 +135,75 @@ def _matches_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], curren
 
 
 def _matches_set(children: set[str], desired: list[Any], current: list[Any]) -> bool:
-    owned_values = [orjson.loads(child[2:]) for child in children]
-    if not all(any(_equal(value, item) for value in owned_values) for item in desired):
-        return False
-    return _in_order([_position(current, partial(_equal, item)) for item in desired])
+    owned = {_hashable(orjson.loads(child[2:])) for child in children}
+    items = [_hashable(item) for item in desired]
+    return owned.issuperset(items) and _in_order(_positions(items, map(_hashable, current)))
 
 
 def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: list[Any]) -> bool:
     keys = {child: orjson.loads(child[2:]) for child in owned if child != "."}
-    positions = []
-    for item, child in _pair_with_keys(desired, keys):
-        if child is None:
-            return False  # we do not own the element yet
-        position = _position(current, partial(_has_key, keys[child]))
-        if position is None or not _matches(owned[child], item, current[position]):
-            return False
-        positions.append(position)
-    return _in_order(positions)
+    fields = tuple(next(iter(keys.values())))
+    if any(key.keys() != set(fields) for key in keys.values()):
+        return False  # keys of different fields are ambiguous: let the API server decide
+    children = _pair_with_keys(desired, keys, fields)
+    if children is None:
+        return False  # we do not own an element yet
+    owned_keys = [_key_of(keys[child], fields) for child in children]
+    positions = _positions(owned_keys, (_key_of(item, fields) for item in current))
+    return _in_order(positions) and all(
+        position is not None and _matches(owned[child], item, current[position])
+        for child, item, position in zip(children, desired, positions, strict=True)
+    )
 
 
-def _pair_with_keys(desired: list[Any], keys: Mapping[str, Mapping[str, Any]]) -> list[tuple[Any, str | None]]:
-    """Return each desired element with its owned key, or ``None`` if there is none.
+def _pair_with_keys(
+    desired: list[Any], keys: Mapping[str, Mapping[str, Any]], fields: Sequence[str]
+) -> list[str] | None:
+    """Return the owned key of each desired element; ``None`` if an element has none.
 
     An element that omits a key with a default (a port without protocol) is owned under the defaulted key: it is paired
     with the only remaining key that is compatible with its fields.
     """
+    if not all(isinstance(item, dict) for item in desired):
+        return None
     remaining = dict(keys)
-    pairs: dict[int, str | None] = {}
-    for index, item in enumerate(desired):
-        complete = [child for child, key in remaining.items() if _has_key(key, item)]
-        if complete:
-            pairs[index] = complete[0]
-            del remaining[complete[0]]
-    for index, item in enumerate(desired):
-        if index not in pairs:
-            compatible = [child for child, key in remaining.items() if _is_compatible(item, key)]
-            pairs[index] = compatible[0] if len(compatible) == 1 else None
-            if len(compatible) == 1:
-                del remaining[compatible[0]]
-    return [(item, pairs[index]) for index, item in enumerate(desired)]
+    compatible: dict[tuple[str, ...], dict[object, set[str]]] = {}
+    pairs: dict[int, str] = {}
+    present = [tuple(field for field in fields if field in item) for item in desired]
+    for index in sorted(range(len(desired)), key=lambda index: -len(present[index])):  # complete elements first
+        given = present[index]
+        if given not in compatible:
+            children = compatible[given] = {}
+            for child, key in remaining.items():
+                children.setdefault(_key_of(key, given), set()).add(child)
+        found = compatible[given].get(_key_of(desired[index], given), set())
+        if len(found) != 1:
+            return None
+        (pairs[index],) = found
+        key = remaining.pop(pairs[index])
+        for given, children in compatible.items():
+            children[_key_of(key, given)].discard(pairs[index])
+    return [pairs[index] for index in range(len(desired))]
 
 
-def _has_key(key: Mapping[str, Any], item: Any) -> bool:
-    return isinstance(item, dict) and all(name in item and _equal(item[name], value) for name, value in key.items())
+def _key_of(item: Any, fields: Sequence[str]) -> object:
+    """Return the values of ``fields`` of an element, to compare and to hash; ``None`` if it has not all of them."""
+    if not isinstance(item, dict) or not all(field in item for field in fields):
+        return None
+    return tuple(_hashable(item[field]) for field in fields)
 
 
-def _is_compatible(item: Any, key: Mapping[str, Any]) -> bool:
-    return isinstance(item, dict) and all(_equal(item.get(name, value), value) for name, value in key.items())
+def _hashable(value: Any) -> object:
+    """Return what is equal for values that :func:`_equal` calls equal, apart from numbers inside of containers."""
+    return _encoded(value) if isinstance(value, dict | list) else (isinstance(value, bool), value)
 
 
-def _position(items: list[Any], matches: Callable[[Any], bool]) -> int | None:
-    return next((index for index, item in enumerate(items) if matches(item)), None)
+def _positions(wanted: Sequence[object], items: Iterable[object]) -> list[int | None]:
+    """Return the first position of each of ``wanted`` in ``items``."""
+    first: dict[object, int] = {}
+    for position, item in enumerate(items):
+        first.setdefault(item, position)
+    return [first.get(item) for item in wanted]
 
 
 def _in_order(positions: Sequence[int | None]) -> bool:

@@ -127,6 +127,10 @@ def test_part_is_the_json_of_a_top_level_field() -> None:
     check()
 
 
+MANY = tuple(map(str, range(100)))
+"""More owners than a store replaces, with uids that are contained in each other."""
+
+
 def owned_metadata(*uids: str) -> dict[str, Any]:
     """Return metadata with owner references of these uids, and the managed fields of their apply."""
     return {
@@ -145,7 +149,7 @@ def owned_metadata(*uids: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("uids", [(), ("3f2c",), ("0",), ("1", "0"), ("10", "0", "1"), ("a", "aa"), ("",)])
+@pytest.mark.parametrize("uids", [(), ("3f2c",), ("0",), ("1", "0"), ("10", "0", "1"), ("a", "aa"), ("",), MANY])
 def test_own_managed_fields_are_restored_with_the_uids_of_the_owners(uids: tuple[str, ...]) -> None:
     metadata = owned_metadata(*uids)
     entry = EntryDecoder(POD, field_managers=["cfo"]).decode(raw(metadata))
@@ -168,6 +172,18 @@ def test_own_managed_fields_are_restored_with_the_name_of_the_object(name: str) 
     entry = EntryDecoder(POD, field_managers=["cfo"]).decode(raw(metadata))
     expected = {key: value for key, value in metadata["managedFields"][0].items() if key != "time"}
     assert entry.managers == (expected,)
+
+
+def test_managed_fields_that_any_client_wrote_as_our_manager_use_no_more_memory_than_their_json() -> None:
+    decoder = EntryDecoder(POD, field_managers=["cfo"])
+    uids = [str(number) for number in range(3000)]  # at index 1010, a placeholder would contain later uids
+    metadata = owned_metadata(*uids)
+    entry = decoder.decode(raw(metadata))
+    assert len(entry._managers) <= len(orjson.dumps(metadata["managedFields"]))
+    metadata["managedFields"][0]["fieldsV1"]["f:data"] = {f"f:{number:06}": {} for number in range(5000)}
+    entry = decoder.decode(raw(metadata))
+    assert entry._managers == b""
+    assert entry.managers == ()
 
 
 def test_managed_fields_that_differ_only_in_names_and_owners_are_stored_once() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from cfo.runtime.client import apply
 from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, is_applied
 from test.support.apply_recordings import Step, apply_steps
 
@@ -239,6 +241,36 @@ def test_key_field_of_a_list_map_may_be_omitted_if_it_has_its_default() -> None:
     assert not applied({"ports": stored}, {"ports": stored}, fields)
     assert not applied({"ports": [{"port": 53}, {"port": 53}]}, {"ports": stored}, fields)
     assert not applied({"ports": [{"port": 53}, {"port": 54, "protocol": "UDP"}]}, {"ports": stored}, fields)
+
+
+def test_keys_of_different_fields_are_left_to_the_server() -> None:
+    fields = {"f:ports": {'k:{"port":1}': {"f:port": {}}, 'k:{"port":2,"protocol":"UDP"}': {"f:port": {}}}}
+    desired = {"ports": [{"port": 1}, {"port": 2, "protocol": "UDP"}]}
+    assert not applied(desired, desired, fields)
+
+
+@pytest.mark.parametrize("omitted", [False, True])
+def test_long_list_maps_are_compared_in_linear_time(monkeypatch: pytest.MonkeyPatch, *, omitted: bool) -> None:
+    calls = Counter[str]()
+
+    def count(name: str) -> None:
+        original = getattr(apply, name)
+
+        def counted(*arguments: Any) -> Any:
+            calls[name] += 1
+            return original(*arguments)
+
+        monkeypatch.setattr(apply, name, counted)
+
+    for name in ("_equal", "_hashable", "_matches"):
+        count(name)
+    number = 1000
+    current = [{"port": port, "protocol": "TCP"} for port in range(number)]
+    fields = {f'k:{{"port":{port},"protocol":"TCP"}}': {"f:port": {}} for port in range(number)}
+    desired = [{"port": port} if omitted else {"port": port, "protocol": "TCP"} for port in range(number)]
+    owned = fields if omitted else {key: {"f:port": {}, "f:protocol": {}} for key in fields}
+    assert applied({"ports": desired}, {"ports": current}, {"f:ports": owned})
+    assert 0 < calls.total() < 20 * number
 
 
 def test_keys_of_a_list_map_are_compared_with_their_types() -> None:
