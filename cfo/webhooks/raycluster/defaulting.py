@@ -61,8 +61,11 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
         )
         review = replace(review, facts=RayClusterFacts({**review.facts.cluster, "spec": result["spec"]}))
     warnings += _feature_warnings(review)
+    left_out: list[str] = []
     for step in plan_injection(review):
-        warnings += _apply(step)
+        warnings += _apply(step, left_out)
+    if left_out:  # one warning, because who applies an unchanged manifest again leaves out everything
+        warnings.append(f"{', '.join(dict.fromkeys(left_out))}: injected by the operator, so they are kept")
     return DefaultingResult(result, tuple(warnings))
 
 
@@ -140,8 +143,8 @@ def _feature_warnings(review: Review) -> Iterator[str]:
             )
 
 
-def _apply(step: InjectionStep) -> Iterator[str]:
-    """Apply ``step`` to its group, and yield warnings about user input that was replaced."""
+def _apply(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
+    """Apply ``step`` to its group, and yield warnings about user input that was replaced; collect what was missing."""
     group, pod = step.group, step.group.pod
     match step.action:
         case Action.INJECT:
@@ -168,8 +171,10 @@ def _apply(step: InjectionStep) -> Iterator[str]:
                     "so the injected proxies were moved to the end"
                 )
             for change in step.additions.add_to(pod, step.former_additions):
-                entries = f"{group.path(change.field)}: {', '.join((*change.names, *change.missing))}"
-                yield f"{entries}: injected by the operator, so the change was reverted"
+                left_out.extend(change.missing)
+                if change.names:
+                    entries = f"{group.path(change.field)}: {', '.join(change.names)}"
+                    yield f"{entries}: injected by the operator, so the change was reverted"
         case Action.REMOVE:
             for change in step.additions.remove_from(pod):
                 yield (
