@@ -44,7 +44,10 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     from cfo.config.section import ConfigurationError
 
     try:
-        parsed = parse(extract_document(file.read(MAX_CHARACTERS + 1)))
+        text = file.read(MAX_CHARACTERS + 1)
+        if not text.strip():
+            raise InvalidInput(f"{file.name}: is empty")
+        parsed = parse(extract_document(text))
     except UnicodeDecodeError:
         raise InvalidInput(f"{file.name}: not a text file") from None
     except ConfigurationError as error:

@@ -223,7 +223,7 @@ def parse(command: click.Command, arguments: list[str], parent: click.Context | 
 def test_each_own_command_is_run_or_parsed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sample = yaml.safe_load((ROOT / "config/samples/all/inferencestack.yaml").read_text())
-    for name in ("cluster.yaml", "edited.yaml", "stack.yaml", "crd.yaml", "operator.py"):
+    for name in ("cluster.yaml", "edited.yaml", "stack.yaml", "crd.yaml", "my_operator.py"):
         Path(name).write_text(yaml.safe_dump(sample))
     Path("steps").mkdir()
     for words in own_commands(page):

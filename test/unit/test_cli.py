@@ -75,6 +75,8 @@ def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
             ],
         ),
         ("\x80", [], 2, ["Error: FILE: not a text file"]),
+        ("", [], 2, ["Error: FILE: is empty"]),
+        (" \n", ["--strict"], 2, ["Error: FILE: is empty"]),
     ],
 )
 def test_config_check_prints_one_line_for_each_problem(

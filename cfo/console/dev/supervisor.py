@@ -8,6 +8,7 @@ the supervisor: the first one gracefully, the second one at once.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ import anyio.abc
 import anyio.lowlevel
 import click
 
-from cfo.console.errors import CommandFailed, run_async
+from cfo.console.errors import CommandFailed, InvalidInput, run_async
 
 _SUFFIXES: Final = (".json", ".pyi", ".sh", ".toml", ".yaml", ".yml")
 _BURST_MS: Final = 300
@@ -87,9 +88,12 @@ class Supervisor:
                 tasks.start_soon(self._handle_signals)
             tasks.start_soon(self._watch)
             await anyio.lowlevel.checkpoint()  # the folders are watched before the program reads them
-            while not self._stop.is_set():
-                async with self._program():
-                    await self._wait_for_change()
+            try:
+                while not self._stop.is_set():
+                    async with self._program():
+                        await self._wait_for_change()
+            finally:
+                self._stop.set()  # otherwise the thread that watches the folders ends seconds later
             tasks.cancel_scope.cancel()
 
     async def _watch(self) -> None:
@@ -188,6 +192,8 @@ def command(folders: tuple[Path, ...], program: tuple[str, ...]) -> None:
     Several files that are saved together cause one restart. While a file has a syntax error, the running program is
     kept. Ctrl-C ends both.
     """
+    if shutil.which(program[0]) is None:
+        raise InvalidInput(f"cannot run {program[0]}: there is no such program")
     supervisor = Supervisor(program, folders or (Path.cwd(),), report)
     try:
         run_async(supervisor.run)

@@ -94,7 +94,15 @@ async def test_program_that_does_not_stop_is_killed(tmp_path: Path) -> None:
 
 def test_unknown_program_is_reported_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["dev", "--watch", str(tmp_path), "--", "no-such-program"], prog_name="cfo")
-    assert (result.exit_code, result.output) == (1, "Error: cannot run no-such-program: No such file or directory\n")
+    assert (result.exit_code, result.output) == (2, "Error: cannot run no-such-program: there is no such program\n")
+
+
+def test_program_that_cannot_be_started_is_reported_in_one_line(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o700)
+    result = CliRunner().invoke(cli, ["dev", "--watch", str(tmp_path), "--", str(program)], prog_name="cfo")
+    assert (result.exit_code, result.output) == (1, f"Error: cannot run {program}: No such file or directory\n")
 
 
 @pytest.mark.parametrize(
