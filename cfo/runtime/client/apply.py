@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -142,55 +142,60 @@ def _matches_set(children: set[str], desired: list[Any], current: list[Any]) -> 
 
 def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: list[Any]) -> bool:
     keys = {child: orjson.loads(child[2:]) for child in owned if child != "."}
-    fields = tuple(next(iter(keys.values())))
-    if any(key.keys() != set(fields) for key in keys.values()):
+    fields = next(iter(keys.values())).keys()
+    if any(key.keys() != fields for key in keys.values()):
         return False  # keys of different fields are ambiguous: let the API server decide
-    children = _pair_with_keys(desired, keys, fields)
-    if children is None:
-        return False  # we do not own an element yet
-    owned_keys = [_key_of(keys[child], fields) for child in children]
-    positions = _positions(owned_keys, (_key_of(item, fields) for item in current))
-    return _in_order(positions) and all(
-        position is not None and _matches(owned[child], item, current[position])
-        for child, item, position in zip(children, desired, positions, strict=True)
-    )
+    values = {child: _values(key, fields) for child, key in keys.items()}
+    wanted = [_values(item, fields) for item in desired]
+    if None in wanted:
+        wanted = _completed(desired, keys, fields, wanted)
+    positions = _positions(wanted, (_values(item, fields) for item in current))
+    if not _in_order(positions):
+        return False
+    children = {value: child for child, value in values.items()}
+    for item, value, position in zip(desired, wanted, positions, strict=True):
+        child = children.pop(value, None)
+        if child is None or position is None or not _matches(owned[child], item, current[position]):
+            return False  # we do not own the element yet, or it differs
+    return True
 
 
-def _pair_with_keys(
-    desired: list[Any], keys: Mapping[str, Mapping[str, Any]], fields: Sequence[str]
-) -> list[str] | None:
-    """Return the owned key of each desired element; ``None`` if an element has none.
+def _completed(
+    desired: list[Any], keys: Mapping[str, Mapping[str, Any]], fields: Collection[str], values: Sequence[object]
+) -> list[object]:
+    """Return the values of ``fields`` of each desired element; ``None`` if they are not known.
 
-    An element that omits a key with a default (a port without protocol) is owned under the defaulted key: it is paired
-    with the only remaining key that is compatible with its fields.
+    An element that omits a key with a default (a port without protocol) is owned under the defaulted key: it has that
+    of the only key that is compatible with its fields and that no other element has.
     """
-    if not all(isinstance(item, dict) for item in desired):
-        return None
-    remaining = dict(keys)
-    compatible: dict[tuple[str, ...], dict[object, set[str]]] = {}
-    pairs: dict[int, str] = {}
-    present = [tuple(field for field in fields if field in item) for item in desired]
-    for index in sorted(range(len(desired)), key=lambda index: -len(present[index])):  # complete elements first
-        given = present[index]
+    result = list(values)
+    known = set(values)
+    remaining = [key for key in keys.values() if _values(key, fields) not in known]
+    compatible: dict[tuple[str, ...], dict[object, list[object]]] = {}
+    for index, item in enumerate(desired):
+        if values[index] is not None or not isinstance(item, dict):
+            continue
+        given = tuple(field for field in fields if field in item)
         if given not in compatible:
-            children = compatible[given] = {}
-            for child, key in remaining.items():
-                children.setdefault(_key_of(key, given), set()).add(child)
-        found = compatible[given].get(_key_of(desired[index], given), set())
-        if len(found) != 1:
-            return None
-        (pairs[index],) = found
-        key = remaining.pop(pairs[index])
-        for given, children in compatible.items():
-            children[_key_of(key, given)].discard(pairs[index])
-    return [pairs[index] for index in range(len(desired))]
+            found = compatible[given] = {}
+            for key in remaining:
+                found.setdefault(_values(key, given), []).append(_values(key, fields))
+        candidates = compatible[given].get(_values(item, given), [])
+        if len(candidates) == 1:
+            result[index] = candidates[0]
+    return result
 
 
-def _key_of(item: Any, fields: Sequence[str]) -> object:
+def _values(item: Any, fields: Collection[str]) -> object:
     """Return the values of ``fields`` of an element, to compare and to hash; ``None`` if it has not all of them."""
-    if not isinstance(item, dict) or not all(field in item for field in fields):
+    if not isinstance(item, dict):
         return None
-    return tuple(_hashable(item[field]) for field in fields)
+    values = []
+    for field in fields:
+        if field not in item:
+            return None
+        values.append(_hashable(item[field]))
+    return tuple(values)
 
 
 def _hashable(value: Any) -> object:
