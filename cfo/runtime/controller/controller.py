@@ -160,6 +160,8 @@ class Controller:
                                 workers.start_soon(self._work)
                             _log.info("Starting workers", workers=self.options.max_concurrent_reconciles)
                             task_status.started()
+                        if not self._stopping.is_set():
+                            raise RuntimeError("the workers ended, because a reconcile cancelled its own task")
                     tasks.cancel_scope.cancel()
         finally:
             self._tasks = None

@@ -7,6 +7,7 @@ request at the same time; different requests are reconciled concurrently.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -21,13 +22,13 @@ class Result:
     """The result of a successful reconcile.
 
     ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes). Raises
-    :class:`ValueError` for a negative one.
+    :class:`ValueError` for one that is negative, infinite or not a number.
     """
 
     requeue_after: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.requeue_after < 0:
+        if not 0 <= self.requeue_after < math.inf:
             raise ValueError(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
 
 

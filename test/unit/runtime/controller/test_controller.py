@@ -421,6 +421,21 @@ async def test_stop_lets_running_reconciles_finish_and_starts_no_new_ones() -> N
     assert finished == [A]
 
 
+async def test_controller_fails_if_a_reconcile_cancels_its_own_task() -> None:
+    async def script(_: Request) -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return Result()
+
+    harness = Harness(script)
+    harness.channel.enqueue([A])
+    with anyio.fail_after(120), pytest.raises(ExceptionGroup) as failure:
+        await harness.controller.run()
+    assert failure.group_contains(RuntimeError, match="a reconcile cancelled its own task", depth=1)
+
+
 async def test_cancellation_cancels_running_reconciles() -> None:
     cancelled: list[Request] = []
 
@@ -500,9 +515,10 @@ def test_invalid_options_are_rejected_by_name(options: dict[str, Any]) -> None:
         ControllerOptions(**options)
 
 
-def test_negative_requeue_after_is_rejected() -> None:
-    with pytest.raises(ValueError, match="requeue_after: -1"):
-        Result(requeue_after=-1)
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_requeue_after_without_an_end_is_rejected(seconds: float) -> None:
+    with pytest.raises(ValueError, match=f"requeue_after: {seconds}"):
+        Result(requeue_after=seconds)
 
 
 async def test_causes_are_in_the_context_and_in_log_lines() -> None:

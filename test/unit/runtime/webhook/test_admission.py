@@ -95,6 +95,9 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
     [
         (b"", "cannot decode the body"),
         (b"nonsense", "cannot decode the body"),
+        (review(uid="?").replace(b"?", b"\xff"), "cannot decode the body"),
+        (review(operation="x" * 10_000), "cannot decode the body"),
+        (b"[" * 600_001, "the body has about 600001 values, at most 600000 are allowed"),
         (b"[]", "cannot decode the body"),
         (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "v1beta1"),
         (b'{"apiVersion":"v1","kind":"Pod"}', "got Pod of v1"),
