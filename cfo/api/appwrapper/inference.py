@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cfo.api.appwrapper.paths import ROOT, value_or_none
 from cfo.api.appwrapper.podsets import (
+    MAX_POD_SETS,
     POD_INDEX_LABEL,
     RAY_JOB,
     SUB_GROUP_COUNT,
@@ -73,9 +74,13 @@ def infer_pod_sets(template: Object) -> list[Object]:
 def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
     """Return the pod sets of a component of an AppWrapper: the declared ones, or else the inferred ones.
 
-    Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    Raises :class:`PodSetError` as :func:`infer_pod_sets` does, and for more declared ones than are allowed: each may
+    refer to the same large template, and an AppWrapper may be older than the webhook.
     """
-    return component.get("podSets") or infer_pod_sets(component["template"])
+    declared: list[Object] = component.get("podSets") or []
+    if len(declared) > MAX_POD_SETS:
+        raise PodSetError(f"component contains {len(declared)} podspecs; at most {MAX_POD_SETS} are allowed")
+    return declared or infer_pod_sets(component["template"])
 
 
 def _pod_set(path: str, replicas: int, **annotations: str) -> Object:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfo.api.raycluster.certificates import requests_certificates
+from anyio.lowlevel import checkpoint
+
+from cfo.api.raycluster.certificates import REQUEST_VOLUME, requests_certificates
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
@@ -61,7 +63,7 @@ class CertificateRequesters:
         desired = desired_binding(namespace)
         key = NamespacedName("", desired["metadata"]["name"])
         current = self._bindings.get(key)
-        if not any(requests_certificates(entry.object()) for entry in self._clusters.entries(namespace)):
+        if not await self._are_requested(namespace):
             # The cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
             if current is not None and not any(
                 map(requests_certificates, await self._client.list(RAY_CLUSTER, namespace=namespace, live=True))
@@ -76,6 +78,15 @@ class CertificateRequesters:
         else:
             await apply_to(self._client, desired, uid_of(current))
         return Result()
+
+    async def _are_requested(self, namespace: str) -> bool:
+        """Return whether a RayCluster of the namespace requests certificates; large ones are decoded one at a time."""
+        for entry in self._clusters.entries(namespace):
+            if REQUEST_VOLUME.encode() in entry.raw:
+                if requests_certificates(entry.object()):
+                    return True
+                await checkpoint()
+        return False
 
 
 def desired_binding(namespace: str) -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -15,6 +15,7 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import names_of
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.cached import field_reader
 from cfo.runtime import Entry, NamespacedName, Object, Reader
 
 _STATES = frozenset({"", "ready", "failed", "suspended"})
@@ -45,6 +46,8 @@ class _Cluster(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(_Cluster)
+_status_of = field_reader("status", kind=_Status, default=_Status())
+_MAX_DECODED: Final = 128 << 10
 
 
 class RayClusterMetrics(Collector):
@@ -70,7 +73,8 @@ class RayClusterMetrics(Collector):
             cluster = _decode(entry)
             namespace, state = entry.key.namespace, (cluster.status or _Status()).state
             states[namespace, state if state in _STATES else "other"] += 1
-            if self._config.mtls_enabled and self._lacks_mtls(entry, cluster):
+            is_small = len(entry.raw) <= _MAX_DECODED
+            if is_small and self._config.mtls_enabled and self._lacks_mtls(entry, cluster):
                 without[(namespace,)] += 1
             expires = self._ca_expiry(entry)
             if expires is not None:
@@ -117,7 +121,12 @@ class RayClusterMetrics(Collector):
 
 
 def _decode(entry: Entry) -> _Cluster:
-    """Return the fields that count; none if they have other types, which a CRD without a schema accepts."""
+    """Return the fields that count; none if they have other types, which a CRD without a schema accepts.
+
+    Of a large RayCluster only the status counts, because a scrape decodes all of them at once.
+    """
+    if len(entry.raw) > _MAX_DECODED:
+        return _Cluster(status=_status_of(entry))
     try:
         return _decoder.decode(entry.raw)
     except msgspec.ValidationError:

@@ -25,6 +25,7 @@ from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, digest, fit
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.cached import field_reader
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
@@ -140,7 +141,7 @@ class NetworkPolicies(ClusterConcern):
             return frozenset()  # it requests none
         groups = (facts.cluster.get("spec") or {}).get("workerGroupSpecs") or ()
         # Without worker groups, KubeRay has a policy of the head only.
-        by_group = [f"workers-{group.get('groupName')}" for group in groups] or ["head"]
+        by_group = [*dict.fromkeys(f"workers-{group.get('groupName')}" for group in groups)] or ["head"]
         for names in [["head"]] if node_type == "head" else [["workers"], by_group]:
             if all(self._is_restricted_by_kuberay(facts.cluster, name, directions) for name in names):
                 return _POLICY_FEATURES
@@ -151,8 +152,7 @@ class NetworkPolicies(ClusterConcern):
         policy = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{name}"))
         if policy is None or not _is_by_kuberay(policy, cluster):
             return False
-        restricted = set((policy.object().get("spec") or {}).get("policyTypes") or ())
-        return restricted.issuperset(directions)
+        return set(_types_of(policy)).issuperset(directions)
 
     def _record_actor(self, children: Children, observed: frozenset[str]) -> None:
         record_responsibility(children, Concern.NETWORK_POLICY, observed)
@@ -218,6 +218,9 @@ class NetworkPolicies(ClusterConcern):
 
 def _provider(facts: RayClusterFacts, observed: frozenset[str]) -> Actor:
     return facts.actor(Concern.NETWORK_POLICY, observed)
+
+
+_types_of = field_reader("spec", "policyTypes", kind=tuple[str, ...], default=())
 
 
 def _is_by_kuberay(policy: Entry, cluster: Object) -> bool:

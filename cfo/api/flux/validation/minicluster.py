@@ -237,11 +237,17 @@ def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: b
 
 
 def _size_of_scripts(spec: Mapping[str, Any]) -> int:
-    """Return the number of bytes of everything in ``spec`` that the scripts contain."""
-    flux = spec.get("flux") or {}
+    """Return the number of bytes of everything in ``spec`` that the scripts contain, quoted for the shell.
+
+    In quotes, an apostrophe takes four bytes more. The environment is quoted twice, in the script of each container.
+    """
+    flux, containers = spec.get("flux") or {}, spec.get("containers") or ()
     texts = [flux.get("brokerConfig"), flux.get("curveCert"), flux.get("optionFlags"), flux.get("wrap")]
-    texts += (flux.get("environment") or {}).values()
     texts.append((flux.get("bursting") or {}).get("hostlist"))
-    for container in spec.get("containers") or ():
+    for container in containers:
         texts += (container.get("command"), *(container.get("commands") or {}).values())
-    return sum(len(text.encode()) for text in texts if text)
+    quoted = sum(len(text.encode()) + 4 * text.count("'") for text in texts if text)
+    exports = (f"{name}={value}" for name, value in (flux.get("environment") or {}).items())
+    exported = sum(len(text.encode()) + 16 * text.count("'") for text in exports)
+    total: int = quoted + len(containers) * exported
+    return total

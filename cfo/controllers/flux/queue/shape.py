@@ -26,6 +26,9 @@ _MAX_AMOUNT: Final = 10**24
 _MAX_LENGTH: Final = 64
 """The length up to which a quantity is read; a longer one counts as more than any quota."""
 
+_ALWAYS_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
+_MAX_RESOURCES: Final = 32
+"""A pod that requests more resources than these is on no node: the others do not count."""
 _MAX_REMEMBERED: Final = 4096
 """The length up to which the demand of a job or pod is remembered, in bytes: at most 4 MiB together."""
 
@@ -143,13 +146,24 @@ def _requests(
     overhead: Mapping[str, str | float] = _NO_REQUESTS,
 ) -> dict[str, int]:
     """Return what the scheduler counts for a pod: an init container counts if it requests more than the others."""
+    counted: set[str] = set(_ALWAYS_COUNTED)
+
+    def limited(amounts: Mapping[str, int]) -> dict[str, int]:
+        """Return the amounts of the first resources of the pod: none has more, and their number multiplies the work."""
+        found = {}
+        for name, amount in amounts.items():
+            if amount and (name in counted or len(counted) < _MAX_RESOURCES):
+                counted.add(name)
+                found[name] = amount
+        return found
+
     total: dict[str, int] = {}
     for container in containers:
-        add_to(total, _requests_of(container))
+        add_to(total, limited(_requests_of(container)))
     running: dict[str, int] = {}  # the init containers that run on
     largest: dict[str, int] = {}
     for container in init_containers:
-        requests = _requests_of(container)
+        requests = limited(_requests_of(container))
         if container.get("restartPolicy") == "Always":
             add_to(running, requests)
             add_to(total, requests)
@@ -158,7 +172,7 @@ def _requests(
             largest[name] = max(largest.get(name, 0), running.get(name, 0) + requests.get(name, 0))
     for name, amount in largest.items():
         total[name] = max(total.get(name, 0), amount)
-    add_to(total, amounts_of(overhead))
+    add_to(total, limited(amounts_of(overhead)))
     return total
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper.inference import infer_pod_sets
+from cfo.api.appwrapper.inference import infer_pod_sets, pod_sets_of
 from cfo.api.appwrapper.podsets import RAY_JOB, PodSetError, expected_pods, pod_set_mismatches
 from cfo.runtime import GVK
 
@@ -190,6 +190,13 @@ def test_submitter_has_a_pod_set_if_kuberay_creates_its_pod(mode: str | None, su
     found = infer_pod_sets(parsed(RAY_JOB_SAMPLE, submissionMode=mode))
     assert paths_and_counts(parsed(RAY_JOB_SAMPLE, submissionMode=mode)) == RAY_JOB_CLUSTER | submitter
     assert expected_pods(RAY_JOB, found) == 2, "the submitter is created once the cluster is ready"
+
+
+def test_more_declared_pod_sets_than_allowed_are_an_error() -> None:
+    component = {"podSets": [{"path": "template"}] * 9, "template": {"apiVersion": "v1", "kind": "Pod"}}
+    with pytest.raises(PodSetError, match="component contains 9 podspecs; at most 8 are allowed"):
+        pod_sets_of(component)
+    assert len(pod_sets_of({**component, "podSets": component["podSets"][:8]})) == 8
 
 
 def test_pod_sets_that_the_go_operator_infers_can_be_declared() -> None:

@@ -134,6 +134,16 @@ def messages(obj: Object) -> list[str]:
             ),
         ),
         (
+            {
+                "containers": [{"runFlux": True, "command": "'"}, {"name": "side"}, {"name": "other"}],
+                "flux": {"environment": {"A": "'" * (MAX_SCRIPTS // 50)}},
+            },
+            (
+                f"spec.containers: Invalid value: all commands together have {5 + 3 * (2 + MAX_SCRIPTS // 50 * 17)} "
+                f"bytes; at most {MAX_SCRIPTS} are allowed"
+            ),
+        ),
+        (
             pod(labels={f"a{i}": "b" for i in range(10_000)}),
             "spec: Invalid value: must have at most 10000 values, at all levels",
         ),

@@ -6,6 +6,7 @@ import copy
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.queue.model import Demand
-from cfo.controllers.flux.queue.shape import amounts_of, demand_of_job
+from cfo.controllers.flux.queue.shape import PodShape, amounts_of, demand_of_job, demand_of_pod
 from cfo.runtime.objects import parse_quantity
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest.builtins.pod_resources import set_resource_defaults
@@ -226,3 +227,15 @@ def test_demand_is_computed_once_for_each_job_and_defaults(monkeypatch: pytest.M
     queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=defaults))
     queue.decide()
     assert len(computed) > 3
+
+
+def test_resources_of_a_pod_are_counted_up_to_a_number_that_no_node_has() -> None:
+    names = [f"example.com/{number:03}" for number in range(100)]
+    many = {"resources": {"requests": {"zero": 0, **dict.fromkeys(names, 1)}}}
+    small = {"resources": {"requests": {"cpu": 1}}}
+    inits = [{"restartPolicy": "Always", "resources": {"requests": {name: "1"}}} for name in names]
+    for pod in ({"containers": [many, small]}, {"containers": [small], "initContainers": inits}):
+        resources = demand_of_pod(msgspec.convert(pod, PodShape)).resources
+        assert len(resources) == 30
+        assert set(resources) == {"cpu", *names[:29]}
+        assert resources["cpu"] == 1000
