@@ -102,7 +102,7 @@ _reviews = msgspec.json.Decoder(_Review)
 _MAX_ERROR: Final = 300
 
 MAX_VALUES: Final = 600_000
-"""The maximum number of commas, lists and objects in a body: two objects of 1.5 MB of managedFields have half of it."""
+"""The maximum number of commas, lists and objects in a body; 3 MB of managedFields have half of it."""
 
 
 def read_review(body: bytes) -> AdmissionRequest:
