@@ -28,7 +28,7 @@ _MAX_LENGTH: Final = 64
 
 _ALWAYS_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
 _MAX_RESOURCES: Final = 32
-"""A pod that requests more resources than these is on no node: the others do not count."""
+"""How many resources of a pod count. No node has more, so a pod that requests more runs nowhere."""
 _MAX_REMEMBERED: Final = 4096
 """The length up to which the demand of a job or pod is remembered, in bytes: at most 4 MiB together."""
 
@@ -149,7 +149,7 @@ def _requests(
     counted: set[str] = set(_ALWAYS_COUNTED)
 
     def limited(amounts: Mapping[str, int]) -> dict[str, int]:
-        """Return the amounts of the first resources of the pod: none has more, and their number multiplies the work."""
+        """Return the resources that count: only the first ones, because their number multiplies the work."""
         found = {}
         for name, amount in amounts.items():
             if amount and (name in counted or len(counted) < _MAX_RESOURCES):
