@@ -332,6 +332,28 @@ async def test_daemon_is_cancelled_when_the_operator_stops(world: World) -> None
     assert calls == [("started",), ("ended",)]
 
 
+async def test_daemon_that_ignores_its_cancellation_is_cancelled_once_and_left(world: World) -> None:
+    registry, calls, release = kopf.OperatorRegistry(), world.calls, asyncio.Event()
+
+    @kopf.daemon("things", registry=registry, id="stubborn", cancellation_timeout=0.01)
+    async def stubborn(**_: Any) -> None:
+        calls.append(("started",))
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                calls.append(("ignored",))
+
+    async with world.operator(registry):
+        await world.create("one")
+        await world.called("started")
+        await world.deleted("one")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert calls == [("started",), ("ignored",)]
+    release.set()
+
+
 async def test_daemon_without_a_valid_delay_ends_without_the_operator(world: World) -> None:
     registry, calls = kopf.OperatorRegistry(), world.calls
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
@@ -31,6 +31,7 @@ from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
+from cfo.runtime.process.text import described
 
 if TYPE_CHECKING:
     from cfo.runtime.controller.threads import SyncReconciler
@@ -250,6 +251,7 @@ class Controller:
 
     def _failed(self, request: Request, priority: int, error: Exception) -> None:
         errors = list(_flatten(error))
+        text = "; ".join(map(described, errors))
         self._metrics.error.inc()
         self._metrics.errors.inc()
         if any(isinstance(leaf, _PANICS) and not isinstance(leaf, UnknownKind) for leaf in errors):
@@ -258,13 +260,13 @@ class Controller:
         if all(isinstance(leaf, TerminalError) for leaf in errors):
             self.queue.forget(request)
             self._metrics.terminal_errors.inc()
-            _log.error("Terminal reconcile error, will not retry until the object changes", error=_join(errors))
+            _log.error("Terminal reconcile error, will not retry until the object changes", error=text)
             return
         retry_after = max((leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0)
         delay = max(self.queue.backoff(request), retry_after)
         cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
         self.queue.add_after(request, delay, priority=priority, cause=cause)
-        fields = {"error": _join(errors), "retry_in": round(delay, 3), "failures": self.queue.num_requeues(request)}
+        fields = {"error": text, "retry_in": round(delay, 3), "failures": self.queue.num_requeues(request)}
         if all(isinstance(leaf, OwnerDeleted) or _is_transient_conflict(leaf) for leaf in errors):
             _log.debug("Reconcile conflict, will retry", **fields)
         elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):
@@ -280,10 +282,6 @@ def _flatten(error: BaseException) -> Iterator[BaseException]:
             yield from _flatten(inner)
     else:
         yield error
-
-
-def _join(errors: Iterable[BaseException]) -> str:
-    return "; ".join(f"{type(error).__name__}: {error}" for error in errors)
 
 
 def _is_transient_conflict(error: BaseException) -> bool:

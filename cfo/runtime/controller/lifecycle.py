@@ -6,12 +6,17 @@ cancelled.
 
 A runnable is an object with ``run`` (and, if it can stop gracefully, ``stop``), or a coroutine function. If a runnable
 raises, the process stops with its error; if a runnable returns, it has finished, and the others keep running.
+
+Code that blocks the event loop or ignores its cancellation cannot keep a process alive that handles signals: it ends
+:data:`MARGIN_SECONDS` after the grace period, with the tracebacks of its threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -23,8 +28,12 @@ from anyio.abc import TaskGroup, TaskStatus
 from cfo.runtime.client.write_gate import WriteGate, write_gates
 from cfo.runtime.process.clock import Clock, first_of
 from cfo.runtime.process.listener import AddressUnavailable
+from cfo.runtime.process.text import described
 
 _log = structlog.get_logger(__name__)
+
+MARGIN_SECONDS = 5.0
+"""Seconds after the grace period in which a cancelled process must have ended."""
 
 
 @runtime_checkable
@@ -133,6 +142,7 @@ class Lifecycle:
         self._ended = asyncio.Event()
         self._failure: RunnableFailed | GracePeriodExceeded | None = None
         self._interrupted = False
+        self._ends_process = False
 
     @property
     def has_started(self) -> bool:
@@ -187,6 +197,8 @@ class Lifecycle:
         if self._tasks is not None or self._ended.is_set():
             raise RuntimeError("a Lifecycle can run only once; create a new one")
         grace = self._grace = anyio.CancelScope()
+        self._ends_process = handle_signals
+        foreign = asyncio.all_tasks()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -194,13 +206,17 @@ class Lifecycle:
                     tasks.start_soon(self._handle_signals, grace)
                 await self._start(task_status)
                 await self._stopping.wait()
+                self._end_process_later()
                 with grace:
                     await self._stop_gracefully(grace)
                 if grace.cancelled_caught:
                     self._report_unfinished()
+                self._end_process_later(0.0)
                 tasks.cancel_scope.cancel()
         finally:
             self._ended.set()
+            if handle_signals and asyncio.all_tasks() <= foreign:  # otherwise the event loop cannot end
+                faulthandler.cancel_dump_traceback_later()
         if self._failure is not None:
             raise self._failure
 
@@ -268,6 +284,12 @@ class Lifecycle:
             if timer is not None:
                 timer.cancel()
 
+    def _end_process_later(self, seconds: float | None = None) -> None:
+        """End the process if it still runs then: by default after the grace period, otherwise after ``seconds``."""
+        seconds = self._grace_period if seconds is None else seconds
+        if self._ends_process and seconds is not None and sys.__stderr__ is not None:
+            faulthandler.dump_traceback_later(seconds + MARGIN_SECONDS, exit=True, file=sys.__stderr__)
+
     def _report_unfinished(self) -> None:
         unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
         _log.error("Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished)
@@ -278,7 +300,15 @@ class Lifecycle:
         handled = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             handled.append(signal.SIGHUP)
+        received: list[int] = []
+
+        def on_signal(number: int, frame: object) -> None:  # also while the event loop is blocked
+            received.append(number)
+            self._end_process_later(0.0 if len(received) > 1 else None)
+
         with anyio.open_signal_receiver(*handled) as signals:
+            for number in handled:
+                signal.signal(number, on_signal)
             async for number in signals:
                 name = signal.Signals(number).name
                 if self._stopping.is_set():
@@ -293,4 +323,4 @@ class Lifecycle:
 def _describe(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return described(error)

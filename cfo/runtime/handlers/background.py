@@ -152,7 +152,7 @@ class Daemon:
     channel: Channel
     stopped: DaemonStopped = field(default_factory=DaemonStopped)
     has_ended: asyncio.Event = field(default_factory=asyncio.Event)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    task: asyncio.Task[None] | None = None
     has_slot: bool = False
 
     def __post_init__(self) -> None:
@@ -181,13 +181,18 @@ class Daemon:
         if self.has_ended.is_set():
             return
         self.stopped.set(DaemonStoppingReason.DAEMON_CANCELLED)
-        self.scope.cancel()
+        self.cancel_task()
         with anyio.move_on_after(timeout or 0):
             await self.has_ended.wait()
         if not self.has_ended.is_set():
             self.stopped.set(DaemonStoppingReason.DAEMON_ABANDONED)
             self.cause.logger.warning(f"{self.handler} did not exit in time. Leaving it orphaned.")
             self.end()
+
+    def cancel_task(self) -> None:
+        """Cancel the function once: it may ignore that."""
+        if self.task is not None:
+            self.task.cancel()
 
     def end(self) -> None:
         """Forget the daemon; unless it was asked to stop, it is not started again for the object."""
@@ -217,43 +222,49 @@ class Daemons:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run daemons until :meth:`stop`."""
-        async with anyio.create_task_group() as self._tasks:
-            task_status.started()
-            await self._stopping.wait()
-            async with anyio.create_task_group() as stops:
-                for daemon in tuple(self._running):
-                    daemon.stopped.set(DaemonStoppingReason.OPERATOR_EXITING)
-                    stops.start_soon(partial(daemon.cancel, at_exit=True))
-            self._tasks.cancel_scope.cancel()
-        self._tasks = None
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                task_status.started()
+                await self._stopping.wait()
+                async with anyio.create_task_group() as stops:
+                    for daemon in tuple(self._running):
+                        daemon.stopped.set(DaemonStoppingReason.OPERATOR_EXITING)
+                        stops.start_soon(partial(daemon.cancel, at_exit=True))
+                self._tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            for daemon in self._running:  # such as when the Lease is lost
+                daemon.cancel_task()
 
     def start(self, daemon: Daemon) -> None:
         """Start a daemon, unless the operator is stopping."""
         if self._tasks is not None and not self._stopping.is_set():
             daemon.memory.daemons[daemon.handler.id] = daemon
             self._running.add(daemon)
-            self._tasks.start_soon(self._run, daemon)
+            # Not in the task group, which would cancel it again at each turn of the event loop.
+            daemon.task = asyncio.create_task(self._run(daemon))
+            daemon.task.add_done_callback(lambda _: self._forget(daemon))
 
     def stop_daemon(self, daemon: Daemon, reason: DaemonStoppingReason) -> None:
         """Ask a daemon to stop; it is cancelled later if necessary."""
         if not daemon.stopped and self._tasks is not None:
             daemon.stopped.set(reason)
             if not daemon.has_slot:
-                daemon.scope.cancel()
+                daemon.cancel_task()
             self._tasks.start_soon(partial(daemon.cancel, at_exit=False))
 
     async def _run(self, daemon: Daemon) -> None:
         structlog.contextvars.unbind_contextvars("causes", "reconcileID")  # those of the reconcile that started it
         try:
-            with daemon.scope:
-                async with self._slots:
-                    daemon.has_slot = True
-                    await daemon.run()
+            async with self._slots:
+                daemon.has_slot = True
+                await daemon.run()
         except Exception:  # such as of the function of its initial delay: only this daemon ends
             daemon.cause.logger.exception(f"{daemon.handler} has ended with an error.")
-        finally:
-            self._running.discard(daemon)
-            daemon.end()
+
+    def _forget(self, daemon: Daemon) -> None:
+        self._running.discard(daemon)
+        daemon.end()
 
 
 @dataclass(frozen=True)

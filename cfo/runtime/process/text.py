@@ -21,6 +21,14 @@ def printable(text: str, limit: int = 1000) -> str:
     return escaped if len(escaped) <= limit else f"{escaped[: limit - 1]}…"
 
 
+def described(error: BaseException) -> str:
+    """Return the type and the text of an error, also of one whose ``__str__`` fails."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - it must not become the error of what reports it
+        return f"{type(error).__name__}: its text cannot be read"
+
+
 def printable_lines(text: str) -> str:
     """Return ``text`` with its line breaks and tabs; other characters that are not printable are escaped."""
     if text.isprintable():

@@ -14,6 +14,7 @@ from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
 from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
+from cfo.runtime.process.text import described
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -153,9 +154,9 @@ async def respond(handler: Handler, request: AdmissionRequest) -> tuple[Admissio
     except Exception as error:  # noqa: BLE001 - an error in a webhook must not stop the server
         denied_response = denial(error, request)
         failed = denied_response is None
-        response = denied_response or errored(500, f"the webhook failed: {type(error).__name__}: {error}")
+        response = denied_response or errored(500, f"the webhook failed: {described(error)}")
         if failed:
-            _log.error("Webhook failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+            _log.error("Webhook failed", error=described(error), exc_info=error)
     return (
         replace(
             response,

@@ -247,6 +247,17 @@ async def test_programming_error_counts_as_panic_and_worker_continues() -> None:
         assert harness.count("reconcile_panics_total") == 1
 
 
+async def test_error_without_a_readable_text_ends_no_worker() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    async with running(Harness(failing_with(Broken()), max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A, B])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+
+
 async def test_terminal_error_is_not_retried_before_the_next_event() -> None:
     with capture_context_logs() as lines:
         async with running(Harness(failing_with(TerminalError("spec.x: must be a number")))) as harness:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import anyio
@@ -13,6 +17,7 @@ import pytest
 from anyio.abc import TaskStatus
 
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.controller import lifecycle
 from cfo.runtime.controller.controller import ControllerOptions
 from cfo.runtime.controller.lifecycle import GracePeriodExceeded, Phase, RunnableFailed
 from cfo.runtime.controller.reconcile import Request, Result
@@ -24,6 +29,13 @@ from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 UNREACHABLE_SERVER = ClientConfig(server="https://127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def _unhurried() -> Iterator[None]:
+    """Signals in this process must not end it, however busy the machine is."""
+    with mock.patch.object(lifecycle, "MARGIN_SECONDS", 3600.0):
+        yield
 
 
 def create_manager(**options: Any) -> Manager:
@@ -320,6 +332,63 @@ async def test_hangup_stops_gracefully_unless_it_is_ignored() -> None:
             await asyncio.wait_for(run, 120)
         finally:
             signal.signal(signal.SIGHUP, previous)
+
+
+_STUCK = """
+import asyncio, os, signal, time
+from cfo.runtime.controller import lifecycle
+from cfo.runtime.process.clock import SystemClock
+
+lifecycle.MARGIN_SECONDS = 0.1
+
+async def ignore():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def block():
+    time.sleep(3600)
+
+async def orphan():
+    orphans.append(asyncio.create_task(ignore()))
+    await asyncio.sleep(3600)
+
+async def fail():
+    orphans.append(asyncio.create_task(ignore()))
+    await asyncio.sleep(0)
+    raise lifecycle.StopImmediately("the Lease is lost")
+
+async def kill():
+    os.kill(os.getpid(), signal.SIGTERM)
+    await {name}()
+
+orphans = []
+owner = lifecycle.Lifecycle(grace_period=0.1, clock=SystemClock())
+owner.add({first}, lifecycle.Phase.LEADER)
+asyncio.run(owner.run(handle_signals=True))
+"""
+
+
+@pytest.mark.parametrize("name", ["ignore", "block", "orphan", "fail"])
+def test_code_that_does_not_end_cannot_keep_the_process_alive(name: str) -> None:
+    program = _STUCK.replace("{name}", name).replace("{first}", "fail" if name == "fail" else "kill")
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 1
+    assert "Timeout (0:00:00." in process.stderr
+    assert (f"in {name}" in process.stderr) == (name == "block")
+
+
+async def test_signals_leave_no_timer_behind_when_all_has_ended() -> None:
+    with mock.patch.object(lifecycle, "faulthandler") as timer:
+        manager = create_manager()
+        run = asyncio.create_task(manager.run(handle_signals=True))
+        await manager.started()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await run
+    assert timer.dump_traceback_later.called
+    assert timer.mock_calls[-1] == mock.call.cancel_dump_traceback_later()
 
 
 async def test_stop_during_start_ends_the_run() -> None:

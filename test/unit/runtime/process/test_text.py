@@ -14,7 +14,7 @@ import structlog
 from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
 from cfo.runtime import Conditions, logs
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
-from cfo.runtime.process.text import printable, printable_lines
+from cfo.runtime.process.text import described, printable, printable_lines
 from cfo.runtime.webhook.admission import AdmissionResponse
 from cfo.runtime.webhook.review import write_review
 
@@ -29,6 +29,15 @@ def test_text_is_escaped_and_cut() -> None:
     assert len(printable("\x1b" * 10**6, 1000)) == 1000
     assert printable_lines("one\n\ttwo\x1b\n") == "one\n\ttwo\\x1b\n"
     assert all(printable(chr(code)).isprintable() for code in range(0x3000))
+
+
+def test_error_is_described_although_its_text_fails() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert described(KeyError("a")) == "KeyError: 'a'"
+    assert described(Broken()) == "Broken: its text cannot be read"
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
