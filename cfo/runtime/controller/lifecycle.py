@@ -13,10 +13,13 @@ Code that blocks the event loop or ignores its cancellation cannot keep a proces
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import faulthandler
+import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -143,6 +146,7 @@ class Lifecycle:
         self._failure: RunnableFailed | GracePeriodExceeded | None = None
         self._interrupted = False
         self._ends_process = False
+        self._last_resort: object = None
 
     @property
     def has_started(self) -> bool:
@@ -198,7 +202,7 @@ class Lifecycle:
             raise RuntimeError("a Lifecycle can run only once; create a new one")
         grace = self._grace = anyio.CancelScope()
         self._ends_process = handle_signals
-        foreign = asyncio.all_tasks()
+        others = asyncio.all_tasks()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -215,8 +219,8 @@ class Lifecycle:
                 tasks.cancel_scope.cancel()
         finally:
             self._ended.set()
-            if handle_signals and asyncio.all_tasks() <= foreign:  # otherwise the event loop cannot end
-                faulthandler.cancel_dump_traceback_later()
+            if not any(task.cancelling() for task in asyncio.all_tasks() - others):
+                self._last_resort = None  # no task ignores its cancellation, so the event loop can end
         if self._failure is not None:
             raise self._failure
 
@@ -287,8 +291,18 @@ class Lifecycle:
     def _end_process_later(self, seconds: float | None = None) -> None:
         """End the process if it still runs then: by default after the grace period, otherwise after ``seconds``."""
         seconds = self._grace_period if seconds is None else seconds
-        if self._ends_process and seconds is not None and sys.__stderr__ is not None:
-            faulthandler.dump_traceback_later(seconds + MARGIN_SECONDS, exit=True, file=sys.__stderr__)
+        if self._ends_process and seconds is not None:
+            self._last_resort = token = object()
+            # Without the locks of threading, which the code that a signal interrupts may hold.
+            _thread.start_new_thread(self._end_process, (token, seconds + MARGIN_SECONDS))
+
+    def _end_process(self, token: object, seconds: float) -> None:
+        time.sleep(seconds)
+        if token is self._last_resort:
+            if sys.__stderr__ is not None:
+                print("Error: the process does not stop; it is ended here:", file=sys.__stderr__, flush=True)
+                faulthandler.dump_traceback(file=sys.__stderr__)
+            os._exit(1)
 
     def _report_unfinished(self) -> None:
         unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
