@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import click
 
-from cfo.console.errors import InvalidInput
+from cfo.console.errors import InvalidInput, one_line_usage_errors
 from cfo.console.execution import configure_logs, execute, log_errors, namespace_variable, not_installed
 from cfo.version import __version__
 
@@ -71,6 +71,14 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             raise not_installed(error) from None
         return command
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with one_line_usage_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with one_line_usage_errors():  # also those of all commands in groups of their own
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.write_commands(formatter, {reader: names for reader, names, _ in _READERS})

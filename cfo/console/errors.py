@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, Final, TypeVar
 
 import click
@@ -43,6 +44,18 @@ class InvalidInput(click.ClickException):
         """Print the problems to ``file`` (default: stderr)."""
         for problem in self.problems:
             click.echo(f"Error: {printable_lines(problem)}", file=file or sys.stderr)
+
+
+@contextmanager
+def one_line_usage_errors() -> Iterator[None]:
+    """Report wrong arguments in one line instead of click's four; a command without any prints its help."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        raise InvalidInput(one_line(error.format_message()).removesuffix(".") + where) from None
 
 
 def one_line(message: object) -> str:

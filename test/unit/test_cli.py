@@ -48,6 +48,24 @@ def test_help_shows_eight_commands_by_reader_and_more_shows_the_others() -> None
     assert shown.endswith("Other commands: cfo more\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--bad"], "No such option '--bad' (see cfo --help)"),
+        (["frob"], "No such command 'frob' (see cfo --help)"),
+        (["config", "frob"], "No such command 'frob' (see cfo config --help)"),
+        (["migrate", "plan"], "Missing option '--to'. Choose from: kuberay, rhoai, cfo (see cfo migrate plan --help)"),
+    ],
+)
+def test_wrong_arguments_are_reported_in_one_line(arguments: list[str], error: str) -> None:
+    result = CliRunner().invoke(cli, arguments, prog_name="cfo")
+    assert (result.exit_code, result.output) == (2, f"Error: {error}\n")
+
+
+def test_command_without_arguments_prints_its_help() -> None:
+    assert CliRunner().invoke(cli, ["config"], prog_name="cfo").output.startswith("Usage: cfo config [OPTIONS]")
+
+
 def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     crd = tmp_path / "crd.yaml"
     crd.write_text("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foo}\n")

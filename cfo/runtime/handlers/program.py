@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,16 @@ def run_command(
 ) -> None:
     """Run the handlers that are declared in the files PATHS and in modules."""
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=log_format)
-    load(paths, modules)
+    try:
+        load(paths, modules)
+    except Exception as error:  # noqa: BLE001 - shown without the frames of this command
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(
+            (__file__, "<frozen", importlib.__file__)
+        ):
+            frames = frames.tb_next
+        traceback.print_exception(error.with_traceback(frames))
+        raise SystemExit(1) from None
     run(**options)
 
 

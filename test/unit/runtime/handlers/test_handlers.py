@@ -350,3 +350,13 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
         },
     ]
     assert CliRunner().invoke(command, ["run", str(tmp_path / "missing.py")]).exit_code == 2
+    broken = tmp_path / "broken.py"
+    broken.write_text("import no_such_module\n")
+    result = CliRunner().invoke(command, ["run", str(broken)])
+    assert result.exit_code == 1
+    assert [line.strip() for line in result.output.splitlines()] == [
+        "Traceback (most recent call last):",
+        f'File "{broken}", line 1, in <module>',
+        "import no_such_module",
+        "ModuleNotFoundError: No module named 'no_such_module'",
+    ]
