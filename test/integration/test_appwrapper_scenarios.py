@@ -130,6 +130,19 @@ async def test_job_with_sequential_pods_succeeds_with_the_last_pod(environment: 
         assert condition(done, "QuotaReserved")["message"].startswith("3 pods succeeded")
 
 
+async def test_job_that_completes_after_a_failed_pod_is_not_run_again(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        component = job()
+        component["spec"]["backoffLimit"] = 1
+        await environment.create(wrapper(component, failureGracePeriodDuration="1h"))
+        failed = await end_pod(environment, "Failed")
+        await environment.wait_for_condition("Unhealthy", "True", "FoundFailedPods")
+        await end_pod(environment, "Succeeded")
+        done = await environment.wait_for_phase("Succeeded")
+        assert name_of(failed) in await environment.object_names(POD)
+        assert condition(done, "QuotaReserved")["message"] == "All components with pods report that they have completed"
+
+
 async def test_components_are_deleted_when_success_ttl_expires(environment: AppWrapperEnvironment) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(pod(phase="Succeeded"), successTTLDuration="700ms"))

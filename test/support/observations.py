@@ -54,14 +54,19 @@ def observe(
     now: datetime = NOW,
     **fields: Any,
 ) -> Observation:
-    """Return an observation of ``obj``; by default every component exists and is owned by it."""
+    """Return an observation of ``obj``; by default every component exists and is owned by it.
+
+    Pods descend from the first component, unless they have another ancestor.
+    """
     components = components_of(obj)
+    existing = objects if objects is not None else [ComponentObject(uid=f"uid-{item.index}") for item in components]
+    first = next((found.uid for found in existing if found is not None), UID) if owned else ""
     return Observation(
         wrapper=obj,
         components=components,
-        objects=objects if objects is not None else [ComponentObject(uid=f"uid-{item.index}") for item in components],
+        objects=existing,
         pods=[
-            replace(pod, key=NamespacedName("ns", f"p{index}"), uid=f"pod-{index}", owned=owned)
+            replace(pod, key=NamespacedName("ns", f"p{index}"), uid=f"pod-{index}", ancestor=pod.ancestor or first)
             for index, pod in enumerate(pods or ())
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),

@@ -43,6 +43,9 @@ RAY_RESOURCES: Final = ("rayclusters", "rayjobs", "rayservices")
 MPI_JOBS: Final = (GVK("kubeflow.org", "v2beta1", "MPIJob"), GVK("kubeflow.org", "v1", "MPIJob"))
 """The MPIJobs of the MPI operator, and those of the training operator."""
 
+JOB_SET: Final = GVK("jobset.x-k8s.io", "v1alpha2", "JobSet")
+PYTORCH_JOB: Final = GVK("kubeflow.org", "v1", "PyTorchJob")
+
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
@@ -189,6 +192,39 @@ def _ray(template: Object) -> Iterator[Object]:
         yield _pod_set(f"{group}.template", 0 if suspended else replicas)
 
 
+def removable_pods(template: Object) -> int:
+    """Return how many pods Ray's autoscaler may remove: those above ``minReplicas`` of each group, where it runs.
+
+    Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    """
+    cluster = RAY_SPECS.get(gvk_of(template), "")
+    if not cluster or value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is not True:
+        return 0
+    removable = 0
+    for group in _items(template, f"{cluster}.workerGroupSpecs"):
+        if value_or_none(template, f"{group}.suspend") is not True:
+            above = _replicas(template, f"{group}.replicas") - (_count(template, f"{group}.minReplicas") or 0)
+            removable += max(above, 0) * max(1, _replicas(template, f"{group}.numOfHosts"))
+    return removable
+
+
+def completions_of(template: Object) -> int:
+    """Return how many pods of a Job or JobSet succeed until it is complete; 0 for other kinds, or if that is not known.
+
+    Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    """
+    if gvk_of(template) == JOB:
+        return _count(template, "template.spec.completions") or 0
+    if gvk_of(template) != JOB_SET:
+        return 0
+    jobs = [(job, f"{job}.template.spec") for job in _items(template, "template.spec.replicatedJobs")]
+    return sum(
+        _replicas(template, f"{job}.replicas")
+        * max(_parallel(template, spec), _count(template, f"{spec}.completions") or 0)
+        for job, spec in jobs
+    )
+
+
 def submits_in_own_pod(template: Object) -> bool:
     """Return whether a component is a RayJob that KubeRay submits to its own RayCluster with a Job."""
     mode = value_or_none(template, "template.spec.submissionMode")
@@ -207,8 +243,8 @@ _WELL_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
     DEPLOYMENT: _scaled,
     GVK("apps", "v1", "StatefulSet"): _scaled,
     JOB: _job,
-    GVK("jobset.x-k8s.io", "v1alpha2", "JobSet"): _job_set,
-    GVK("kubeflow.org", "v1", "PyTorchJob"): _kubeflow_job("pytorchReplicaSpecs", "Master", "Worker"),
+    JOB_SET: _job_set,
+    PYTORCH_JOB: _kubeflow_job("pytorchReplicaSpecs", "Master", "Worker"),
     **dict.fromkeys(MPI_JOBS, _kubeflow_job("mpiReplicaSpecs", "Launcher", "Worker")),
     GVK("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"): _leader_worker_set,
     **dict.fromkeys(RAY_SPECS, _ray),

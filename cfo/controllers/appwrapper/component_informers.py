@@ -8,16 +8,17 @@ absence.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import anyio
 
-from cfo.api.appwrapper.inference import MPI_JOBS
+from cfo.api.appwrapper.inference import JOB_SET, MPI_JOBS, PYTORCH_JOB
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
+from cfo.api.appwrapper.podsets import RAY_JOB
+from cfo.api.reading import items, mapping
 from cfo.controllers.appwrapper.components import Component, ComponentObject
-from cfo.controllers.appwrapper.status import is_true
-from cfo.controllers.cached import conditions_of
+from cfo.controllers.cached import field_reader
 from cfo.runtime import (
     GVK,
     JOB,
@@ -37,14 +38,18 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-_FINAL_CONDITIONS: Final[Mapping[GVK, tuple[str, str]]] = {
-    JOB: ("Failed", "Complete"),
-    **dict.fromkeys((GVK("kubeflow.org", "v1", "PyTorchJob"), *MPI_JOBS), ("Failed", "Succeeded")),
+_COMPLETED: Final[Mapping[GVK, str]] = {
+    JOB: "Complete",
+    JOB_SET: "Completed",
+    **dict.fromkeys((PYTORCH_JOB, *MPI_JOBS), "Succeeded"),
 }
-"""The conditions with which an object of a kind reports failure and completion.
+"""The condition with which an object of a kind reports completion; ``Failed`` reports failure.
 
-RayClusters, RayJobs and RayServices are not included: they can leave their state ``failed`` again.
+RayClusters and RayServices are not included: they can leave their state ``failed`` again.
 """
+_REPORTING: Final = frozenset({RAY_JOB, *_COMPLETED})
+
+_status_of: Final[Callable[[Entry], dict[str, Any]]] = field_reader("status", kind=dict, default={})
 
 _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a kind; until then, objects are read individually."""
@@ -89,11 +94,10 @@ class ComponentInformers:
 
     def _create(self, gvk: GVK) -> Informer:
         informer = self._manager.cache.informer(
-            gvk, label_selector=APPWRAPPER_LABEL, metadata_only=gvk != POD and gvk not in _FINAL_CONDITIONS
+            gvk, label_selector=APPWRAPPER_LABEL, metadata_only=gvk != POD and gvk not in _REPORTING
         )
         if self._controller is not None:
-            final = _FINAL_CONDITIONS.get(gvk)
-            changed = on_update(lambda old, new: _relevant_state(old, final) != _relevant_state(new, final))
+            changed = on_update(lambda old, new: _relevant_state(old, gvk) != _relevant_state(new, gvk))
             owner = EnqueueRequestForOwner(APPWRAPPER)
             self._controller.watch(Kind(informer, owner, changed, mapper=self._manager.mapper, optional=True))
         return informer
@@ -115,11 +119,10 @@ class ComponentInformers:
         if not component.gvk.kind or not component.key.name:
             return None
         informer = await self.synced(component.gvk)
-        final = _FINAL_CONDITIONS.get(component.gvk)
         if informer is not None:
             entry = informer.reader.entry(component.key)
             if entry is not None:
-                return _from_entry(entry, owner_uid, final)
+                return _from_entry(entry, owner_uid, component.gvk)
             if not confirm_absence and _holds_all(informer):
                 return None
         answers = self._live.setdefault(owner_uid, {})
@@ -132,7 +135,7 @@ class ComponentInformers:
             obj = await self._client.get(component.gvk, component.key, live=True)
         except ValueError:  # not a valid name, so no such object can exist
             obj = None
-        found = _from_object(obj, owner_uid, final) if obj is not None else None
+        found = _from_object(obj, owner_uid, component.gvk) if obj is not None else None
         answers[(component.gvk, component.key)] = (now, found)
         return found
 
@@ -146,30 +149,28 @@ def _holds_all(informer: Informer) -> bool:
     return informer.selection.label_selector == LabelSelector.of(APPWRAPPER_LABEL)
 
 
-def _relevant_state(entry: Entry, final: tuple[str, str] | None) -> tuple[Any, ...]:
+def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
     """Return the state whose change requires a reconcile of the owner."""
-    return (
-        entry.meta.uid,
-        entry.meta.is_deleting,
-        entry.meta.controller,
-        _true_conditions(entry) & set(final) if final is not None else None,
-    )
+    return entry.meta.uid, entry.meta.is_deleting, entry.meta.controller, _result(gvk, _status_of(entry))
 
 
-def _true_conditions(entry: Entry) -> set[str]:
-    return {item.type for item in conditions_of(entry) if item.status == "True"}
+def _result(gvk: GVK, status: object) -> tuple[bool, bool]:
+    """Return whether an object of kind ``gvk`` reports with its status that it failed, or that it completed."""
+    known = mapping(status) if gvk in _REPORTING else {}
+    if gvk == RAY_JOB:  # old versions of KubeRay complete the deployment of a job that failed
+        deployment = known.get("jobDeploymentStatus")
+        failed = deployment == "Failed" or (deployment == "Complete" and known.get("jobStatus") == "FAILED")
+        return failed, deployment == "Complete" and not failed
+    conditions = [item.get("type") for item in items(known.get("conditions")) if item.get("status") == "True"]
+    return "Failed" in conditions, _COMPLETED.get(gvk) in conditions
 
 
-def _from_entry(entry: Entry, owner_uid: str, final: tuple[str, str] | None) -> ComponentObject:
-    conditions = _true_conditions(entry) if final is not None else set()
-    failed, completed = (kind in conditions for kind in final or ("", ""))
+def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
     owner = entry.meta.controller
     is_owned = owner is not None and owner.uid == owner_uid
-    return ComponentObject(entry.meta.uid, is_owned, entry.meta.is_deleting, failed, completed)
+    return ComponentObject(entry.meta.uid, is_owned, entry.meta.is_deleting, *_result(gvk, _status_of(entry)))
 
 
-def _from_object(obj: Mapping[str, Any], owner_uid: str, final: tuple[str, str] | None) -> ComponentObject:
-    conditions = (obj.get("status") or {}).get("conditions")
-    failed, completed = (is_true(conditions, kind) for kind in final or ("", ""))
+def _from_object(obj: Mapping[str, Any], owner_uid: str, gvk: GVK) -> ComponentObject:
     is_owned = (controller_of(obj) or {}).get("uid") == owner_uid
-    return ComponentObject(uid_of(obj), is_owned, is_deleting(obj), failed, completed)
+    return ComponentObject(uid_of(obj), is_owned, is_deleting(obj), *_result(gvk, obj.get("status")))

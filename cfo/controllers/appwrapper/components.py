@@ -15,12 +15,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.inference import pod_sets_of
+from cfo.api.appwrapper.inference import completions_of, pod_sets_of, removable_pods
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import (
     RAY_JOB,
@@ -59,6 +59,8 @@ class Component(msgspec.Struct, frozen=True):
     """One component, according to the AppWrapper's spec and status.
 
     ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition.
+    ``removable``: how many of its pods an autoscaler may remove. ``completions``: how many pods must succeed until it
+    is complete, if that is known.
     """
 
     index: int
@@ -67,6 +69,8 @@ class Component(msgspec.Struct, frozen=True):
     pod_sets: tuple[Mapping[str, Any], ...]
     deployed: str = ""
     reason: str = ""
+    removable: int = 0
+    completions: int = 0
 
     @property
     def display_name(self) -> str:
@@ -76,7 +80,7 @@ class Component(msgspec.Struct, frozen=True):
     @property
     def expected_pods(self) -> int:
         """The number of pods that it must have to be ready."""
-        return expected_pods(self.gvk, self.pod_sets)
+        return expected_pods(self.gvk, self.pod_sets) - self.removable
 
     @property
     def may_exist(self) -> bool:
@@ -123,6 +127,8 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
                 tuple(pod_sets or ()),
                 deployed,
                 condition.get("reason") or "",
+                _count(removable_pods, template),
+                _count(completions_of, template),
             )
         )
     return found
@@ -133,6 +139,13 @@ def _pod_sets(component: Mapping[str, Any]) -> list[Object]:
         return pod_sets_of(component)
     except PodSetError:
         return []
+
+
+def _count(of: Callable[[Object], int], template: Object) -> int:
+    try:
+        return of(template)
+    except PodSetError:  # admission rejects it
+        return 0
 
 
 def _name(wrapper: Mapping[str, Any], template: Mapping[str, Any], index: int, began: str) -> str:

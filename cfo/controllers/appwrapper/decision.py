@@ -118,7 +118,7 @@ def delete_components(observation: Observation, decision: Decision) -> bool:
     grace = observation.settings.forceful_deletion_grace
     deadline = status.last_transition(DELETING_RESOURCES) + grace
     overdue = observation.now >= deadline
-    awaited = [pod for pod in observation.pods if pod.owned or not overdue]
+    awaited = [pod for pod in observation.pods if pod.ancestor or not overdue]
     if not remaining and not awaited:
         status.clear(DELETING_RESOURCES, "DeletionComplete")
         return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Final
 
 import anyio
@@ -61,8 +62,8 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
     nodes: NodeHealth
     gate: ValidationGate
     awaits_admission: Callable[[Object], bool]
-    _descendants: dict[str, set[str]] = msgspec.field(default_factory=dict)
-    """By uid of an AppWrapper: owners of its pods that are known to descend from it."""
+    _ancestors: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """By uid of an AppWrapper: the owners of its pods, each with the component or AppWrapper from which it descends."""
 
     async def observe(self, wrapper: Object) -> Observation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""
@@ -91,7 +92,7 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
                         tasks.start_soon(read, component)
             pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         else:
-            self.components.forget(uid_of(wrapper))
+            self.forget(wrapper)
         observation = Observation(
             wrapper=wrapper,
             components=components,
@@ -104,20 +105,16 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
             awaits_admission=self.awaits_admission(wrapper),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
-        return await self._with_owned_pods(observation, pods)
+        return await self._with_ancestors(observation, pods)
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._owned_pods(observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper)))
+        await self._ancestors_of(observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper)))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
         self.components.forget(uid_of(wrapper))
-        self.forget_owned_pods(wrapper)
-
-    def forget_owned_pods(self, wrapper: Object) -> None:
-        """Forget the pods of ``wrapper``, because nothing is being deleted."""
-        self._descendants.pop(uid_of(wrapper), None)
+        self._ancestors.pop(uid_of(wrapper), None)
 
     def has_unwatched_objects(self, observation: Observation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
@@ -126,48 +123,62 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
             for component, obj in zip(observation.components, observation.objects, strict=True)
         )
 
-    async def _with_owned_pods(self, observation: Observation, pods: list[Entry]) -> Observation:
-        """Return ``observation`` with the ownership of its pods, if a forceful deletion depends on it."""
-        deadline = force_deadline(observation)
-        if not pods or deadline is None or observation.now < deadline:
-            return observation
-        owned = await self._owned_pods(observation, pods)
-        return structs.replace(observation, pods=[replace(pod, owned=pod.uid in owned) for pod in observation.pods])
+    async def _with_ancestors(self, observation: Observation, pods: list[Entry]) -> Observation:
+        """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
-    async def _owned_pods(self, observation: Observation, pods: list[Entry]) -> set[str]:
+        A forceful deletion does, and a component that has completed: its pods no longer count.
+        """
+        deadline = force_deadline(observation)
+        forces = deadline is not None and observation.now >= deadline
+        if not pods or not (forces or any(obj is not None and obj.completed for obj in observation.objects)):
+            return observation
+        found = await self._ancestors_of(observation, pods)
+        return structs.replace(
+            observation, pods=[replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
+        )
+
+    async def _ancestors_of(self, observation: Observation, pods: list[Entry]) -> dict[str, str]:
+        """Return, by uid of a pod, the uid of the component or AppWrapper from which it descends."""
         wrapper = observation.wrapper
         components = recorded_uids(wrapper) | {obj.uid for obj in observation.objects if obj is not None and obj.owned}
-        component_pods = {pod.meta.uid for pod in pods if pod.meta.uid in components}
-        known = self._descendants.setdefault(uid_of(wrapper), set())
-        ancestors = {uid_of(wrapper), *components}
-        return component_pods | {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}
+        known = self._ancestors.setdefault(uid_of(wrapper), {})
+        own = {uid: uid for uid in (uid_of(wrapper), *components)}
+        found = {}
+        for pod in pods:
+            uid = pod.meta.uid
+            if ancestor := uid if uid in components else await self._ancestor_of(pod, own, known):
+                found[uid] = ancestor
+        return found
 
-    async def _descends(self, pod: Entry, ancestors: Collection[str], known: set[str]) -> bool:
-        """Return whether a pod descends from one of the objects ``ancestors`` (uids), and remember its owners."""
+    async def _ancestor_of(self, pod: Entry, own: Mapping[str, str], known: dict[str, str]) -> str:
+        """Return which of the objects ``own`` (uids) a pod descends from, and remember its owners; empty if none."""
         controller = pod.meta.controller
         if controller is None:
-            return False
+            return ""
         visited: list[str] = []
         gvk = GVK.parse(controller.api_version, controller.kind)
         name, uid = controller.name, controller.uid
+        ancestor = ""
         for _ in range(_MAX_DEPTH):
-            if uid in ancestors or uid in known:
-                known.update(visited)
-                return True
+            if uid in own or uid in known:
+                ancestor = own.get(uid) or known[uid]
+                break
             visited.append(uid)
-            owner = await self._controller_of(gvk, NamespacedName(pod.key.namespace, name), uid)
+            try:
+                obj = await self.client.get(gvk, NamespacedName(pod.key.namespace, name))
+            except (APIError, TransportError, DiscoveryIncomplete) as error:
+                if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
+                    return ""  # only until the next attempt
+                break
+            except (UnknownKind, ValueError):
+                break
+            owner = controller_of(obj) if obj is not None and uid_of(obj) == uid else None
             if owner is None:
-                return False
+                break
             gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
             name, uid = owner.get("name") or "", owner.get("uid") or ""
-        return False
-
-    async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> dict[str, Any] | None:
-        try:
-            obj = await self.client.get(gvk, key)
-        except (APIError, TransportError, UnknownKind, DiscoveryIncomplete, ValueError):
-            return None  # an unresolvable owner is treated as foreign
-        return controller_of(obj) if obj is not None and uid_of(obj) == uid else None
+        known.update(dict.fromkeys(visited, ancestor))  # anyone can create pods with the label: one read for each owner
+        return ancestor
 
 
 def _is_deployed(wrapper: Mapping[str, Any]) -> bool:

@@ -68,8 +68,8 @@ class Pod:
     """The decoded state of a pod with the AppWrapper's label.
 
     ``reason``: why it failed as a whole, such as ``Evicted``. ``forced``: it is being deleted with a grace period of
-    zero. ``terminated`` and ``init_terminated`` are the containers that ended, and the init containers. ``owned``: it
-    descends from the AppWrapper by owner uids, if this has been determined.
+    zero. ``terminated`` and ``init_terminated`` are the containers that ended, and the init containers. ``ancestor``:
+    the uid of the component, or of the AppWrapper, from which it descends by owner uids, if this has been determined.
     """
 
     phase: str = ""
@@ -82,7 +82,7 @@ class Pod:
     resources: frozenset[str] = frozenset()
     key: NamespacedName = _UNNAMED
     uid: str = ""
-    owned: bool = False
+    ancestor: str = ""
     status: PodStatus = field(default_factory=PodStatus, compare=False)
 
     @property
@@ -174,6 +174,11 @@ class PodCounts:
     def existing(self) -> int:
         """The number of pods that have not failed."""
         return self.pending + self.running + self.succeeded
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a pod runs or waits."""
+        return self.pending + self.running > 0
 
 
 def count_pods(pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str, frozenset[str]]) -> PodCounts:

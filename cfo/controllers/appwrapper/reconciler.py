@@ -149,8 +149,6 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)
             self.observer.forget(wrapper)
-        if not deleting:
-            self.observer.forget_owned_pods(wrapper)
 
     async def _write_status(self, wrapper: Object, observation: Observation, decision: Decision) -> Object:
         """Apply the status if it changed; return the AppWrapper as stored."""

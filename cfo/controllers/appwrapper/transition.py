@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from cfo.api.appwrapper.inference import MPI_JOBS
 from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
@@ -25,14 +25,14 @@ from cfo.api.appwrapper.names import (
     VALIDATED,
     Phase,
 )
-from cfo.api.appwrapper.podsets import PodSetError, replicas_of
+from cfo.api.appwrapper.podsets import RAY_JOB, PodSetError, replicas_of
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
 from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message, waiting_pods_message
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
-from cfo.runtime import JOB, has_finalizer, is_deleting
+from cfo.runtime import has_finalizer, is_deleting
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -166,31 +166,30 @@ def _run(observation: Observation, decision: Decision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
-    counts = count_pods(observation.pods, observation.settings, observation.no_execute)
-    unfinished = _unfinished_components(observation)
-    expected = sum(component.expected_pods for component in unfinished)
-    deployed = [obj for obj in observation.objects if obj is not None and obj.owned and not obj.deleting]
-    failed = [
-        component.display_name
+    deployed = [
+        (component, obj)
         for component, obj in zip(observation.components, observation.objects, strict=True)
-        if obj in deployed and obj is not None and obj.failed
+        if obj is not None and obj.owned and not obj.deleting
     ]
+    # What a component's own controller reports decides; of those that have completed, pods no longer matter.
+    failed = [component.display_name for component, obj in deployed if obj.failed]
+    completed = {obj.uid: component for component, obj in deployed if obj.completed}
+    unfinished = [component for component, obj in deployed if not obj.completed]
+    success = _success(observation, completed, unfinished)
+    if completed:
+        observation = replace(observation, pods=[pod for pod in observation.pods if pod.ancestor not in completed])
+    counts = count_pods(observation.pods, observation.settings, observation.no_execute)
+    expected = sum(component.expected_pods for component in unfinished)
     if len(deployed) != len(observation.components):
         _unhealthy(decision, "MissingComponent", _missing_components_message(observation, len(deployed)))
         status.phase = Phase.FAILED
     elif failed:
         message = f"Found {len(failed)} failed components: {', '.join(failed)}"
-        pods = f"; {failed_pods_message(observation.pods)}" if counts.failed else ""
-        _unhealthy(decision, "FailedComponent", message + pods)
+        causes = f"; {failed_pods_message(observation.pods)}" if counts.failed else ""
+        _unhealthy(decision, "FailedComponent", message + causes)
         _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
-    elif len(unfinished) < len(observation.components) and not expected:
-        _succeed(status, "All components with pods report that they have completed")
-    elif (
-        counts.succeeded == counts.existing
-        and not counts.failed
-        and counts.succeeded >= _required_successes(observation)
-    ):
-        _succeed(status, f"{counts.succeeded} pods succeeded and no running, pending, or failed pods")
+    elif success:
+        _succeed(status, success)
     elif counts.failed:
         _tolerate_failed_pods(observation, decision, counts)
     elif counts.no_execute_nodes:
@@ -213,36 +212,35 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
     return message
 
 
-def _unfinished_components(observation: Observation) -> list[Component]:
-    """Return the components except MPIJobs that have completed, whose workers can continue to run."""
-    return [
-        component
-        for component, obj in zip(observation.components, observation.objects, strict=True)
-        if not (component.gvk in MPI_JOBS and obj is not None and obj.completed)
-    ]
+def _success(observation: Observation, completed: Mapping[str, Component], unfinished: Sequence[Component]) -> str:
+    """Return that all components have ended successfully; empty if not.
+
+    ``completed`` has the components that report that, by uid. The cluster of a RayJob needs its quota until it ends.
+    """
+    rest = [pod for pod in observation.pods if pod.ancestor not in completed]
+    clusters = [pod for pod in observation.pods if pod.ancestor in completed and completed[pod.ancestor].gvk == RAY_JOB]
+    counts = count_pods(observation.pods, observation.settings, {})
+    message = f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
+    if count_pods(clusters, observation.settings, {}).is_active:
+        return ""
+    if completed and not any(component.expected_pods for component in unfinished):
+        has_pods = counts.is_active or counts.failed or not counts.succeeded
+        return "All components with pods report that they have completed" if has_pods else message
+    counts = count_pods(rest, observation.settings, {})
+    if counts.is_active or counts.failed or counts.succeeded < _required_successes(unfinished):
+        return ""
+    return message
 
 
-def _required_successes(observation: Observation) -> int:
+def _required_successes(unfinished: Sequence[Component]) -> int:
     """Return the number of pods that must succeed: at least 1, and none only if all pod sets have no pods.
 
-    These are the pods that run at a time or, for a Job that has not completed, its completions, if those are more.
+    These are the pods that run at a time or, for a Job, its completions, if those are more.
     """
-    pod_sets = [pod_set for component in observation.components for pod_set in component.pod_sets]
+    pod_sets = [pod_set for component in unfinished for pod_set in component.pod_sets]
     if pod_sets and not any(map(replicas_of, pod_sets)):
         return 0
-    required = 0
-    for component, obj in zip(observation.components, observation.objects, strict=True):
-        pods = component.expected_pods
-        if component.gvk == JOB and not (obj is not None and obj.completed):
-            pods = max(pods, _completions(observation.wrapper, component.index))
-        required += pods
-    return max(required, 1)
-
-
-def _completions(wrapper: Mapping[str, Any], index: int) -> int:
-    spec = (wrapper["spec"]["components"][index].get("template") or {}).get("spec") or {}
-    completions = spec.get("completions")
-    return completions if isinstance(completions, int) else 0
+    return max(sum(max(component.expected_pods, component.completions) for component in unfinished), 1)
 
 
 def _succeed(status: Status, message: str) -> None:

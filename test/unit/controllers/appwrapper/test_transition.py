@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 
+from cfo.api.appwrapper.inference import JOB_SET, PYTORCH_JOB
 from cfo.api.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY, Phase
+from cfo.api.appwrapper.podsets import RAY_JOB
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.controllers.appwrapper.component_informers import _from_entry, _from_object
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.cached import PodStatus
-from cfo.runtime.objects.unstructured import Object, find_condition
+from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.objects.kinds import JOB
+from cfo.runtime.objects.unstructured import GVK, Object, find_condition
 from cfo.runtime.process import printable
 from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
 
@@ -382,6 +390,98 @@ def test_completed_mpi_job_succeeds_although_its_workers_run() -> None:
         assert phase(done) == Phase.SUCCEEDED
     failed, _ = step(obj, pods=pods, objects=[ComponentObject(uid="u", failed=True)])
     assert phase(failed) == Phase.RESETTING
+
+
+FINISHED = ComponentObject(uid="uid-0", completed=True)
+
+
+@pytest.mark.parametrize("left", [[], [FAILED_POD], [FAILED_POD, SUCCEEDED_POD], [PENDING_POD]])
+def test_job_that_reports_completion_is_not_run_again(left: list[Pod]) -> None:
+    obj, decision = step(running_wrapper("Job"), pods=left, objects=[FINISHED], now=seconds_later(1000))
+    assert phase(obj) == Phase.SUCCEEDED
+    assert not decision.events
+    assert condition(obj, "QuotaReserved")["message"] == "All components with pods report that they have completed"
+
+
+def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others() -> None:
+    obj = running_wrapper("Job", "Job")
+    objects = [FINISHED, ComponentObject(uid="uid-1")]
+    other = dataclasses.replace(RUNNING_POD, ancestor="uid-1")
+    for left in ([], [FAILED_POD], [SUCCEEDED_POD]):
+        ready, _ = step(obj, pods=[*left, other], objects=objects)
+        assert condition(ready, "PodsReady")["message"] == "1 pods running; 0 pods succeeded"
+        assert condition(ready, UNHEALTHY)["status"] == "False"
+        missing, _ = step(obj, pods=left, objects=objects)
+        assert (phase(missing), condition(missing, "PodsReady")["status"]) == (Phase.RUNNING, "False")
+        done, _ = step(obj, pods=[*left, dataclasses.replace(SUCCEEDED_POD, ancestor="uid-1")], objects=objects)
+        assert phase(done) == Phase.SUCCEEDED
+    failed, _ = step(obj, pods=[dataclasses.replace(FAILED_POD, ancestor="uid-1")], objects=objects)
+    assert condition(failed, UNHEALTHY)["reason"] == "FoundFailedPods"
+
+
+def test_job_set_succeeds_with_its_last_pod() -> None:
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    replicated = {"name": "a", "replicas": 2, "template": {"spec": {"completions": 3, "template": template}}}
+    obj = running_component(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", spec={"replicatedJobs": [replicated]})
+    for succeeded, expected in ((2, Phase.RUNNING), (5, Phase.RUNNING), (6, Phase.SUCCEEDED)):
+        done, _ = step(obj, pods=[SUCCEEDED_POD] * succeeded)
+        assert phase(done) == expected
+    done, _ = step(obj, pods=[SUCCEEDED_POD], objects=[FINISHED])  # its success policy may need fewer
+    assert phase(done) == Phase.SUCCEEDED
+
+
+def test_completed_ray_job_needs_its_quota_until_its_cluster_ends() -> None:
+    pod_template = {"spec": {"containers": [{"name": "main"}]}}
+    cluster = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": [{"template": pod_template}]}
+    obj = running_component(apiVersion="ray.io/v1", kind="RayJob", spec={"rayClusterSpec": cluster})
+    for left in ([RUNNING_POD, RUNNING_POD], [RUNNING_POD, FAILED_POD], [RUNNING_POD]):
+        running, _ = step(obj, pods=left, objects=[FINISHED], now=seconds_later(1000))
+        assert phase(running) == Phase.RUNNING
+    done, _ = step(obj, pods=[SUCCEEDED_POD], objects=[FINISHED])
+    assert phase(done) == Phase.SUCCEEDED
+
+
+def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove() -> None:
+    pod_template = {"spec": {"containers": [{"name": "main"}]}}
+    groups = [
+        {"replicas": 3, "minReplicas": 1, "numOfHosts": 2, "template": pod_template},
+        {"replicas": 3, "suspend": True, "template": pod_template},
+    ]
+    spec = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": groups}
+    for autoscaling, needed in ((True, 3), (False, 7)):
+        obj = running_component(
+            apiVersion="ray.io/v1", kind="RayCluster", spec={**spec, "enableInTreeAutoscaling": autoscaling}
+        )
+        for running, status in ((needed - 1, "False"), (needed, "True")):
+            found, _ = step(obj, pods=[RUNNING_POD] * running)
+            assert condition(found, "PodsReady")["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("gvk", "status", "failed", "completed"),
+    [
+        (JOB, {"conditions": [{"type": "Complete", "status": "True"}]}, False, True),
+        (JOB, {"conditions": [{"type": "Complete", "status": "False"}]}, False, False),
+        (JOB, {"conditions": [{"type": "Failed", "status": "True"}]}, True, False),
+        (JOB_SET, {"conditions": [{"type": "Completed", "status": "True"}]}, False, True),
+        (PYTORCH_JOB, {"conditions": [{"type": "Succeeded", "status": "True"}]}, False, True),
+        (RAY_JOB, {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}, False, False),
+        (RAY_JOB, {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, False, True),
+        (RAY_JOB, {"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"}, True, False),
+        (RAY_JOB, {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, True, False),
+        (RAY_JOB, {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}, False, False),
+        (RAY_CLUSTER, {"conditions": [{"type": "Failed", "status": "True"}]}, False, False),
+        (JOB, {"conditions": ["Complete", 1, {"type": ["Failed"], "status": "True"}]}, False, False),
+        (JOB, "Complete", False, False),
+        (RAY_JOB, None, False, False),
+    ],
+)
+def test_result_is_what_the_own_controller_of_a_component_reports(
+    gvk: GVK, status: Any, failed: bool, completed: bool
+) -> None:
+    entry = EntryDecoder(gvk).decode(orjson.dumps({"metadata": {"name": "x", "namespace": "n"}, "status": status}))
+    for found in (_from_entry(entry, "", gvk), _from_object({"metadata": {}, "status": status}, "", gvk)):
+        assert (found.failed, found.completed) == (failed, completed)
 
 
 def test_rayjob_is_ready_before_its_submitter_exists() -> None:
