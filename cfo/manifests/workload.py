@@ -92,8 +92,8 @@ def _container(image: str) -> dict[str, Any]:
 
 
 def services(namespace: str) -> list[Object]:
-    """Return the metrics Service, and the PodDisruptionBudget that keeps one replica while nodes are drained."""
-    budget = {"minAvailable": 1, "selector": {"matchLabels": dict(LABELS)}}
+    """Return the metrics Service, and the PodDisruptionBudget, with which one replica at a time is evicted."""
+    budget = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
     return [
         _service(METRICS_SERVICE, namespace, {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}),
         named("policy/v1", "PodDisruptionBudget", DEPLOYMENT, namespace, spec=budget),

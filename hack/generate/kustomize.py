@@ -30,6 +30,13 @@ _IMAGE_KEY = "codeflare-operator-controller-image"
 ODH_COMPONENTS = ("appwrapper", "openshift")
 """The ODH operator cannot select components."""
 
+_DELETION = """\
+$patch: delete
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: any
+"""
 _E2E_CONFIGURATION = """\
 kuberay:
   rayDashboardOAuthEnabled: false
@@ -195,7 +202,11 @@ def files() -> dict[str, str]:
         ["../crd", "../rbac", "../manager", "../webhook"], namespace=DEFAULT_NAMESPACE
     )
     generated["config/odh/kustomization.yaml"] = _kustomization(
-        ["../default"], components=[f"../{name}" for name in ODH_COMPONENTS], replacements=[_odh_namespace()]
+        ["../default"],
+        components=[f"../{name}" for name in ODH_COMPONENTS],
+        replacements=[_odh_namespace()],
+        # Open Data Hub's operator is not allowed to create it, and deploys nothing after the first failure.
+        patches=[{"target": {"kind": "PodDisruptionBudget"}, "patch": _DELETION}],
     )
     generated["config/e2e/config.yaml"] = HEADER + dump(_e2e_config_map())
     generated["config/e2e/deployment_patch.yaml"] = HEADER + dump(_e2e_patch())

@@ -61,7 +61,14 @@ def _community_operators(tree: Path, folder: Path, contents: Contents) -> None:
 
 
 def _open_data_hub(tree: Path, folder: Path, contents: Contents) -> None:
-    shutil.copytree(tree / "config", folder / "config")
+    config = folder / "config"
+    shutil.copytree(tree / "config", config)
+    # Open Data Hub's operator renders config/default.
+    shutil.move(config / "default", config / "base")
+    shutil.move(config / "odh", config / "default")
+    for overlay in ("default", "e2e"):
+        kustomization = config / overlay / "kustomization.yaml"
+        kustomization.write_text(kustomization.read_text().replace("- ../default\n", "- ../base\n"))
     _write_text(
         folder,
         f"Update the CodeFlare operator to {contents.tag}",

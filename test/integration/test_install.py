@@ -23,7 +23,7 @@ from cfo.features import OPTIONAL
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
-from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, EVENT, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of
 from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.config_map_webhooks import free_url
@@ -293,6 +293,25 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
                 "namespaces": "cfo manifests --with namespaces",
                 "kueue": "cfo manifests --with kueue",
             }
+
+
+async def test_ray_clusters_are_protected_without_the_role_of_openshift(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
+        await install(environment, tmp_path)
+        await create_config_map(environment, kuberay={"ingressDomain": "apps.test"})
+        async with run_in_cluster(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+            await operator.ready()
+            await environment.create(ray_cluster(namespace="default"))
+
+            async def is_protected() -> bool:
+                policies = await environment.client.list(NETWORK_POLICY, namespace="default")
+                cluster = await environment.client.get(RAY_CLUSTER, NamespacedName("default", "rc"))
+                events = await environment.client.list(EVENT, namespace="default")
+                reasons = {event["reason"] for event in events}
+                has_status = cluster is not None and "conditions" in cluster.get("status", {})
+                return len(policies) == 2 and has_status and "MissingRole" in reasons
+
+            await eventually(is_protected, "NetworkPolicies, a status and an Event that names the role")
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from cfo.version import __version__
 from hack.release.command import main
-from test.support.manifests import load_all
+from test.support.manifests import kustomize, load_all
 
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
@@ -181,6 +181,10 @@ def test_release_leaves_a_consistent_tree(clone: Path) -> None:
     assert (
         (pulls / "opendatahub/config/manager/params.env").read_text().startswith("codeflare-operator-controller-image=")
     )
+    # what Open Data Hub's operator renders
+    for overlay, source in (("default", "odh"), ("base", "default"), ("e2e", "e2e")):
+        built = kustomize(pulls / "opendatahub/config" / overlay)
+        assert built == kustomize(clone / "config" / source)
     assert not (pulls / "community-operators").exists()  # which has newer releases of the Go operator
     assert "codeflare-sdk~=0.41.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     texts = [path.read_text() for path in sorted(pulls.glob("*/pull-request.md"))]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -35,3 +38,13 @@ def make_targets(*makefiles: Path) -> set[str]:
     """Return the names of the targets in ``makefiles``, by default in those of this repository."""
     text = "".join(path.read_text() for path in makefiles or MAKEFILES)
     return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", text, re.MULTILINE))
+
+
+def kustomize(folder: Path) -> list[dict[str, Any]]:
+    """Return the objects that kubectl builds from ``folder``; skip the test without kubectl."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl, which includes kustomize, is not installed")
+    result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return load_all(result.stdout)

@@ -79,6 +79,9 @@ class OpenShiftInformers(NamedTuple):
     pods: HeadPods | None
 
 
+_FORBIDDEN_RETRY_SECONDS = 60.0
+"""How long a reconcile waits for a role that is not installed."""
+
 _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
 
 
@@ -146,19 +149,29 @@ class DashboardProxies(ClusterConcern):
             pods = HeadPods(cache.informer(POD, **HEAD_PODS))
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(self.clusters, pod))
             deletion_began = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
-            controller.watch(Kind(pods.informer, clusters_of, deletion_began, mapper=mapper))
-        controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper))
-        controller.watch(Kind(self._proxy.services, owner, CHILD_CHANGED, mapper=mapper))
-        controller.watch(Kind(self._proxy.accounts, owner, mapper=mapper))
+            controller.watch(Kind(pods.informer, clusters_of, deletion_began, mapper=mapper, optional=True))
+        controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper, optional=True))
+        controller.watch(Kind(self._proxy.services, owner, CHILD_CHANGED, mapper=mapper, optional=True))
+        controller.watch(Kind(self._proxy.accounts, owner, mapper=mapper, optional=True))
         self._openshift = OpenShiftInformers(routes, pods)
 
-    def _has_listed_openshift(self) -> bool:
-        """Return whether Routes are served, and all objects that OpenShift's proxy needs have been listed."""
+    def _await_openshift(self, children: Children) -> bool:
+        """Retry later unless Routes are served, and all objects that OpenShift's proxy needs have been listed.
+
+        Returns whether it must be awaited.
+        """
         if self._openshift is None:
-            return False
+            children.retry(SYNC_RETRY_SECONDS)
+            return True
         pods = self._openshift.pods
         informers = [self._openshift.routes, *(self._proxy or ()), *([pods.informer] if pods is not None else [])]
-        return all(informer.has_synced for informer in informers)
+        unlisted = [informer for informer in informers if not informer.has_synced]
+        forbidden = sorted({informer.gvk.kind for informer in unlisted if informer.is_forbidden})
+        if forbidden:
+            children.record_warning("MissingRole", _MISSING_ROLE.format(kinds=", ".join(forbidden)))
+        if unlisted:
+            children.retry(_FORBIDDEN_RETRY_SECONDS if forbidden else SYNC_RETRY_SECONDS)
+        return bool(unlisted)
 
     async def release(self, request: Request, children: Children | None) -> None:
         """Delete the ClusterRoleBindings of a cluster, then its finalizer; the rest is garbage-collected."""
@@ -174,8 +187,7 @@ class DashboardProxies(ClusterConcern):
         """Bring the objects of one cluster's proxy up to date."""
         is_openshift = await self._environment.platform.is_openshift()
         exposure, settings = await cluster.exposure(), cluster.settings
-        if is_openshift and not self._has_listed_openshift():
-            children.retry(SYNC_RETRY_SECONDS)
+        if is_openshift and self._await_openshift(children):
             return
         openshift = self._openshift
         required = settings.kuberay.ray_dashboard_oauth_enabled
@@ -295,6 +307,10 @@ def _record_missing_client(
         children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
 
 
+_MISSING_ROLE = (
+    "The operator is not allowed to list {kinds}, so it does not create what the OAuth proxy needs, and the head pod "
+    "cannot start. Ask the administrator to install the role openshift (cfo manifests --with openshift)"
+)
 _RAY_AUTH_MODE_OVERRIDDEN = (
     "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "
     "operator's own OAuth proxy stays active. Remove the variable"
