@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from typing import Annotated
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
 from cfo.config.section import Section
 from cfo.config.values import DNS_LABEL, matching, not_empty
@@ -51,7 +52,9 @@ class MetricsConfiguration(Section):
     ] = False
 
     def __post_init__(self) -> None:
-        if self.dashboard and (not self.secure_serving or self.bind_address in ("", "0")):
+        if not self.bind_address:  # as in controller-runtime, whereas an empty address for health disables it
+            force_setattr(self, "bind_address", ":8080")
+        if self.dashboard and (not self.secure_serving or self.bind_address == "0"):
             raise ValueError("dashboard requires secureServing: true and a bindAddress, to authorize its clients")
 
 

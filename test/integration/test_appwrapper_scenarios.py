@@ -764,6 +764,6 @@ async def test_appwrapper_with_unknown_phase_is_ignored_and_others_continue(envi
         await environment.wait_for_phase("Succeeded")
         assert state(await environment.get_wrapper("odd"))[0] == "Dancing"
         errors = manager.metrics.registry.get_sample_value(
-            "controller_runtime_terminal_reconcile_errors_total", {"controller": "appwrappers"}
+            "controller_runtime_terminal_reconcile_errors_total", {"controller": "AppWrapper"}
         )
         assert errors == 1

@@ -20,6 +20,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.raycluster.names import FIELD_MANAGER
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -144,7 +145,7 @@ class AuditedEnvironment:
                 for family in text_string_to_metric_families(body):
                     for sample in family.samples:
                         controller = sample.labels.get("controller")
-                        if sample.name == "controller_runtime_reconcile_total" and controller == "raycluster":
+                        if sample.name == "controller_runtime_reconcile_total" and controller == FIELD_MANAGER:
                             reconciles += sample.value
                         if sample.name in ("workqueue_depth", "controller_runtime_active_workers"):
                             remaining_work += sample.value

@@ -48,6 +48,11 @@ def test_default_values() -> None:
     assert defaults.leader_election.lease_duration == timedelta(seconds=15)
 
 
+def test_empty_address_of_metrics_is_the_default_as_in_go() -> None:
+    assert parse("metrics: {bindAddress: ''}").configuration.metrics.bind_address == ":8080"
+    assert parse("health: {bindAddress: ''}").configuration.health.bind_address == ""
+
+
 def test_default_document_means_defaults() -> None:
     parsed = parse(default_document())
     assert parsed.configuration == OperatorConfiguration()

@@ -292,7 +292,7 @@ def setup(
         return pod_of(pod), *WRAPPERS.requests(pod)
 
     builder = (
-        Builder(manager, name)
+        Builder(manager, "AppWrapper")  # the name in the Go operator's metrics
         .for_(APPWRAPPER, ResourceVersionChanged())
         .watches(
             POD,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer, watches
 from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, Conditions
@@ -109,7 +109,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         status_changed = and_(watches.STATUS_CHANGED, or_(watches.HEAD_SERVICE_CHANGED, OWN_CONDITIONS_CHANGED))
         changed = or_(watches.CLUSTER_CHANGED, watches.FINALIZERS_CHANGED, status_changed)
         options = ControllerOptions(max_concurrent_reconciles=_WORKERS)
-        builder = Builder(manager).for_(RAY_CLUSTER, changed).with_options(options)
+        builder = Builder(manager, FIELD_MANAGER).for_(RAY_CLUSTER, changed).with_options(options)
         reconciler.watch(builder.complete(reconciler))
         clusters = reconciler.clusters.reader
         RayClusterMetrics(manager.metrics.registry, config, clusters, secret_informer(manager).reader)

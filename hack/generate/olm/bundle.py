@@ -241,7 +241,18 @@ def _examples() -> list[dict[str, Any]]:
         for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
         if obj and obj["kind"] in kinds
     ]
-    return [next(group) for _, group in groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])]
+    by_kind = groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])
+    return [_without_demo(next(group)) for _, group in by_kind]
+
+
+def _without_demo(value: Any) -> Any:
+    """Return ``value`` without the annotations that are for the embedded control plane."""
+    if isinstance(value, list):
+        return [_without_demo(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _without_demo(item) for key, item in value.items() if not key.startswith("envtest.cfo/")}
+    return {key: item for key, item in kept.items() if item != {} or value[key] == {}}
 
 
 def webhook_definition(webhook: dict[str, Any], kind: str, deployment: str) -> dict[str, Any]:

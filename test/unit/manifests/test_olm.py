@@ -59,6 +59,10 @@ def test_bundle_has_this_version(bundle: list[dict[str, Any]]) -> None:
     assert "secrets" not in resources  # OLM manages the certificates
 
 
+def test_examples_are_for_real_clusters(bundle: list[dict[str, Any]]) -> None:
+    assert "envtest" not in csv_of(bundle)["metadata"]["annotations"]["alm-examples"]
+
+
 def _remove(*path: str) -> Callable[[dict[str, Any]], None]:
     def change(csv: dict[str, Any]) -> None:
         for key in path[:-1]:
