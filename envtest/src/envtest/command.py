@@ -11,7 +11,7 @@ import signal
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["command", "main"]
 
 
+class _InvalidArguments(click.ClickException):
+    """Wrong arguments, which are reported in one line."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        help_of = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        super().__init__(" ".join(error.format_message().split()).removesuffix(".") + help_of)
+
+
 class _Group(click.Group):
     """Imports subcommands when they run; their short help is duplicated here."""
 
@@ -36,6 +46,18 @@ class _Group(click.Group):
         ),
         "validate": ("envtest.manifest_check.command", "command", "Check manifest files offline."),
     }
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _InvalidArguments(error) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # of a subcommand
+            raise _InvalidArguments(error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self.lazy_commands])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+import pytest
 from click import Context
 from click.testing import CliRunner
 
@@ -26,3 +27,16 @@ def test_scenario_is_the_behavior_of_pods_and_steps_are_what_chaos_executes() ->
     assert "--steps" in names
     assert "--scenario" not in names
     assert "--scenario" in {option for parameter in command.get_params(Context(command)) for option in parameter.opts}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--bad"], "No such option '--bad' (see envtest --help)"),
+        (["frob"], "No such command 'frob' (see envtest --help)"),
+        (["chaos"], "Missing argument 'COMMAND...' (see envtest chaos --help)"),
+    ],
+)
+def test_wrong_arguments_are_reported_in_one_line(arguments: list[str], error: str) -> None:
+    result = CliRunner().invoke(command, arguments, prog_name="envtest")
+    assert (result.exit_code, result.output) == (2, f"Error: {error}\n")
