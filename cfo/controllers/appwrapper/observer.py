@@ -42,6 +42,9 @@ from cfo.runtime import (
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
+_MAX_KNOWN: Final = 10_000
+"""How many owners of an AppWrapper's pods are remembered."""
+
 _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 
@@ -142,6 +145,8 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
         wrapper = observation.wrapper
         components = recorded_uids(wrapper) | {obj.uid for obj in observation.objects if obj is not None and obj.owned}
         known = self._ancestors.setdefault(uid_of(wrapper), {})
+        if len(known) > _MAX_KNOWN:
+            known.clear()
         own = {uid: uid for uid in (uid_of(wrapper), *components)}
         found = {}
         for pod in pods:
