@@ -129,11 +129,13 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
     async def _with_ancestors(self, observation: Observation, pods: list[Entry]) -> Observation:
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
-        A forceful deletion does, and a component that has completed: its pods no longer count.
+        A forceful deletion does, and a component that has completed while others run: its pods no longer count.
         """
         deadline = force_deadline(observation)
         forces = deadline is not None and observation.now >= deadline
-        if not pods or not (forces or any(obj is not None and obj.completed for obj in observation.objects)):
+        is_running = observation.status().phase is Phase.RUNNING
+        has_completed = is_running and any(obj is not None and obj.completed for obj in observation.objects)
+        if not pods or not (forces or has_completed):
             return observation
         found = await self._ancestors_of(observation, pods)
         return structs.replace(
