@@ -12,9 +12,11 @@ valid certificate does not wait.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import structlog
+from anyio import to_thread
 from cryptography import x509
 
 from cfo.runtime.cache.cache import Cache
@@ -89,7 +91,7 @@ class CertificateRotator:
     async def _reconcile(self) -> Result:
         now = self._clock.now()
         certificates = await self._ensure_secret(now)
-        pair = self._pair(certificates, now)
+        pair = await self._pair(certificates, now)
         self._serve(pair, certificates.ca, now)
         await self._injector.inject(certificates.bundle)
         wait = self._serve(pair, certificates.ca, now)
@@ -104,7 +106,8 @@ class CertificateRotator:
             stored = parse_secret(secret.get("data") or {})
         else:
             stored = StoredCertificates(problems=("the Secret does not exist",))
-        certificates, reasons = ensure_certificates(
+        ensure = partial(
+            ensure_certificates,
             stored,
             self._policy,
             self._options.service.dns_names,
@@ -112,6 +115,7 @@ class CertificateRotator:
             trusted=[*([self.bundle] if self.bundle is not None else []), *self._injector.ca_bundles()],
             served=self._serving.leaf,
         )
+        certificates, reasons = await to_thread.run_sync(ensure)  # an RSA key takes up to half a second
         if reasons:
             try:
                 await self._write(secret, certificates)
@@ -140,14 +144,15 @@ class CertificateRotator:
             metadata = {"resourceVersion": resource_version_of(secret)}
             await self._client.patch(SECRET, key, {"metadata": metadata, "data": certificates.data()})
 
-    def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
+    async def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
         """Return the pair to serve: the Secret's, or one issued by this process if that pair lacks one of our names."""
         names = self._options.names
         if subject_names(certificates.pair.leaf).issuperset(names):
             return certificates.pair
         ca = certificates.ca
         if self._own is None or self._own[0] != ca.certificate or now >= renewal_time(self._own[1].leaf):
-            self._own = ca.certificate, issue_certificate(ca, names, self._policy, now=now)
+            issue = partial(issue_certificate, ca, names, self._policy, now=now)
+            self._own = ca.certificate, await to_thread.run_sync(issue)
         return self._own[1]
 
     def _serve(self, pair: KeyPair, ca: CertificateAuthority, now: datetime) -> float:
