@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 from envtest.apimachinery.field_errors import FieldError, invalid, required
 from envtest.apimachinery.name_rules import dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.go_rendering import PARENT, internal_fields
 from envtest.builtins.ip_rules import cidr_errors, ip_problem
 from envtest.builtins.nodes import is_dual_stack
 from envtest.builtins.strategy import BuiltinStrategy
@@ -76,4 +76,4 @@ class AddressStrategy(BuiltinStrategy):
         for problem in dns_subdomain(parent["group"]) if parent.get("group") else ():
             yield invalid("spec.parentRef.group", parent["group"], problem)
         if old is not None and parent != old["spec"].get("parentRef"):
-            yield invalid("spec.parentRef", parent, "field is immutable")
+            yield invalid("spec.parentRef", internal_fields(PARENT, parent), "field is immutable")

@@ -16,17 +16,23 @@ from envtest.apimachinery.field_errors import Verbatim, go_json
 __all__ = [
     "ATTACHMENT_SOURCE",
     "BUDGET",
+    "CSI_NODE_DRIVER",
     "FAILURE_RULE",
+    "PARENT",
     "REFERENCE",
     "SUCCESS_RULE",
     "TAINT",
     "TOLERATION",
+    "TRUST_BUNDLE",
     "difference",
     "internal",
     "internal_fields",
     "internal_job_policy",
     "internal_pod_spec",
     "internal_pod_template",
+    "internal_security_context",
+    "internal_term",
+    "internal_terms",
     "internal_volume_source",
 ]
 
@@ -63,6 +69,8 @@ _SPECIAL_NAMES = {
     "fsgroup": "fsGroup",
     "fsgroupchangepolicy": "fsGroupChangePolicy",
     "selinuxchangepolicy": "seLinuxChangePolicy",
+    "gmsacredentialspecname": "gmsaCredentialSpecName",
+    "gmsacredentialspec": "gmsaCredentialSpec",
 }
 _UPPER = ("api", "ip", "uid", "gid", "url", "os", "dns", "tls", "cidr", "tcp", "http", "id")
 
@@ -103,6 +111,9 @@ TAINT = "Key! Value! Effect! TimeAdded"
 BUDGET = "MinAvailable Selector MaxUnavailable UnhealthyPodEvictionPolicy"
 REFERENCE = "Kind! Namespace! Name! UID! APIVersion! ResourceVersion! FieldPath!"
 ATTACHMENT_SOURCE = "PersistentVolumeName InlineVolumeSpec"
+CSI_NODE_DRIVER = "Name! NodeID! TopologyKeys Allocatable"
+PARENT = "Group! Resource! Namespace! Name!"
+TRUST_BUNDLE = "Name SignerName LabelSelector Optional Path!"
 SUCCESS_RULE = "SucceededIndexes SucceededCount"
 FAILURE_RULE = "Action! OnExitCodes OnPodConditions"
 """The fields of internal types, for :func:`internal_fields`."""
@@ -115,6 +126,40 @@ def internal_fields(layout: str, value: Mapping[str, Any]) -> Verbatim:
     numbers that are no pointers.
     """
     return Verbatim(_fields(layout, value, {}))
+
+
+_SECURITY_CONTEXT = (
+    "Capabilities Privileged SELinuxOptions WindowsOptions RunAsUser RunAsGroup RunAsNonRoot ReadOnlyRootFilesystem "
+    "AllowPrivilegeEscalation ProcMount SeccompProfile AppArmorProfile"
+)
+_SECURITY_PARTS = {
+    "Capabilities": "Add Drop",
+    "SELinuxOptions": "User! Role! Type! Level!",
+    "WindowsOptions": "GMSACredentialSpecName GMSACredentialSpec RunAsUserName HostProcess",
+    "SeccompProfile": "Type! LocalhostProfile",
+    "AppArmorProfile": "Type! LocalhostProfile",
+}
+
+
+def internal_security_context(security: Mapping[str, Any]) -> Verbatim:
+    """Return the SecurityContext of a container as Go prints its internal type."""
+    parts = {name: security.get(_json_name(name)) for name in _SECURITY_PARTS}
+    shown = {name: _fields(_SECURITY_PARTS[name], part, {}) for name, part in parts.items() if part is not None}
+    return Verbatim(_fields(_SECURITY_CONTEXT, security, shown))
+
+
+def internal_terms(terms: Sequence[Mapping[str, Any]] | None) -> Verbatim:
+    """Return the terms of a NodeSelector as Go prints their internal type."""
+    return Verbatim("null" if terms is None else f"[{','.join(map(internal_term, terms))}]")
+
+
+def internal_term(term: Mapping[str, Any]) -> Verbatim:
+    """Return a NodeSelectorTerm as Go prints its internal type."""
+    parts = {}
+    for name in ("matchExpressions", "matchFields"):
+        if name in term:
+            parts[_go_name(name)] = f"[{','.join(_fields('Key! Operator! Values', each, {}) for each in term[name])}]"
+    return Verbatim(_fields("MatchExpressions MatchFields", {}, parts))
 
 
 def _container(container: Mapping[str, Any]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, Verbatim, forbidden, invalid, key, required
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, required
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import difference, internal
+from envtest.builtins.go_rendering import difference, internal_term, internal_terms
 from envtest.schema.shaping import copy_json
 
 __all__ = ["APP_ARMOR", "annotation_change_errors", "pod_change_errors"]
@@ -113,7 +113,6 @@ def _restore(new: Object, old: Mapping[str, Any], name: str) -> None:
         new.pop(name, None)
 
 
-_NO_TERM = {"matchExpressions": None, "matchFields": None}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -123,12 +122,14 @@ def _node_affinity_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Ite
     after = (new.get(_REQUIRED) or {}).get("nodeSelectorTerms")
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
     if before and len(before) != len(after or ()):
-        yield invalid(path, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        yield invalid(
+            path, internal_terms(after), "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        )
         return
     for position, (term, earlier) in enumerate(zip(after or (), before, strict=False)):
         if not _only_adds(term, earlier):
-            shown = Verbatim(internal({**_NO_TERM, **term}))
-            yield invalid(f"{path}[{position}]", shown, "only additions are allowed (no mutations or deletions)")
+            text = "only additions are allowed (no mutations or deletions)"
+            yield invalid(f"{path}[{position}]", internal_term(term), text)
 
 
 def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

@@ -43,7 +43,7 @@ def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
         elif operator == "Exists":
             if toleration.get("value"):
                 text = "value must be empty when `operator` is 'Exists'"
-                yield invalid(f"{field_path}.operator", {**toleration}, text)
+                yield invalid(f"{field_path}.operator", toleration["value"], text)
         else:
             yield not_supported(f"{field_path}.operator", operator, ("Equal", "Exists"))
         effect = toleration.get("effect")

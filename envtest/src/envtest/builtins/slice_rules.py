@@ -17,7 +17,7 @@ from envtest.apimachinery.field_errors import (
     too_many,
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
-from envtest.builtins.go_rendering import internal
+from envtest.builtins.go_rendering import internal, internal_terms
 from envtest.builtins.scheduling_rules import node_selector_errors
 
 __all__ = ["slice_errors"]
@@ -66,7 +66,7 @@ def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iter
     terms = (spec.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if spec.get("nodeSelector") is not None and len(terms) != 1:
         text = "must have exactly one node selector term"
-        yield invalid("spec.nodeSelector.nodeSelectorTerms", Verbatim(internal(terms)), text)
+        yield invalid("spec.nodeSelector.nodeSelectorTerms", internal_terms(terms), text)
     if spec.get("perDeviceNodeSelection") is False:
         yield invalid("spec.perDeviceNodeSelection", False, _TRUE)
     places = [name for name in _PLACES if spec.get(name)]

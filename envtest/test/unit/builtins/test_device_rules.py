@@ -191,7 +191,12 @@ def test_slices(fields: dict[str, Any], expected: list[str]) -> None:
         ),
         (
             {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": [{}, {}]}},
-            ["nodeSelector.nodeSelectorTerms: Invalid value: [{},{}]: must have exactly one node selector term"],
+            [
+                (
+                    'nodeSelector.nodeSelectorTerms: Invalid value: [{"MatchExpressions":null,"MatchFields":null},'
+                    '{"MatchExpressions":null,"MatchFields":null}]: must have exactly one node selector term'
+                )
+            ],
         ),
         (
             {"allNodes": False, "devices": [{"name": "a"}], "sharedCounters": [{"name": "c", "counters": {"a": {}}}]},
