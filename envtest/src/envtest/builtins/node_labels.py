@@ -1,4 +1,4 @@
-"""Warnings about deprecated labels of nodes, wherever nodes are selected.
+"""Deprecated labels of nodes, wherever nodes are selected.
 
 Follows ``pkg/api/node`` of Kubernetes.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from envtest.apimachinery.name_rules import label_value
 
-__all__ = ["DEPRECATED_LABELS", "selector_warnings", "term_warnings"]
+__all__ = ["DEPRECATED_LABELS", "has_stable_names", "selector_warnings", "term_warnings"]
 
 DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -19,6 +19,21 @@ DEPRECATED_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/region": ('deprecated since v1.17; use "topology.kubernetes.io/region" instead'),
     "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
 }
+_STABLE_LABELS: Final = {name: text.split('"')[1] for name, text in DEPRECATED_LABELS.items()}
+
+
+def has_stable_names(term: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Return whether ``term`` differs from the term ``old`` at most in stable names of deprecated labels."""
+    for name in ("matchExpressions", "matchFields"):
+        after, before = term.get(name) or (), old.get(name) or ()
+        if len(after) != len(before):
+            return False
+        for new, previous in zip(after, before, strict=True):
+            label = new.get("key")
+            is_renamed = label is not None and _STABLE_LABELS.get(previous.get("key") or "") == label
+            if new != ({**previous, "key": label} if is_renamed else previous):
+                return False
+    return True
 
 
 def term_warnings(term: Mapping[str, Any], path: str, *, values: bool = False) -> Iterator[str]:

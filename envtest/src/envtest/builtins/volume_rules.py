@@ -9,9 +9,10 @@ from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, 
 from envtest.apimachinery.name_rules import annotation_errors, dns_label, dns_subdomain, label_errors
 from envtest.builtins.claims import claim_errors
 from envtest.builtins.environment_rules import VOLUME_FIELD_PATHS, field_ref_errors, resource_ref_errors
-from envtest.builtins.path_rules import unreserved_path_errors
+from envtest.builtins.go_rendering import TRUST_BUNDLE, internal_fields
+from envtest.builtins.path_rules import relative_path_errors, unreserved_path_errors
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.builtins.volume_sources import host_path_errors, nfs_errors
+from envtest.builtins.volume_sources import csi_driver_name_errors, is_portal_too_long, source_errors
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["check_volumes"]
@@ -19,28 +20,49 @@ __all__ = ["check_volumes"]
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
 _REQUIRED_FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "awsElasticBlockStore": ("volumeID",),
-    "azureDisk": ("diskName", "diskURI"),
-    "azureFile": ("secretName", "shareName"),
-    "cephfs": ("monitors",),
-    "cinder": ("volumeID",),
     "configMap": ("name",),
-    "csi": ("driver",),
-    "flexVolume": ("driver",),
-    "gcePersistentDisk": ("pdName",),
     "gitRepo": ("repository",),
-    "glusterfs": ("endpoints", "path"),
     "image": ("reference",),
-    "iscsi": ("targetPortal", "iqn"),
     "persistentVolumeClaim": ("claimName",),
-    "photonPersistentDisk": ("pdID",),
-    "portworxVolume": ("volumeID",),
-    "rbd": ("monitors", "image"),
-    "scaleIO": ("gateway", "system", "volumeName"),
     "secret": ("secretName",),
-    "storageos": ("volumeName",),
-    "vsphereVolume": ("volumePath",),
 }
+_ORDER: Final = (
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+)
+"""The sources in the order in which kube-apiserver validates them."""
+_FIELD_NAMES: Final = {"gcePersistentDisk": "persistentDisk"}
+"""The names of sources in the paths of errors, where they differ from the names of the fields."""
+_EXTRA_NAMES: Final = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+"""The names of sources in the errors of volumes that have several."""
 
 _CLAIM_METADATA: Final = frozenset({"annotations", "creationTimestamp", "labels"})
 """The metadata that the template of an ephemeral volume's claim can have."""
@@ -56,24 +78,35 @@ def check_volumes(
     """
     errors: list[FieldError] = []
     valid: dict[str, Mapping[str, Any]] = {}
+    created = {f"{pod_name}-{each.get('name') or ''}" for each in volumes if pod_name and "ephemeral" in each}
     for position, volume in enumerate(volumes):
-        found = list(_volume_errors(volume, f"{path}[{position}]", pod_name))
+        field_path = f"{path}[{position}]"
+        found = list(_volume_errors(volume, field_path, pod_name))
         name = volume.get("name") or ""
         if name in valid:
-            found.append(duplicate(f"{path}[{position}].name", name))
+            found.append(duplicate(f"{field_path}.name", name))
         if not found:
             valid[name] = volume
         errors += found
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        if claim in created:
+            text = "must not reference a PVC that gets created for an ephemeral volume"
+            errors.append(invalid(f"{field_path}.persistentVolumeClaim.claimName", claim, text))
     return errors, valid
 
 
 def _volume_errors(volume: Mapping[str, Any], path: str, pod_name: str) -> Iterator[FieldError]:
     name = volume.get("name") or ""
     sources = [each for each in volume if each != "name"]
-    for extra in sources[1:]:
-        yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
+    if len(sources) > 1:
+        sources.sort(key=_ORDER.index)
     for source in sources[:1]:
-        yield from _source_errors(source, volume[source] or {}, f"{path}.{source}")
+        yield from _source_errors(source, volume[source] or {}, f"{path}.{_FIELD_NAMES.get(source, source)}")
+    for extra in sources[1:]:
+        yield forbidden(f"{path}.{_EXTRA_NAMES.get(extra, extra)}", "may not specify more than 1 volume type")
+    if is_portal_too_long(name, volume.get("iscsi") or {}):
+        text = "must be under 64 characters if iscsi.initiatorName is specified."
+        yield invalid(f"{path}.name", name, f"Total length of <volume name>:<iscsi.targetPortal> {text}")
     if sources[:1] == ["ephemeral"] and pod_name and name:
         for problem in dns_subdomain(f"{pod_name}-{name}"):
             yield invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {problem}')
@@ -92,6 +125,8 @@ def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[
     rule = _RULES.get(kind)
     if rule is not None:
         yield from rule(source, path)
+    else:
+        yield from source_errors(kind, source, path, persistent=False)
 
 
 def _empty_dir_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -105,32 +140,8 @@ def _file_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     yield from _item_errors(source.get("items") or (), f"{path}.items")
 
 
-def _partition_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    partition = source.get("partition") or 0
-    if not 0 <= partition <= 255:
-        yield invalid(f"{path}.partition", partition, "must be between 0 and 255, inclusive")
-
-
-def _iscsi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    name, lun = source.get("iqn") or "", source.get("lun") or 0
-    if name and not name.startswith(("iqn", "eui", "naa")):
-        yield invalid(f"{path}.iqn", name, "must be valid format starting with iqn, eui, or naa")
-    if not 0 <= lun <= 255:
-        yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
-    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
-        yield required(f"{path}.secretRef")
-
-
-def _fc_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    names, wwids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
-    if not names and not wwids:
-        yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
-    if names and wwids:
-        yield invalid(f"{path}.targetWWNs", names, "targetWWNs and wwids can not be specified simultaneously")
-    if names and lun is None:
-        yield required(f"{path}.lun", "lun is required if targetWWNs is specified")
-    if names and lun is not None and not 0 <= lun <= 255:
-        yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
+def _git_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from relative_path_errors(source.get("directory") or "", f"{path}.directory")
 
 
 def _image_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -140,9 +151,14 @@ def _image_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _csi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from csi_driver_name_errors(source.get("driver") or "", f"{path}.driver")
     reference = source.get("nodePublishSecretRef")
-    if reference is not None and not reference.get("name"):
+    if reference is None:
+        return
+    if not reference.get("name"):
         yield required(f"{path}.nodePublishSecretRef.name")
+    for problem in dns_subdomain(reference["name"]) if reference.get("name") else ():
+        yield invalid(f"{path}.name", reference["name"], problem)
 
 
 def _ephemeral_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -237,7 +253,7 @@ def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iter
 def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name, signer, target = bundle.get("name"), bundle.get("signerName"), bundle.get("path") or ""
     if name is not None and signer is not None:
-        yield invalid(path, {**bundle}, "only one of name and signerName may be used")
+        yield invalid(path, internal_fields(TRUST_BUNDLE, bundle), "only one of name and signerName may be used")
     elif name is not None:
         if not name:
             yield required(f"{path}.name", "must be a valid object name")
@@ -271,18 +287,14 @@ def _mode_errors(mode: int | None, path: str) -> Iterator[FieldError]:
 
 
 _RULES: Final[Mapping[str, Callable[[Mapping[str, Any], str], Iterator[FieldError]]]] = {
-    "awsElasticBlockStore": _partition_errors,
     "configMap": _file_errors,
     "csi": _csi_errors,
     "downwardAPI": _downward_errors,
     "emptyDir": _empty_dir_errors,
     "ephemeral": _ephemeral_errors,
-    "fc": _fc_errors,
-    "gcePersistentDisk": _partition_errors,
-    "hostPath": host_path_errors,
+    "gitRepo": _git_errors,
     "image": _image_errors,
-    "iscsi": _iscsi_errors,
-    "nfs": nfs_errors,
     "projected": _projected_errors,
     "secret": _file_errors,
 }
+"""The rules of sources that persistent volumes do not have, or have with other rules."""

@@ -6,11 +6,19 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required
-from envtest.apimachinery.name_rules import dns_subdomain
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import difference, internal_volume_source
-from envtest.builtins.node_labels import term_warnings
+from envtest.builtins.go_rendering import difference, internal_terms, internal_volume_source
+from envtest.builtins.node_labels import has_stable_names, term_warnings
 from envtest.builtins.path_rules import backstep_errors
 from envtest.builtins.pod_warnings import source_warnings
 from envtest.builtins.pods import source_defaults
@@ -20,8 +28,8 @@ from envtest.builtins.volume_sources import (
     VOLUME_MODES,
     access_mode_errors,
     csi_driver_name_errors,
-    host_path_errors,
-    nfs_errors,
+    is_portal_too_long,
+    source_errors,
 )
 from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
@@ -29,33 +37,33 @@ from envtest.schema.quantity import parse_quantity
 __all__ = ["PersistentVolumeStrategy", "inline_volume_errors"]
 
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
-_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
-    "hostPath": (),
-    "gcePersistentDisk": ("pdName",),
-    "awsElasticBlockStore": ("volumeID",),
-    "glusterfs": ("endpoints", "path"),
-    "flocker": (),
-    "nfs": (),
-    "rbd": ("monitors", "image"),
-    "quobyte": ("registry", "volume"),
-    "cephfs": ("monitors",),
-    "iscsi": ("targetPortal", "iqn"),
-    "cinder": ("volumeID",),
-    "fc": (),
-    "flexVolume": ("driver",),
-    "azureFile": ("secretName", "shareName"),
-    "vsphereVolume": ("volumePath",),
-    "photonPersistentDisk": ("pdID",),
-    "portworxVolume": ("volumeID",),
-    "azureDisk": ("diskName", "diskURI"),
-    "scaleIO": ("gateway", "system", "volumeName"),
-    "local": (),
-    "storageos": (),
-    "csi": (),
-}
-"""A volume's sources in the order of their validation, with the fields that each of them requires."""
-
-_SECRETS = ("controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef")
+_SOURCES: Final = (
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+)
+"""A volume's sources in the order of their validation."""
+_EXPANSION = "controllerExpandSecretRef"
+_SECRETS = ("controllerPublishSecretRef", _EXPANSION, "nodePublishSecretRef", "nodeExpandSecretRef")
 _ANNOTATIONS = {
     "volume.beta.kubernetes.io/storage-class": 'deprecated since v1.8; use "storageClassName" attribute instead',
     "volume.beta.kubernetes.io/mount-options": 'deprecated since v1.31; use "mountOptions" attribute instead',
@@ -88,21 +96,22 @@ class PersistentVolumeStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the spec, whose source, volume mode and node affinity are immutable."""
-        spec = obj["spec"]
-        yield from _spec_errors(spec)
+        spec, name = obj["spec"], obj["metadata"].get("name") or ""
+        yield from _spec_errors(spec, name)
         if old is None:
             return
-        yield from _spec_errors(spec)  # kube-apiserver validates a changed volume twice
+        yield from _spec_errors(spec, name)  # kube-apiserver validates a changed volume twice
         before, after = ({name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec))
+        if "csi" in before and before["csi"].get(_EXPANSION) is None and "csi" in after:
+            after["csi"] = {name: value for name, value in after["csi"].items() if name != _EXPANSION}
         if before != after:
             shown = difference(*(internal_volume_source(each) for each in (before, after)))
             text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
             yield forbidden("spec.persistentvolumesource", text)
         if spec.get("volumeMode") != old["spec"].get("volumeMode"):
             yield invalid("volumeMode", spec.get("volumeMode"), "field is immutable")
-        affinity = old["spec"].get("nodeAffinity")
-        if affinity is not None and spec.get("nodeAffinity") != affinity:
-            yield invalid("nodeAffinity", spec.get("nodeAffinity"), "field is immutable")
+        if old["spec"].get("nodeAffinity") is not None:
+            yield from _affinity_change_errors(spec.get("nodeAffinity"), old["spec"]["nodeAffinity"])
         if old["spec"].get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
             yield forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
 
@@ -122,7 +131,7 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         return [*texts, *source_warnings(sources, "spec")]
 
 
-def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _spec_errors(spec: Mapping[str, Any], volume_name: str) -> Iterator[FieldError]:
     yield from access_mode_errors(spec, "spec")
     capacity = spec.get("capacity") or {}
     if not capacity:
@@ -141,7 +150,7 @@ def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
             yield required("spec.nodeAffinity.required", "must specify required node constraints")
         else:
             yield from node_selector_errors(affinity["required"], "spec.nodeAffinity.required")
-    yield from _source_errors(spec, "spec")
+    yield from _source_errors(spec, "spec", volume_name)
     path = (spec.get("hostPath") or {}).get("path")
     if path and posixpath.normpath(path) in ("/", "//") and policy == "Recycle":
         yield forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
@@ -151,6 +160,17 @@ def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     if mode is not None and mode not in VOLUME_MODES:
         yield not_supported("spec.volumeMode", mode, VOLUME_MODES)
     yield from _attributes_class_errors(spec, "spec")
+
+
+def _affinity_change_errors(new: Mapping[str, Any] | None, old: Mapping[str, Any]) -> Iterator[FieldError]:
+    after, before = (((each or {}).get("required") or {}).get("nodeSelectorTerms") for each in (new, old))
+    is_same = len(after or ()) == len(before or ()) and all(map(has_stable_names, after or (), before or ()))
+    if new is None or not is_same:
+        shown = None
+        if new is not None:
+            terms = "null" if new.get("required") is None else f'{{"NodeSelectorTerms":{internal_terms(after)}}}'
+            shown = Verbatim(f'{{"Required":{terms}}}')
+        yield invalid("nodeAffinity", shown, "field is immutable, except for updating from beta label to GA")
 
 
 def _attributes_class_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -175,43 +195,56 @@ def inline_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldEr
     yield from access_mode_errors(spec, path)
     if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
         yield forbidden(f"{path}.persistentVolumeReclaimPolicy", "may only be Retain in the context of inline volumes")
-    yield from _source_errors(spec, path)
+    yield from _source_errors(spec, path, "")
     if spec.get("volumeMode") not in (None, "Filesystem"):
         text = "may not specify volumeMode other than Filesystem in the context of inline volumes"
         yield forbidden(f"{path}.volumeMode", text)
     yield from _attributes_class_errors(spec, path)
 
 
-def _source_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _source_errors(spec: Mapping[str, Any], path: str, volume_name: str) -> Iterator[FieldError]:
     sources = [name for name in _SOURCES if name in spec]
     if not sources:
         yield required(path, "must specify a volume type")
-        return
-    for extra in sources[1:]:
-        yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
-    kind = sources[0]
-    source = spec[kind] or {}
-    source_path = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
-    for name in _SOURCES[kind]:
-        if not source.get(name):
-            yield required(f"{source_path}.{name}")
-    match kind:
-        case "hostPath":
-            yield from host_path_errors(source, source_path)
-        case "nfs":
-            yield from nfs_errors(source, source_path)
-        case "local":
-            if not source.get("path"):
-                yield required(f"{source_path}.path")
-            else:
-                yield from backstep_errors(source["path"], f"{source_path}.path")
+    for position, kind in enumerate(sources):
+        if position and kind != "flexVolume":  # kube-apiserver accepts a flexVolume beside another source
+            extra = "cephFS" if kind == "cephfs" else kind
+            yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
+            continue
+        source = spec[kind] or {}
+        source_path = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
+        yield from source_errors(kind, source, source_path, persistent=True)
+        if kind == "iscsi" and is_portal_too_long(volume_name, source):
+            text = "must be under 64 characters if iscsi.initiatorName is specified."
+            portal = source.get("targetPortal") or ""
+            yield invalid(
+                f"{source_path}.targetportal", portal, f"Total length of <volume name>:<iscsi.targetPortal> {text}"
+            )
+        elif kind == "local":
+            yield from _local_errors(source, source_path)
             if spec.get("nodeAffinity") is None:
                 yield required(f"{path}.nodeAffinity", "Local volume requires node affinity")
-        case "csi":
-            yield from csi_driver_name_errors(source.get("driver") or "", f"{source_path}.driver")
-            if not source.get("volumeHandle"):
-                yield required(f"{source_path}.volumeHandle")
-            for secret in _SECRETS:
-                for name in ("name", "namespace") if source.get(secret) is not None else ():
-                    if not source[secret].get(name):
-                        yield required(f"{source_path}.{secret}.{name}")
+        elif kind == "csi":
+            yield from _csi_errors(source, source_path)
+
+
+def _local_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    if not source.get("path"):
+        yield required(f"{path}.path")
+    else:
+        yield from backstep_errors(source["path"], f"{path}.path")
+
+
+def _csi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from csi_driver_name_errors(source.get("driver") or "", f"{path}.driver")
+    if not source.get("volumeHandle"):
+        yield required(f"{path}.volumeHandle")
+    for secret in _SECRETS:
+        reference = source.get(secret)
+        if reference is None:
+            continue
+        for name, problems in (("name", dns_subdomain), ("namespace", dns_label)):
+            if not reference.get(name):
+                yield required(f"{path}.{secret}.{name}")
+            for problem in problems(reference[name]) if reference.get(name) else ():
+                yield invalid(f"{path}.{secret}.{name}", reference[name], problem)
