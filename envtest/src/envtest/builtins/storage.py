@@ -19,7 +19,7 @@ from envtest.apimachinery.field_errors import (
 from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
-from envtest.builtins.go_rendering import ATTACHMENT_SOURCE, internal_fields
+from envtest.builtins.go_rendering import ATTACHMENT_SOURCE, CSI_NODE_DRIVER, internal_fields
 from envtest.builtins.node_labels import DEPRECATED_LABELS, selector_warnings
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
@@ -131,15 +131,13 @@ class VolumeAttributesClassStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the driver's name and the parameters, which are required and immutable."""
-        if old is None:
-            yield from _provisioner_errors(obj.get("driverName") or "", "driverName")
-            if not obj.get("parameters"):
-                yield required("parameters", "must contain at least one key/value pair")
-            yield from _parameter_errors(obj.get("parameters") or {})
-            return
-        for name in ("driverName", "parameters"):
-            if obj.get(name) != old.get(name):
+        for name in ("driverName", "parameters") if old is not None else ():
+            if obj.get(name) != (old or {}).get(name):
                 yield forbidden(name, f"updates to {name} are forbidden.")
+        yield from _provisioner_errors(obj.get("driverName") or "", "driverName")
+        yield from _parameter_errors(obj.get("parameters") or {})
+        if not obj.get("parameters"):
+            yield required("parameters", "must contain at least one key/value pair")
 
 
 class CSIDriverStrategy(BuiltinStrategy):
@@ -169,12 +167,16 @@ class CSIDriverStrategy(BuiltinStrategy):
         if period is not None and period < _UPDATE_PERIOD:
             text = f"must be greater than or equal to {_UPDATE_PERIOD} seconds"
             yield invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, text)
+        if spec.get("serviceAccountTokenInSecrets") is not None and not spec.get("tokenRequests"):
+            text = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+            yield invalid("spec.serviceAccountTokenInSecrets", spec["serviceAccountTokenInSecrets"], text)
         if old is None:
             yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
         if old is not None:
-            for name in ("attachRequired", "volumeLifecycleModes"):
+            # "attachedRequired" is how kube-apiserver spells the path of attachRequired
+            for name, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes",) * 2):
                 if spec.get(name) != old["spec"].get(name):
-                    yield invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+                    yield invalid(f"spec.{shown}", spec.get(name), _IMMUTABLE)
 
 
 def _token_request_errors(requests: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
@@ -183,6 +185,7 @@ def _token_request_errors(requests: Sequence[Mapping[str, Any]]) -> Iterator[Fie
         path, audience = f"spec.tokenRequests[{position}]", request.get("audience") or ""
         if audience in audiences:
             yield duplicate(f"{path}.audience", audience)
+            continue
         audiences.add(audience)
         seconds = request.get("expirationSeconds")
         if seconds is not None and seconds < 600:
@@ -197,29 +200,39 @@ class CSINodeStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the drivers, which have different names; only their allocatable counts are mutable."""
-        names: set[str] = set()
-        for position, driver in enumerate(obj["spec"].get("drivers") or ()):
-            path, name = f"spec.drivers[{position}]", driver.get("name") or ""
-            yield from csi_driver_name_errors(name, f"{path}.name")
-            if not driver.get("nodeID"):
-                yield required(f"{path}.nodeID")
-            elif len(driver["nodeID"]) > _MAX_NODE_ID:
-                yield invalid(f"{path}.nodeID", driver["nodeID"], f"must be {_MAX_NODE_ID} characters or less")
-            count = (driver.get("allocatable") or {}).get("count")
-            if count is not None and count < 0:
-                yield invalid(f"{path}.allocatable.count", count, "must be greater than or equal to 0")
-            yield from _topology_key_errors(driver.get("topologyKeys") or (), f"{path}.topologyKeys")
-            if name in names:
-                yield duplicate(f"{path}.name", name)
-            names.add(name)
+        yield from _node_driver_errors(obj["spec"].get("drivers") or ())
+        earlier = {each.get("name"): each for each in (old or {"spec": {}})["spec"].get("drivers") or ()}
+        for driver in obj["spec"].get("drivers") or ():
+            fixed = {name: value for name, value in driver.items() if name != "allocatable"}
+            before = earlier.get(driver.get("name"), driver)
+            if fixed != {name: value for name, value in before.items() if name != "allocatable"}:
+                yield invalid("spec.drivers", internal_fields(CSI_NODE_DRIVER, fixed), _IMMUTABLE)
+
+
+def _node_driver_errors(drivers: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for position, driver in enumerate(drivers):
+        path, name = f"spec.drivers[{position}]", driver.get("name") or ""
+        yield from csi_driver_name_errors(name, f"{path}.name")
+        if not driver.get("nodeID"):
+            yield required(f"{path}.nodeID")
+        elif len(driver["nodeID"].encode()) > _MAX_NODE_ID:
+            yield invalid(f"{path}.nodeID", driver["nodeID"], f"must be {_MAX_NODE_ID} characters or less")
+        count = (driver.get("allocatable") or {}).get("count")
+        if count is not None and count < 0:
+            yield invalid(f"{path}.allocatable.count", count, "must be greater than or equal to 0")
+        if name in names:
+            yield duplicate(f"{path}.name", name)
+        names.add(name)
+        yield from _topology_key_errors(driver.get("topologyKeys") or (), path)
 
 
 def _topology_key_errors(names: Sequence[str], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the keys, which kube-apiserver reports at the path of their driver."""
     seen: set[str] = set()
     for name in names:
         if not name:
             yield required(path)
-            continue
         if name in seen:
             yield duplicate(path, name)
         seen.add(name)
