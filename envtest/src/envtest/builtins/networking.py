@@ -105,13 +105,12 @@ def _path_errors(each: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if kind in ("Exact", "Prefix"):
         if not text.startswith("/"):
             yield invalid(f"{path}.path", text, "must be an absolute path")
-        elif text:
-            for sequence in _BAD_SEQUENCES:
-                if sequence in text:
-                    yield invalid(f"{path}.path", text, f"must not contain '{sequence}'")
-            for suffix in _BAD_SUFFIXES:
-                if text.endswith(suffix):
-                    yield invalid(f"{path}.path", text, f"cannot end with '{suffix}'")
+        for sequence in _BAD_SEQUENCES:
+            if sequence in text:
+                yield invalid(f"{path}.path", text, f"must not contain '{sequence}'")
+        for suffix in _BAD_SUFFIXES:
+            if text.endswith(suffix):
+                yield invalid(f"{path}.path", text, f"cannot end with '{suffix}'")
     elif kind == "ImplementationSpecific":
         if text and not text.startswith("/"):
             yield invalid(f"{path}.path", text, "must be an absolute path")
@@ -125,10 +124,7 @@ def _backend_errors(backend: Mapping[str, Any], path: str) -> Iterator[FieldErro
     if service is not None and resource is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
     elif resource is not None:
-        if not resource.get("kind"):
-            yield required(f"{path}.resource.kind")
-        if not resource.get("name"):
-            yield required(f"{path}.resource.name")
+        yield from _reference_errors(resource, f"{path}.resource")
     elif service is not None:
         name, port = service.get("name") or "", service.get("port") or {}
         if not name:
@@ -175,28 +171,32 @@ class IngressClassStrategy(BuiltinStrategy):
             yield from _parameters_errors(parameters)
 
 
-def _parameters_errors(parameters: Mapping[str, Any]) -> Iterator[FieldError]:
-    path = "spec.parameters"
-    group = parameters.get("apiGroup")
-    if group is not None:
-        for problem in dns_subdomain(group):
-            yield invalid(f"{path}.apiGroup", group, problem)
+def _reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors in the group, kind and name of a reference to an object."""
+    group = reference.get("apiGroup")
+    for problem in dns_subdomain(group) if group is not None else ():
+        yield invalid(f"{path}.apiGroup", group, problem)
     for name in ("kind", "name"):
-        value = parameters.get(name) or ""
+        value = reference.get(name) or ""
         if not value:
             yield required(f"{path}.{name}")
         for problem in path_segment(value):
             yield invalid(f"{path}.{name}", value, problem)
+
+
+def _parameters_errors(parameters: Mapping[str, Any]) -> Iterator[FieldError]:
+    path = "spec.parameters"
+    yield from _reference_errors(parameters, path)
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     if scope not in ("Cluster", "Namespace"):
         yield not_supported(f"{path}.scope", scope or "", ("Cluster", "Namespace"))
-    elif scope == "Namespace" and not namespace:
+    elif namespace is None and scope == "Namespace":
         yield required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
-    elif scope == "Namespace":
-        for problem in dns_label(str(namespace)):
-            yield invalid(f"{path}.namespace", namespace, problem)
-    elif namespace is not None:
+    elif namespace is not None and scope == "Cluster":
         yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+    elif namespace is not None:
+        for problem in dns_label(namespace):
+            yield invalid(f"{path}.namespace", namespace, problem)
 
 
 class NetworkPolicyStrategy(BuiltinStrategy):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.apimachinery.field_errors import FieldError, Verbatim, go_json, invalid, not_supported, required
-from envtest.apimachinery.name_rules import path_segment
+from envtest.apimachinery.name_rules import dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import label_selector_errors
@@ -91,6 +91,8 @@ def _subject_errors(subject: Mapping[str, Any], path: str, *, namespaced: bool) 
     if not subject.get("name"):
         yield required(f"{path}.name")
     if kind == "ServiceAccount":
+        for problem in dns_subdomain(subject["name"]) if subject.get("name") else ():
+            yield invalid(f"{path}.name", subject["name"], problem)
         if group:
             yield not_supported(f"{path}.apiGroup", group, ("",))
         if not subject.get("namespace") and not namespaced:
