@@ -15,6 +15,7 @@ from envtest.apimachinery.field_errors import (
     key,
     not_supported,
     required,
+    too_long,
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 from envtest.builtins.container_resources import container_requirement_errors
@@ -34,6 +35,7 @@ __all__ = ["pod_only_errors", "pod_spec_errors", "template_errors"]
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 _NAME_SERVERS: Final = 3
+_MAX_HOSTNAME: Final = 64
 _SEARCHES: Final = 32
 _SEARCH_CHARACTERS: Final = 2048
 _CLAIM_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
@@ -95,6 +97,8 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -
     yield from _dns_errors(spec, f"{path}.dnsConfig")
     yield from _gate_errors(spec, path)
     yield from spread_errors(spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints")
+    if spec.get("hostnameOverride") is not None:
+        yield from _hostname_errors(spec["hostnameOverride"], spec, f"{path}.hostnameOverride")
     yield from _name_errors(spec, path)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
@@ -171,6 +175,17 @@ def _name_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.{name}", spec[name], problem)
 
 
+def _hostname_errors(name: str, spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the hostname that replaces all others of a pod."""
+    for other in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.get(other):
+            yield forbidden(path, f"may not be specified when {other} is true")
+    if len(name.encode()) > _MAX_HOSTNAME:
+        yield too_long(path, name, _MAX_HOSTNAME)
+    for problem in dns_subdomain(name):
+        yield invalid(path, name, problem)
+
+
 def _alias_errors(aliases: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for position, alias in enumerate(aliases):
         yield from ip_errors(f"{path}[{position}].ip", alias.get("ip") or "")
@@ -186,6 +201,7 @@ def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
     elif spec.get("dnsPolicy") == "None" and not servers:
         yield required(f"{path}.nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
+        return
     if config is None:
         return
     if len(servers) > _NAME_SERVERS:

@@ -16,7 +16,7 @@ from envtest.apimachinery.field_errors import (
     too_long,
 )
 from envtest.apimachinery.name_rules import dns_subdomain
-from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.go_rendering import internal_fields, internal_security_context
 from envtest.builtins.path_rules import relative_path_errors
 
 __all__ = ["all_containers", "container_security_errors", "os_errors", "pod_security_errors"]
@@ -27,6 +27,7 @@ _SYSCTL: Final = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-
 _IPC_SYSCTLS: Final = frozenset(
     f"kernel.{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shm_rmid_forced", "shmall", "shmmax", "shmmni")
 )
+_NO_HOST_USERS: Final = "when `hostUsers` is false"
 _OPERATING_SYSTEMS: Final = ("linux", "windows")
 _CHOICES: Final = {
     "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
@@ -77,7 +78,10 @@ def pod_security_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
     if spec.get("hostUsers") is False:
         for name, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(name):
-                yield forbidden(f"{path}.{shown}", "when `pod.Spec.HostUsers` is false")
+                yield forbidden(f"{path}.{shown}", _NO_HOST_USERS)
+        for container, container_path in all_containers(spec, path):
+            if container.get("volumeDevices"):
+                yield forbidden(f"{container_path}.volumeDevices", _NO_HOST_USERS)
     yield from _host_process_errors(spec, path)
 
 
@@ -99,10 +103,10 @@ def container_security_errors(container: Mapping[str, Any], path: str, *, host_u
         return
     if security.get("privileged"):
         text = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-        yield invalid(field_path, {**security}, text)
+        yield invalid(field_path, internal_security_context(security), text)
     if "CAP_SYS_ADMIN" in ((security.get("capabilities") or {}).get("add") or ()):
         text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-        yield invalid(field_path, {**security}, text)
+        yield invalid(field_path, internal_security_context(security), text)
 
 
 def os_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:

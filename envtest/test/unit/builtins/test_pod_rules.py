@@ -16,6 +16,7 @@ from envtest.schema.shaping import copy_json
 
 SYSCTLS = [{"name": "net.x"}, {"name": "BAD"}, {"name": "net.x"}]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+DEVICES = [{"name": "v", "devicePath": "/v"}]
 WINDOWS = "Forbidden: cannot be set for a windows pod"
 
 
@@ -193,7 +194,39 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
                 ),
             ],
         ),
-        ({"hostUsers": False, "hostIPC": True}, ["spec.HostIPC: Forbidden: when `pod.Spec.HostUsers` is false"]),
+        ({"hostUsers": False, "hostIPC": True}, ["spec.HostIPC: Forbidden: when `hostUsers` is false"]),
+        (
+            {"hostUsers": False, "initContainers": [{"name": "i", "image": "i", "volumeDevices": DEVICES}]},
+            [
+                'spec.initContainers[0].volumeDevices[0].name: Not found: "v"',
+                "spec.initContainers[0].volumeDevices: Forbidden: when `hostUsers` is false",
+            ],
+        ),
+        ({"hostnameOverride": "a.b.example.com"}, []),
+        ({"hostnameOverride": f"{'a' * 60}.b.c"}, []),
+        (
+            {"hostnameOverride": f"{'a' * 60}.b.cd", "setHostnameAsFQDN": True, "hostNetwork": True},
+            [
+                "spec.hostnameOverride: Forbidden: may not be specified when setHostnameAsFQDN is true",
+                "spec.hostnameOverride: Forbidden: may not be specified when hostNetwork is true",
+                "spec.hostnameOverride: Too long: may not be more than 64 bytes",
+            ],
+        ),
+        (
+            {"hostnameOverride": ""},
+            [
+                (
+                    'spec.hostnameOverride: Invalid value: "": a lowercase RFC 1123 subdomain must consist of lower '
+                    "case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character "
+                    "(e.g. 'example.com', regex used for validation is "
+                    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                )
+            ],
+        ),
+        (
+            {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+            ["spec.tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"],
+        ),
         ({"dnsPolicy": "None"}, ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
         ({"dnsConfig": {"searches": [".", "_a.b.", "a_b"]}}, []),
         (
@@ -257,6 +290,27 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
                 (
                     ".securityContext.appArmorProfile.localhostProfile: Required value: must be set when "
                     "AppArmor type is Localhost"
+                )
+            ],
+        ),
+        (
+            {
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"add": ["CAP_SYS_ADMIN"]},
+                    "seLinuxOptions": {"level": "s0"},
+                    "windowsOptions": {"gmsaCredentialSpecName": "a"},
+                }
+            },
+            [
+                (
+                    '.securityContext: Invalid value: {"Capabilities":{"Add":["CAP_SYS_ADMIN"],"Drop":null},'
+                    '"Privileged":null,"SELinuxOptions":{"User":"","Role":"","Type":"","Level":"s0"},'
+                    '"WindowsOptions":{"GMSACredentialSpecName":"a","GMSACredentialSpec":null,"RunAsUserName":null,'
+                    '"HostProcess":null},"RunAsUser":null,"RunAsGroup":null,"RunAsNonRoot":null,'
+                    '"ReadOnlyRootFilesystem":null,"AllowPrivilegeEscalation":false,"ProcMount":null,'
+                    '"SeccompProfile":null,"AppArmorProfile":null}: cannot set `allowPrivilegeEscalation` to false and '
+                    "`capabilities.Add` CAP_SYS_ADMIN"
                 )
             ],
         ),
