@@ -12,6 +12,7 @@ from envtest.apimachinery.field_errors import (
     duplicate,
     forbidden,
     invalid,
+    key,
     not_supported,
     required,
 )
@@ -50,8 +51,9 @@ _FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _POLICIES = ("Cluster", "Local")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _MAX_AFFINITY_SECONDS = 86400
-_KUBELET_PORT = 10250
 _SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+_TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
+_TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 _ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
 
 
@@ -151,18 +153,18 @@ def service_errors(obj: Object) -> Iterator[FieldError]:
     spec = obj["spec"]
     kind, ports = spec.get("type") or "", spec.get("ports") or ()
     is_headless = spec.get("clusterIP") == "None"
+    annotations = obj["metadata"].get("annotations") or {}
+    mode, hints = annotations.get(_TOPOLOGY_MODE), annotations.get(_TOPOLOGY_HINTS)
+    if mode is not None and hints is not None and mode != hints:
+        text = f"must match annotations[{_TOPOLOGY_HINTS}] when both are specified"
+        yield invalid(key("metadata.annotations", _TOPOLOGY_MODE), mode, text)
     if not ports and kind != "ExternalName" and not is_headless:
         yield required("spec.ports")
-    if kind == "LoadBalancer":
-        for position, port in enumerate(ports):
-            if port.get("port") == _KUBELET_PORT:
-                text = "may not expose port 10250 externally since it is used by kubelet"
-                yield invalid(f"spec.ports[{position}]", _KUBELET_PORT, text)
     if kind in ("LoadBalancer", "NodePort") and is_headless:
         yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind == "ExternalName":
         yield from _external_name_errors(spec)
-    yield from _port_errors(ports, headless=is_headless)
+    yield from _port_errors(ports)
     for name, value in (spec.get("selector") or {}).items():
         for problem in qualified_name(name):
             yield invalid("spec.selector", name, problem)
@@ -176,6 +178,7 @@ def service_errors(obj: Object) -> Iterator[FieldError]:
     if kind not in _TYPES:
         yield not_supported("spec.type", kind, _TYPES)
     yield from _node_port_errors(kind, ports)
+    yield from _repeated_port_errors(ports)
     yield from _load_balancer_field_errors(obj)
     yield from _traffic_errors(spec)
 
@@ -221,6 +224,16 @@ def _node_port_errors(kind: str, ports: Sequence[Mapping[str, Any]]) -> Iterator
         seen.add(identity)
 
 
+def _repeated_port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    seen: set[tuple[str, int]] = set()
+    for position, port in enumerate(ports):
+        identity = port.get("protocol") or "", port.get("port") or 0
+        if identity in seen:
+            shown = {"name": "", "protocol": identity[0], "appProtocol": None, "port": identity[1]}
+            yield duplicate(f"spec.ports[{position}]", Verbatim(internal({**shown, "targetPort": 0, "nodePort": 0})))
+        seen.add(identity)
+
+
 def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
     spec, annotations = obj["spec"], obj["metadata"].get("annotations") or {}
     is_load_balancer = spec.get("type") == "LoadBalancer"
@@ -234,9 +247,7 @@ def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
             yield forbidden(path, _ONLY_LOAD_BALANCER)
         text = annotations[_SOURCE_RANGES].strip()
         for each in text.split(",") if text else ():
-            if any(True for _ in cidr_errors(path, each.strip())):
-                yield invalid(path, text, "must be a list of IP ranges. For example, 10.240.0.0/24,10.250.0.0/24")
-                break
+            yield from cidr_errors(path, each.strip())
     elif ranges:
         if not is_load_balancer:
             yield forbidden(path, _ONLY_LOAD_BALANCER)
@@ -291,9 +302,8 @@ def status_errors(obj: Object) -> Iterator[FieldError]:
             yield not_supported(path, mode, ("Proxy", "VIP"))
 
 
-def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Iterator[FieldError]:
+def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     names: set[str] = set()
-    numbers: set[tuple[Any, Any]] = set()
     for position, port in enumerate(ports):
         path, name, number = f"spec.ports[{position}]", port.get("name") or "", port.get("port") or 0
         if len(ports) > 1 and not name:
@@ -316,19 +326,13 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
             yield invalid(f"{path}.targetPort", target, problem)
         for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") else ():
             yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
-        identity = (protocol, number)
-        if identity in numbers and not headless:
-            shown = {"name": "", "protocol": protocol, "appProtocol": None, "port": number}
-            yield duplicate(path, Verbatim(internal({**shown, "targetPort": 0, "nodePort": 0})))
-        numbers.add(identity)
 
 
 def service_warnings(obj: Object) -> Iterator[str]:
     """Yield the warnings, with the messages of ``GetWarningsForService``."""
     spec, kind = obj["spec"], obj["spec"].get("type")
-    hints = "service.kubernetes.io/topology-aware-hints"
-    if hints in (obj["metadata"].get("annotations") or {}):
-        yield f"annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+    if _TOPOLOGY_HINTS in (obj["metadata"].get("annotations") or {}):
+        yield f"annotation {_TOPOLOGY_HINTS} is deprecated, please use {_TOPOLOGY_MODE} instead"
     for position, address in enumerate(spec.get("clusterIPs") or ()):
         yield from ip_warnings(f"spec.clusterIPs[{position}]", address)
     if kind == "ClusterIP" and spec.get("clusterIP") == "None":

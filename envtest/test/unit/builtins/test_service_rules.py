@@ -88,6 +88,36 @@ def test_fields_are_validated(spec: dict[str, Any], field: str) -> None:
     assert [each.field for each in service_errors({"metadata": {}, "spec": {**BASE, **spec}})] == [field]
 
 
+def test_load_balancer_can_have_the_port_of_the_kubelet() -> None:
+    ports = [{"port": 10250, "protocol": "TCP", "targetPort": 80}]
+    spec = {**BASE, "type": "LoadBalancer", "ports": ports, "externalTrafficPolicy": "Cluster"}
+    assert not list(service_errors({"metadata": {}, "spec": spec}))
+
+
+def test_ports_of_a_headless_service_are_different() -> None:
+    ports = [{"name": name, "port": 80, "protocol": "TCP", "targetPort": 80} for name in "ab"]
+    spec = {**BASE, "clusterIP": "None", "clusterIPs": ["None"], "ports": ports}
+    (error,) = service_errors({"metadata": {}, "spec": spec})
+    shown = '{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}'
+    assert str(error) == f"spec.ports[1]: Duplicate value: {shown}"
+
+
+def test_annotations_of_a_service_are_validated() -> None:
+    annotations = {
+        "service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8, 1.2.3.4",
+        "service.kubernetes.io/topology-aware-hints": "Auto",
+        "service.kubernetes.io/topology-mode": "Disabled",
+    }
+    spec = {**BASE, "type": "LoadBalancer", "externalTrafficPolicy": "Cluster"}
+    topology, ranges = service_errors({"metadata": {"annotations": annotations}, "spec": spec})
+    assert str(topology) == (
+        'metadata.annotations[service.kubernetes.io/topology-mode]: Invalid value: "Disabled": must match '
+        "annotations[service.kubernetes.io/topology-aware-hints] when both are specified"
+    )
+    path = "metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]"
+    assert str(ranges).startswith(f'{path}: Invalid value: "1.2.3.4": must be a valid CIDR value')
+
+
 def test_only_load_balancers_have_a_status_with_addresses() -> None:
     status = {"loadBalancer": {"ingress": [{"hostname": "a.b", "ipMode": "VIP"}]}}
     (error,) = status_errors({"spec": BASE, "status": status})
