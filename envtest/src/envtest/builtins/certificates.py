@@ -19,16 +19,14 @@ from envtest.apimachinery.field_errors import (
     FieldError,
     duplicate,
     forbidden,
-    go_quote,
     index,
     invalid,
     not_supported,
     required,
-    too_long,
 )
-from envtest.apimachinery.name_rules import dns_label, dns_subdomain
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
+from envtest.builtins.signer_rules import signer_errors
 from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
@@ -45,8 +43,6 @@ _APPROVED: Final = "Approved"
 _DENIED: Final = "Denied"
 _FINAL: Final = (_APPROVED, _DENIED, "Failed")
 _MIN_SECONDS: Final = 600
-_MAX_SIGNER_DOMAIN: Final = 253
-_MAX_SIGNER_NAME: Final = 317
 _LEGACY_SIGNER: Final = "kubernetes.io/legacy-unknown"
 _PEM_TYPE: Final = re.compile(rb"-----BEGIN ([^-]+)-----")
 _NOT_A_REQUEST: Final = "PEM block type must be CERTIFICATE REQUEST"
@@ -156,29 +152,10 @@ def _decoded(text: str) -> bytes:
 
 def _signer_errors(signer: str) -> Iterator[FieldError]:
     path = "spec.signerName"
-    if not signer:
-        yield required(path)
-    elif signer == _LEGACY_SIGNER:
+    if signer == _LEGACY_SIGNER:
         yield invalid(path, signer, "the legacy signerName is not allowed via this API version")
-    elif signer.count("/") != 1:
-        why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        yield invalid(path, signer, why)
     else:
-        domain, _, name = signer.partition("/")
-        yield from _signer_part_errors(domain, name, path)
-
-
-def _signer_part_errors(domain: str, name: str, path: str) -> Iterator[FieldError]:
-    if len(domain) > _MAX_SIGNER_DOMAIN:
-        yield too_long(path, domain, _MAX_SIGNER_DOMAIN)
-    for part, labels, problems in ((domain, domain.split("."), dns_label), (name, name.split("."), dns_subdomain)):
-        for label in labels:
-            for problem in problems(label):
-                yield invalid(path, part, f"validating label {go_quote(label)}: {problem}")
-    if "." not in domain:
-        yield invalid(path, domain, "should be a domain with at least two segments separated by dots")
-    if len(name) > _MAX_SIGNER_NAME:
-        yield too_long(path, name, _MAX_SIGNER_NAME)
+        yield from signer_errors(signer, path)
 
 
 def _condition_errors(conditions: list[dict[str, Any]]) -> Iterator[FieldError]:

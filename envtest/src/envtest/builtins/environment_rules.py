@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from envtest.apimachinery.field_errors import FieldError, invalid, not_supported, required
-from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, qualified_name
+from envtest.builtins.path_rules import backstep_errors
 from envtest.builtins.string_validation import config_key, env_name
 from envtest.schema.quantity import canonical
 
@@ -97,6 +98,20 @@ def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]
                 yield required(f"{path}.{kind}.key")
             for problem in config_key(key) if key else ():
                 yield invalid(f"{path}.{kind}.key", key, problem)
+    if "fileKeyRef" in source:
+        yield from _file_ref_errors(source["fileKeyRef"], f"{path}.fileKeyRef")
+
+
+def _file_ref_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a reference to a variable in a file of a volume."""
+    for name in ("key", "volumeName", "path"):
+        if not reference.get(name):
+            yield required(f"{path}.{name}")
+        elif name == "path":
+            yield from backstep_errors(reference[name], f"{path}.{name}")
+        else:
+            for problem in env_name(reference[name]) if name == "key" else dns_label(reference[name]):
+                yield invalid(f"{path}.{name}", reference[name], problem)
 
 
 def field_ref_errors(reference: Mapping[str, Any], path: str, supported: Collection[str]) -> Iterator[FieldError]:

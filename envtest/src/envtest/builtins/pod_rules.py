@@ -13,6 +13,7 @@ from envtest.apimachinery.field_errors import (
     go_quote,
     invalid,
     key,
+    not_found,
     not_supported,
     required,
     too_long,
@@ -26,7 +27,7 @@ from envtest.builtins.path_rules import relative_path_errors
 from envtest.builtins.pod_resources import pod_resource_errors
 from envtest.builtins.pod_updates import APP_ARMOR
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
-from envtest.builtins.security_rules import os_errors, pod_security_errors
+from envtest.builtins.security_rules import all_containers, os_errors, pod_security_errors
 from envtest.builtins.string_validation import underscore_subdomain
 from envtest.builtins.volume_rules import check_volumes
 
@@ -111,6 +112,7 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -
     if spec.get("overhead") is not None:
         yield from container_requirement_errors({"limits": spec["overhead"]}, f"{path}.overhead")
     yield from os_errors(spec, path)
+    yield from _file_volume_errors(spec, path)
 
 
 def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError]:
@@ -131,6 +133,24 @@ def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError
         yield forbidden("spec.ephemeralContainers", "cannot be set on create")
     if new and spec.get("nodeName") and spec.get("schedulingGates"):
         yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+
+
+def _file_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the volumes that files with environment variables are in: only an emptyDir can have them."""
+    volumes: dict[str, Mapping[str, Any]] | None = None
+    for container, container_path in all_containers(spec, path):
+        for position, variable in enumerate(container.get("env") or ()):
+            reference = (variable.get("valueFrom") or {}).get("fileKeyRef")
+            if reference is None:
+                continue
+            if volumes is None:
+                volumes = {each.get("name") or "": each for each in spec.get("volumes") or ()}
+            field_path = f"{container_path}.env[{position}].valueFrom.fileKeyRef.volumeName"
+            name = reference.get("volumeName") or ""
+            if name not in volumes:
+                yield not_found(field_path, name)
+            elif "emptyDir" not in volumes[name]:
+                yield invalid(field_path, name, "referenced volume must be of type emptyDir")
 
 
 def _host_network_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:

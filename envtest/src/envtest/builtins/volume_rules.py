@@ -11,6 +11,7 @@ from envtest.builtins.claims import claim_errors
 from envtest.builtins.environment_rules import VOLUME_FIELD_PATHS, field_ref_errors, resource_ref_errors
 from envtest.builtins.go_rendering import TRUST_BUNDLE, internal_fields
 from envtest.builtins.path_rules import relative_path_errors, unreserved_path_errors
+from envtest.builtins.signer_rules import is_kubernetes_signer, signer_errors, trust_bundle_name_problems
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import csi_driver_name_errors, is_portal_too_long, source_errors
 from envtest.schema.quantity import parse_quantity
@@ -64,6 +65,12 @@ _FIELD_NAMES: Final = {"gcePersistentDisk": "persistentDisk"}
 _EXTRA_NAMES: Final = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 """The names of sources in the errors of volumes that have several."""
 
+_CERTIFICATE_PATHS: Final = ("credentialBundlePath", "keyPath", "certificateChainPath")
+_KEY_TYPES: Final = ("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
+_MIN_LIFETIME: Final = 3600
+_DAY: Final = 24 * 3600
+_MAX_LIFETIME: Final = 91 * _DAY
+"""Minimum and maximum seconds that a pod can request for the lifetime of its certificate."""
 _CLAIM_METADATA: Final = frozenset({"annotations", "creationTimestamp", "labels"})
 """The metadata that the template of an ephemeral volume's claim can have."""
 
@@ -216,6 +223,8 @@ def _projected_errors(volume: Mapping[str, Any], path: str) -> Iterator[FieldErr
             yield from _token_errors(source["serviceAccountToken"], f"{field_path}.serviceAccountToken", path)
         if "clusterTrustBundle" in source:
             yield from _bundle_errors(source["clusterTrustBundle"], f"{field_path}.clusterTrustBundle")
+        if "podCertificate" in source:
+            yield from _certificate_errors(source["podCertificate"], f"{field_path}.podCertificate")
         for shown, target in _targets(source):
             if target in targets:
                 yield invalid(path, shown, "conflicting duplicate paths")
@@ -236,6 +245,10 @@ def _targets(source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     target = (source.get("clusterTrustBundle") or {}).get("path")
     if target:
         yield target, target
+    for name in _CERTIFICATE_PATHS:
+        target = (source.get("podCertificate") or {}).get(name)
+        if target:
+            yield target, target
 
 
 def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iterator[FieldError]:
@@ -257,18 +270,41 @@ def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]
     elif name is not None:
         if not name:
             yield required(f"{path}.name", "must be a valid object name")
+        for problem in trust_bundle_name_problems(name):
+            yield invalid(f"{path}.name", name, f"not a valid clustertrustbundlename: {problem}")
         if bundle.get("labelSelector") is not None:
             text = "labelSelector must be unset if name is specified"
             yield invalid(f"{path}.labelSelector", bundle["labelSelector"], text)
     elif signer is not None:
         if not signer:
             yield required(f"{path}.signerName", "must be a valid signer name")
+        yield from signer_errors(signer, f"{path}.signerName")
         yield from label_selector_errors(bundle.get("labelSelector"), f"{path}.labelSelector")
     else:
         yield required(path, "either name or signerName must be specified")
     if not target:
         yield required(f"{path}.path")
     yield from unreserved_path_errors(target, f"{path}.path")
+
+
+def _certificate_errors(certificate: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a certificate that a signer issues for the pod."""
+    signer, kind = certificate.get("signerName") or "", certificate.get("keyType") or ""
+    yield from signer_errors(signer, f"{path}.signerName")
+    if kind not in _KEY_TYPES:
+        yield not_supported(f"{path}.keyType", kind, _KEY_TYPES)
+    seconds, limit = certificate.get("maxExpirationSeconds"), _DAY if is_kubernetes_signer(signer) else _MAX_LIFETIME
+    if seconds is not None and seconds < _MIN_LIFETIME:
+        text = f"if provided, maxExpirationSeconds must be >= {_MIN_LIFETIME}"
+        yield invalid(f"{path}.maxExpirationSeconds", seconds, text)
+    elif seconds is not None and seconds > limit:
+        text = f"if provided, maxExpirationSeconds must be <= {limit}"
+        yield invalid(f"{path}.maxExpirationSeconds", seconds, text)
+    for name in _CERTIFICATE_PATHS:
+        yield from unreserved_path_errors(certificate.get(name) or "", f"{path}.{name}")
+    if not any(map(certificate.get, _CERTIFICATE_PATHS)):
+        text = "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"
+        yield required(path, text)
 
 
 def _item_errors(items: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:

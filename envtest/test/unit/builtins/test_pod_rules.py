@@ -284,6 +284,19 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
                 )
             ],
         ),
+        ({"env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "K", "volumeName": "v", "path": "f"}}}]}, []),
+        (
+            {"env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "a=b", "volumeName": "v.w", "path": "../f"}}}]},
+            [
+                (
+                    '.env[0].valueFrom.fileKeyRef.key: Invalid value: "a=b": a valid environment variable name must '
+                    "consist only of printable ASCII characters other than '='"
+                ),
+                '.env[0].valueFrom.fileKeyRef.volumeName: Invalid value: "v.w": must not contain dots',
+                ".env[0].valueFrom.fileKeyRef.path: Invalid value: \"../f\": must not contain '..'",
+                '.env[0].valueFrom.fileKeyRef.volumeName: Not found: "v.w"',
+            ],
+        ),
         (
             {"securityContext": {"appArmorProfile": {"type": "Localhost"}}},
             [
@@ -336,6 +349,15 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
 )
 def test_fields_of_containers(container: dict[str, Any], expected: list[str]) -> None:
     assert errors([container], volumes=[{"name": "v", "emptyDir": {}}]) == [f"spec.containers[0]{x}" for x in expected]
+
+
+def test_file_with_environment_variables_is_in_an_empty_directory() -> None:
+    reference = {"fileKeyRef": {"key": "K", "volumeName": "v", "path": "f"}}
+    containers = [{"env": [{"name": "E", "valueFrom": reference}]}]
+    path = "spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName"
+    assert errors(containers, volumes=[{"name": "v", "hostPath": {"path": "/"}}]) == [
+        f'{path}: Invalid value: "v": referenced volume must be of type emptyDir'
+    ]
 
 
 def test_containers_cannot_mount_an_invalid_volume() -> None:

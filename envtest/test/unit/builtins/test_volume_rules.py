@@ -75,6 +75,71 @@ def test_volume_of_a_pod_is_validated(source: dict[str, Any], expected: list[str
     assert all(map(str.startswith, found, expected)), found
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"clusterTrustBundle": {"name": "a.io:b:c", "path": "p"}}, []),
+        (
+            {"clusterTrustBundle": {"name": ":c", "path": "p"}},
+            [
+                (
+                    'clusterTrustBundle.name: Invalid value: ":c": not a valid clustertrustbundlename: '
+                    'ClusterTrustBundle without signer name must not have ":" in its name'
+                )
+            ],
+        ),
+        (
+            {"clusterTrustBundle": {"signerName": "a", "path": "p"}},
+            [
+                (
+                    'clusterTrustBundle.signerName: Invalid value: "a": must be a fully qualified domain and path of '
+                    "the form 'example.com/signer-name'"
+                )
+            ],
+        ),
+        (
+            {"podCertificate": {"signerName": "a.io/b", "keyType": "ED25519", "keyPath": "k"}},
+            [],
+        ),
+        (
+            {"podCertificate": {"signerName": "a/b", "keyType": "X", "maxExpirationSeconds": 60}},
+            [
+                'podCertificate.signerName: Invalid value: "a": should be a domain with at least two segments',
+                'podCertificate.keyType: Unsupported value: "X": supported values: "RSA3072", "RSA4096", "ECDSAP256"',
+                "podCertificate.maxExpirationSeconds: Invalid value: 60: if provided, maxExpirationSeconds must be >=",
+                "podCertificate: Required value: specify at least one of credentialBundlePath, keyPath, and",
+            ],
+        ),
+        (
+            {
+                "podCertificate": {
+                    "signerName": "kubernetes.io/b",
+                    "keyType": "RSA3072",
+                    "maxExpirationSeconds": 86401,
+                    "keyPath": "../k",
+                }
+            },
+            [
+                "podCertificate.maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be",
+                "podCertificate.keyPath: Invalid value: \"../k\": must not contain '..'",
+            ],
+        ),
+    ],
+)
+def test_certificates_of_a_projected_volume_are_validated(source: dict[str, Any], expected: list[str]) -> None:
+    start = "volumes[0].projected.sources[0]."
+    found = errors({"projected": {"sources": [source]}})
+    assert len(found) == len(expected), found
+    assert all(each.startswith(start + text) for each, text in zip(found, expected, strict=True)), found
+
+
+def test_files_of_certificates_have_different_paths() -> None:
+    certificate = {"signerName": "a.io/b", "keyType": "ED25519", "keyPath": "k", "certificateChainPath": "k"}
+    assert errors({"projected": {"sources": [{"podCertificate": certificate}]}}) == [
+        'volumes[0].projected: Invalid value: "k": conflicting duplicate paths'
+    ]
+
+
 def test_claim_of_an_ephemeral_volume_is_not_used_by_name() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     volumes = (
