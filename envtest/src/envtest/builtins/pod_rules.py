@@ -112,7 +112,8 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -
     if spec.get("overhead") is not None:
         yield from container_requirement_errors({"limits": spec["overhead"]}, f"{path}.overhead")
     yield from os_errors(spec, path)
-    yield from _file_volume_errors(spec, path)
+    if _has_file_references(spec):
+        yield from _file_volume_errors(spec, path)
 
 
 def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError]:
@@ -135,16 +136,24 @@ def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError
         yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
 
 
+def _has_file_references(spec: Mapping[str, Any]) -> bool:
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            for variable in container.get("env") or ():
+                source = variable.get("valueFrom")
+                if source is not None and "fileKeyRef" in source:
+                    return True
+    return False
+
+
 def _file_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of the volumes that files with environment variables are in: only an emptyDir can have them."""
-    volumes: dict[str, Mapping[str, Any]] | None = None
+    volumes = {each.get("name") or "": each for each in spec.get("volumes") or ()}
     for container, container_path in all_containers(spec, path):
         for position, variable in enumerate(container.get("env") or ()):
             reference = (variable.get("valueFrom") or {}).get("fileKeyRef")
             if reference is None:
                 continue
-            if volumes is None:
-                volumes = {each.get("name") or "": each for each in spec.get("volumes") or ()}
             field_path = f"{container_path}.env[{position}].valueFrom.fileKeyRef.volumeName"
             name = reference.get("volumeName") or ""
             if name not in volumes:

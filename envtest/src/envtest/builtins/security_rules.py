@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from envtest.apimachinery.field_errors import (
@@ -149,10 +149,11 @@ def _id_errors(number: int | None, path: str) -> Iterator[FieldError]:
 def _common_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors in the fields that the security contexts of pods and containers share."""
     for name in ("runAsUser", "runAsGroup", "fsGroup"):
-        yield from _id_errors(security.get(name), f"{path}.{name}")
-    yield from _seccomp_errors(security.get("seccompProfile"), f"{path}.seccompProfile")
-    yield from _app_armor_errors(security.get("appArmorProfile"), f"{path}.appArmorProfile")
-    yield from _windows_options_errors(security.get("windowsOptions") or {}, f"{path}.windowsOptions")
+        if name in security:
+            yield from _id_errors(security[name], f"{path}.{name}")
+    for name, rule in _PART_RULES:
+        if security.get(name) is not None:
+            yield from rule(security[name], f"{path}.{name}")
 
 
 def _profile_type_errors(profile: Mapping[str, Any], path: str, word: str) -> Iterator[FieldError]:
@@ -163,9 +164,7 @@ def _profile_type_errors(profile: Mapping[str, Any], path: str, word: str) -> It
         yield not_supported(f"{path}.type", kind, _PROFILES)
 
 
-def _seccomp_errors(profile: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:
-    if profile is None:
-        return
+def _seccomp_errors(profile: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     yield from _profile_type_errors(profile, path, "seccompProfile")
     file = profile.get("localhostProfile")
     if profile.get("type") == "Localhost":
@@ -178,9 +177,7 @@ def _seccomp_errors(profile: Mapping[str, Any] | None, path: str) -> Iterator[Fi
         yield invalid(f"{path}.localhostProfile", shown, "can only be set when seccomp type is Localhost")
 
 
-def _app_armor_errors(profile: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:
-    if profile is None:
-        return
+def _app_armor_errors(profile: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     yield from _profile_type_errors(profile, path, "appArmorProfile")
     file = profile.get("localhostProfile")
     if profile.get("type") == "Localhost":
@@ -255,6 +252,13 @@ def _user_name_problems(name: str) -> Iterator[str]:
             yield "'s User cannot contain only periods or spaces"
         if set(user) & set('"/\\:;|=,+*?<>@[]'):
             yield "'s User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
+
+
+_PART_RULES: Final[Sequence[tuple[str, Callable[[Mapping[str, Any], str], Iterator[FieldError]]]]] = (
+    ("seccompProfile", _seccomp_errors),
+    ("windowsOptions", _windows_options_errors),
+    ("appArmorProfile", _app_armor_errors),
+)
 
 
 def _host_process_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:

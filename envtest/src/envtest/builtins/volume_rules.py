@@ -85,7 +85,7 @@ def check_volumes(
     """
     errors: list[FieldError] = []
     valid: dict[str, Mapping[str, Any]] = {}
-    created = {f"{pod_name}-{each.get('name') or ''}" for each in volumes if pod_name and "ephemeral" in each}
+    created = {f"{pod_name}-{each.get('name') or ''}" for each in volumes if "ephemeral" in each} if pod_name else ()
     for position, volume in enumerate(volumes):
         field_path = f"{path}[{position}]"
         found = list(_volume_errors(volume, field_path, pod_name))
@@ -95,8 +95,8 @@ def check_volumes(
         if not found:
             valid[name] = volume
         errors += found
-        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-        if claim in created:
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName") if created else None
+        if claim is not None and claim in created:
             text = "must not reference a PVC that gets created for an ephemeral volume"
             errors.append(invalid(f"{field_path}.persistentVolumeClaim.claimName", claim, text))
     return errors, valid
@@ -107,18 +107,20 @@ def _volume_errors(volume: Mapping[str, Any], path: str, pod_name: str) -> Itera
     sources = [each for each in volume if each != "name"]
     if len(sources) > 1:
         sources.sort(key=_ORDER.index)
-    for source in sources[:1]:
-        yield from _source_errors(source, volume[source] or {}, f"{path}.{_FIELD_NAMES.get(source, source)}")
-    for extra in sources[1:]:
-        yield forbidden(f"{path}.{_EXTRA_NAMES.get(extra, extra)}", "may not specify more than 1 volume type")
-    if is_portal_too_long(name, volume.get("iscsi") or {}):
-        text = "must be under 64 characters if iscsi.initiatorName is specified."
-        yield invalid(f"{path}.name", name, f"Total length of <volume name>:<iscsi.targetPortal> {text}")
-    if sources[:1] == ["ephemeral"] and pod_name and name:
-        for problem in dns_subdomain(f"{pod_name}-{name}"):
-            yield invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {problem}')
     if not sources:
         yield required(path, "must specify a volume type")
+    else:
+        source = sources[0]
+        yield from _source_errors(source, volume[source] or {}, f"{path}.{_FIELD_NAMES.get(source, source)}")
+    if len(sources) > 1:
+        for extra in sources[1:]:
+            yield forbidden(f"{path}.{_EXTRA_NAMES.get(extra, extra)}", "may not specify more than 1 volume type")
+    if "iscsi" in volume and is_portal_too_long(name, volume["iscsi"] or {}):
+        text = "must be under 64 characters if iscsi.initiatorName is specified."
+        yield invalid(f"{path}.name", name, f"Total length of <volume name>:<iscsi.targetPortal> {text}")
+    if "ephemeral" in volume and sources[0] == "ephemeral" and pod_name and name:
+        for problem in dns_subdomain(f"{pod_name}-{name}"):
+            yield invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {problem}')
     if not name:
         yield required(f"{path}.name")
     for problem in dns_label(name) if name else ():
