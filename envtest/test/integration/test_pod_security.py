@@ -96,4 +96,4 @@ async def test_app_armor_annotation_becomes_the_field_and_is_immutable(api: APIC
     }
     change = {"metadata": {"annotations": {name: None}}}
     answer = await api.merge(f"{CORE}/pods/p", change)
-    assert answer.body["details"]["causes"][0]["message"] == "Forbidden: may not remove AppArmor annotations"
+    assert answer.body["details"]["causes"][0]["message"] == "Forbidden: may not remove or update AppArmor annotations"

@@ -25,7 +25,7 @@ from envtest.builtins.go_rendering import internal_fields
 from envtest.builtins.ip_rules import ip_errors
 from envtest.builtins.path_rules import relative_path_errors
 from envtest.builtins.pod_resources import pod_resource_errors
-from envtest.builtins.pod_updates import APP_ARMOR
+from envtest.builtins.pod_updates import APP_ARMOR, MIRROR
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
 from envtest.builtins.security_rules import all_containers, os_errors, pod_security_errors
 from envtest.builtins.string_validation import underscore_subdomain
@@ -40,7 +40,6 @@ _MAX_HOSTNAME: Final = 64
 _SEARCHES: Final = 32
 _SEARCH_CHARACTERS: Final = 2048
 _CLAIM_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
-_MIRROR: Final = "kubernetes.io/config.mirror"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 _CONTAINER_SECCOMP: Final = "container.seccomp.security.alpha.kubernetes.io/"
@@ -134,6 +133,8 @@ def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError
         yield forbidden("spec.ephemeralContainers", "cannot be set on create")
     if new and spec.get("nodeName") and spec.get("schedulingGates"):
         yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+    if new and annotations:
+        yield from _profile_errors(annotations, spec)
 
 
 def _has_file_references(spec: Mapping[str, Any]) -> bool:
@@ -270,9 +271,9 @@ def pod_annotation_errors(annotations: Mapping[str, str], spec: Mapping[str, Any
     """Yield the errors of the annotations at ``path`` of a pod or a pod template with this ``spec``."""
     if not annotations:
         return
-    if _MIRROR in annotations and not spec.get("nodeName"):
+    if MIRROR in annotations and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
-        yield invalid(key(path, _MIRROR), annotations[_MIRROR], text)
+        yield invalid(key(path, MIRROR), annotations[MIRROR], text)
     cost = annotations.get(_DELETION_COST)
     if cost is not None and not _is_int32(cost):
         yield invalid(key(path, _DELETION_COST), cost, "must be a 32bit integer")
@@ -282,6 +283,40 @@ def pod_annotation_errors(annotations: Mapping[str, str], spec: Mapping[str, Any
     for name in sorted(annotations):
         if name.startswith(APP_ARMOR):
             yield from _app_armor_errors(name, annotations[name], spec, path)
+
+
+def _profile_errors(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of seccomp and AppArmor profiles that differ from those in the annotations of a new pod."""
+    security = spec.get("securityContext") or {}
+    profile = security.get("seccompProfile")
+    if profile is not None and _SECCOMP in annotations:
+        yield from _mismatch_errors("seccomp", annotations[_SECCOMP], profile, "spec.securityContext.seccompProfile")
+    for container, path in all_containers(spec, "spec"):
+        own, name = container.get("securityContext") or {}, container.get("name") or ""
+        annotation, profile = annotations.get(_CONTAINER_SECCOMP + name), own.get("seccompProfile")
+        if profile is not None and annotation is not None:
+            yield from _mismatch_errors("seccomp", annotation, profile, f"{path}.securityContext.seccompProfile")
+        annotation, profile = annotations.get(APP_ARMOR + name), own.get("appArmorProfile")
+        profile = security.get("appArmorProfile") if profile is None else profile
+        if profile is not None and annotation is not None and (spec.get("os") or {}).get("name") != "windows":
+            yield from _mismatch_errors("apparmor", annotation, profile, f"{path}.securityContext.appArmorProfile")
+
+
+def _mismatch_errors(kind: str, annotation: str, profile: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    file = profile.get("localhostProfile")
+    match profile.get("type"):
+        case "Unconfined":
+            has_type = annotation == "unconfined"
+        case "RuntimeDefault":
+            has_type = annotation == "runtime/default" or (kind == "seccomp" and annotation == "docker/default")
+        case "Localhost":
+            has_type = annotation.startswith(_LOCALHOST)
+            if has_type and annotation != f"{_LOCALHOST}{file}":
+                yield forbidden(f"{path}.localhostProfile", f"{kind} profile in annotation and field must match")
+        case _:
+            has_type = True
+    if not has_type:
+        yield forbidden(f"{path}.type", f"{kind} type in annotation and field must match")
 
 
 def _is_int32(text: str) -> bool:

@@ -10,10 +10,12 @@ from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference, internal_term, internal_terms
 from envtest.schema.shaping import copy_json
 
-__all__ = ["APP_ARMOR", "annotation_change_errors", "pod_change_errors"]
+__all__ = ["APP_ARMOR", "MIRROR", "annotation_change_errors", "pod_change_errors"]
 
 APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 """The prefix of the annotations with the AppArmor profiles of containers."""
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that mirrors a static pod of its node."""
 _MUTABLE_FIELDS = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
     "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
@@ -25,9 +27,13 @@ def annotation_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     """Yield the errors of changes to annotations that are immutable."""
     after, before = new.get("annotations") or {}, old.get("annotations") or {}
     for name in sorted(after.keys() | before.keys()):
-        if name.startswith(APP_ARMOR) and after.get(name) != before.get(name):
-            verb = "remove" if name not in after else "update" if name in before else "add"
+        if after.get(name) == before.get(name) or not name.startswith((APP_ARMOR, MIRROR)):
+            continue
+        verb = "remove or update" if name in before else "add"
+        if name.startswith(APP_ARMOR):
             yield forbidden(key("metadata.annotations", name), f"may not {verb} AppArmor annotations")
+        elif name == MIRROR:
+            yield forbidden(key("metadata.annotations", name), f"may not {verb} mirror pod annotation")
 
 
 def pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:

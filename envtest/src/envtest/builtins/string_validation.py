@@ -160,10 +160,10 @@ def load_balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
         if ingress.get("ip"):
             yield from ip_errors(f"{path}.ip", ingress["ip"])
         if ingress.get("hostname"):
-            if is_ip(ingress["hostname"]):
-                yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
             for problem in dns_subdomain(ingress["hostname"]):
                 yield invalid(f"{path}.hostname", ingress["hostname"], problem)
+            if is_ip(ingress["hostname"]):
+                yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
 
 
 def nonnegative(path: str, value: Any) -> Iterator[FieldError]:

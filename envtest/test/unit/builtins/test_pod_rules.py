@@ -10,12 +10,15 @@ from envtest.builtins.pod_resize import ephemeral_container_change_errors, keep_
 from envtest.builtins.pod_resources import qos_class, round_up, set_pod_resource_defaults
 from envtest.builtins.pod_rules import pod_only_errors
 from envtest.builtins.pod_status_rules import pod_status_errors
+from envtest.builtins.pod_updates import annotation_change_errors
 from envtest.builtins.pods import merge_label_keys, template_defaults
 from envtest.builtins.resource_names import is_extended
 from envtest.schema.shaping import copy_json
 
 SYSCTLS = [{"name": "net.x"}, {"name": "BAD"}, {"name": "net.x"}]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SECCOMP = "container.seccomp.security.alpha.kubernetes.io/c0"
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/c0"
 DEVICES = [{"name": "v", "devicePath": "/v"}]
 WINDOWS = "Forbidden: cannot be set for a windows pod"
 
@@ -349,6 +352,63 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
 )
 def test_fields_of_containers(container: dict[str, Any], expected: list[str]) -> None:
     assert errors([container], volumes=[{"name": "v", "emptyDir": {}}]) == [f"spec.containers[0]{x}" for x in expected]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "profiles", "expected"),
+    [
+        ({SECCOMP: "runtime/default"}, {"seccompProfile": {"type": "RuntimeDefault"}}, []),
+        ({SECCOMP: "docker/default"}, {"seccompProfile": {"type": "RuntimeDefault"}}, []),
+        ({SECCOMP: "localhost/a"}, {"seccompProfile": {"type": "Localhost", "localhostProfile": "a"}}, []),
+        ({SECCOMP: "unconfined"}, {}, []),
+        (
+            {SECCOMP: "localhost/a"},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "b"}},
+            ["seccompProfile.localhostProfile: Forbidden: seccomp profile in annotation and field must match"],
+        ),
+        (
+            {SECCOMP: "unconfined"},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "b"}},
+            ["seccompProfile.type: Forbidden: seccomp type in annotation and field must match"],
+        ),
+        (
+            {APP_ARMOR: "unconfined"},
+            {"appArmorProfile": {"type": "RuntimeDefault"}},
+            ["appArmorProfile.type: Forbidden: apparmor type in annotation and field must match"],
+        ),
+    ],
+)
+def test_profiles_of_a_new_pod_match_its_annotations(
+    annotations: dict[str, str], profiles: dict[str, Any], expected: list[str]
+) -> None:
+    obj = pod([{"securityContext": copy_json(profiles)}])
+    obj["metadata"]["annotations"] = annotations
+    found = [str(each) for each in pod_only_errors(obj, new=True)]
+    assert found == [f"spec.containers[0].securityContext.{each}" for each in expected]
+    assert not list(pod_only_errors(obj, new=False))
+
+
+def test_profile_of_a_new_pod_matches_its_annotation() -> None:
+    obj = pod(securityContext={"seccompProfile": {"type": "Unconfined"}, "appArmorProfile": {"type": "Unconfined"}})
+    obj["metadata"]["annotations"] = {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default", APP_ARMOR: ""}
+    assert [each.field for each in pod_only_errors(obj, new=True)] == [
+        "spec.securityContext.seccompProfile.type",
+        "spec.containers[0].securityContext.appArmorProfile.type",
+    ]
+
+
+def test_annotations_of_static_pods_and_profiles_are_immutable() -> None:
+    mirror, other = "kubernetes.io/config.mirror", "kubernetes.io/config.mirror2"
+    old = {"annotations": {mirror: "a", APP_ARMOR: "unconfined", other: "a"}}
+    new = {"annotations": {mirror: "b", other: "b"}}
+    assert [each.detail for each in annotation_change_errors(new, old)] == [
+        "may not remove or update AppArmor annotations",
+        "may not remove or update mirror pod annotation",
+    ]
+    assert [each.detail for each in annotation_change_errors(old, {})] == [
+        "may not add AppArmor annotations",
+        "may not add mirror pod annotation",
+    ]
 
 
 def test_file_with_environment_variables_is_in_an_empty_directory() -> None:
