@@ -95,25 +95,34 @@ def internal(value: Any) -> str:
     return go_json(value)
 
 
+def _selector(selector: Mapping[str, Any] | None) -> str:
+    """Return a LabelSelector, which has JSON names in internal types, too."""
+    if selector is None:
+        return "null"
+    parts = [f'"{name}":{go_json(selector[name])}' for name in ("matchLabels", "matchExpressions") if name in selector]
+    return "{" + ",".join(parts) + "}"
+
+
 def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     parts = []
     for word in layout.split():
-        name = word.rstrip("!?#")
+        name = word.rstrip("!?#=")
         json_name = _json_name(name)
         zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "0" if word.endswith("#") else "null"
-        text = overrides.get(name) or (internal(value[json_name]) if json_name in value else zero)
+        show = _selector if word.endswith("=") else internal
+        text = overrides.get(name) or (show(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
     return "{" + ",".join(parts) + "}"
 
 
 TOLERATION = "Key! Operator! Value! Effect! TolerationSeconds"
 TAINT = "Key! Value! Effect! TimeAdded"
-BUDGET = "MinAvailable Selector MaxUnavailable UnhealthyPodEvictionPolicy"
+BUDGET = "MinAvailable Selector= MaxUnavailable UnhealthyPodEvictionPolicy"
 REFERENCE = "Kind! Namespace! Name! UID! APIVersion! ResourceVersion! FieldPath!"
 ATTACHMENT_SOURCE = "PersistentVolumeName InlineVolumeSpec"
 CSI_NODE_DRIVER = "Name! NodeID! TopologyKeys Allocatable"
 PARENT = "Group! Resource! Namespace! Name!"
-TRUST_BUNDLE = "Name SignerName LabelSelector Optional Path!"
+TRUST_BUNDLE = "Name SignerName LabelSelector= Optional Path!"
 SUCCESS_RULE = "SucceededIndexes SucceededCount"
 FAILURE_RULE = "Action! OnExitCodes OnPodConditions"
 """The fields of internal types, for :func:`internal_fields`."""
@@ -123,7 +132,7 @@ def internal_fields(layout: str, value: Mapping[str, Any]) -> Verbatim:
     """Return a struct as Go prints its internal type.
 
     ``layout`` has the names of all fields in their order, with ``!`` for strings, ``?`` for booleans and ``#`` for
-    numbers that are no pointers.
+    numbers that are no pointers, and ``=`` for a LabelSelector.
     """
     return Verbatim(_fields(layout, value, {}))
 

@@ -174,9 +174,10 @@ class CSIDriverStrategy(BuiltinStrategy):
             yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
         if old is not None:
             # "attachedRequired" is how kube-apiserver spells the path of attachRequired
-            for name, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes",) * 2):
+            paths = {"attachRequired": "spec.attachedRequired", "volumeLifecycleModes": "spec.volumeLifecycleModes"}
+            for name, path in paths.items():
                 if spec.get(name) != old["spec"].get(name):
-                    yield invalid(f"spec.{shown}", spec.get(name), _IMMUTABLE)
+                    yield invalid(path, spec.get(name), _IMMUTABLE)
 
 
 def _token_request_errors(requests: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:

@@ -13,6 +13,8 @@ from envtest.builtins.volume_sources import source_errors
 FORMAT = "must be valid format"
 REGISTRY = "must be a host:port pair or multiple pairs separated by commas"
 IQN = "iqn.2001-04.com.example:storage.kube.sys1"
+SELECTOR = {"matchExpressions": [{"key": "e", "operator": "Exists"}], "matchLabels": {"k": "v"}}
+BUNDLE = {"path": "p", "labelSelector": SELECTOR}
 NAMESPACE_TEXT = "if the endpointnamespace is set, it must be a valid namespace name"
 
 
@@ -58,11 +60,12 @@ def shared_errors(kind: str, source: dict[str, Any], *, persistent: bool = False
             ["volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"],
         ),
         (
-            {"projected": {"sources": [{"clusterTrustBundle": {"name": "a", "signerName": "b.c/d", "path": "p"}}]}},
+            {"projected": {"sources": [{"clusterTrustBundle": {**BUNDLE, "name": "a", "signerName": "b.c/d"}}]}},
             [
                 (
                     'volumes[0].projected.sources[0].clusterTrustBundle: Invalid value: {"Name":"a",'
-                    '"SignerName":"b.c/d","LabelSelector":null,"Optional":null,"Path":"p"}: '
+                    '"SignerName":"b.c/d","LabelSelector":{"matchLabels":{"k":"v"},"matchExpressions":'
+                    '[{"key":"e","operator":"Exists"}]},"Optional":null,"Path":"p"}: '
                     "only one of name and signerName may be used"
                 )
             ],
