@@ -35,16 +35,23 @@ _CARD = re.compile(
     r"|(?:2131|1800|35\d{3})\d{11})"
 )
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_MAX_NANOSECONDS = 2**63 - 1
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the nanoseconds of a Go duration (``1h30m``); ``None`` when the string is not a duration."""
+    """Return the nanoseconds of a Go duration (``1h30m``).
+
+    ``None`` when the string is not a duration, or one that does not fit into 64 bits.
+    """
     if text in ("0", "+0", "-0"):
         return 0
     if not _GO_DURATION.fullmatch(text):
         return None
-    total = sum(round(float(number) * _UNITS[unit]) for number, unit in _GO_PART.findall(text))
+    parts = [float(number) * _UNITS[unit] for number, unit in _GO_PART.findall(text)]
+    if sum(parts) > _MAX_NANOSECONDS:
+        return None
+    total = sum(map(round, parts))
     return -total if text.startswith("-") else total
 
 
