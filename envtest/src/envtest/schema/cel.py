@@ -43,6 +43,7 @@ _CONVERSIONS = (
     (re.compile(r"String to (Duration|Timestamp) conversion failed"), "google.protobuf."),
 )
 _TYPE_NAME = re.compile(rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b")
+_FUNCTION_PREFIX = re.compile(r"(?:sort|flatten)\(\): ")
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
@@ -57,10 +58,12 @@ class CELError(ValueError):
 class Program:
     """A compiled expression. ``kind`` is the static type of its value."""
 
-    __slots__ = ("_expression", "kind", "source")
+    __slots__ = ("_evaluated", "_expression", "kind", "source")
 
-    def __init__(self, expression: Any, source: str) -> None:
+    def __init__(self, expression: Any, source: str, evaluated: Any = None) -> None:
+        """Create a program of a checked ``expression``; ``evaluated`` is evaluated instead of it if given."""
         self._expression = expression
+        self._evaluated = expression if evaluated is None else evaluated
         self.source = source
         self.kind: str = str(expression.return_type()).lower()
 
@@ -77,7 +80,7 @@ class Program:
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Return the value of the expression. Raises :class:`CELError`."""
         try:
-            result = self._expression.eval(data=variables)
+            result = self._evaluated.eval(data=variables)
         except (RuntimeError, TypeError, ValueError) as error:
             raise CELError(str(error)) from None
         if result.type() == _cel().Type.ERROR:
@@ -86,12 +89,26 @@ class Program:
 
 
 _NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
+_ARGUMENT_TYPES = re.compile(r"(?<= applied to ')[^'\n]*(?='$)", re.MULTILINE)
+_ARGUMENT_TYPE_NAMES = (
+    ("null_type", "null"),
+    ("google.protobuf.Timestamp", "timestamp"),
+    ("google.protobuf.Duration", "duration"),
+)
 
 
 def _cel_go_type(name: str) -> str:
     """Translate the name of a type to cel-go's."""
     name = name.replace("<", "(").replace(">", ")")
     return _TYPE_NAME.sub(lambda match: "null_type" if match[0] == "NULL" else match[0].lower(), name)
+
+
+def _cel_go_argument_types(match: re.Match[str]) -> str:
+    """Translate the types of arguments in a compile error to cel-go's names."""
+    types = match[0]
+    for name, go_name in _ARGUMENT_TYPE_NAMES:
+        types = types.replace(name, go_name)
+    return types
 
 
 def _cel_go_message(message: str) -> str:
@@ -108,7 +125,7 @@ def _cel_go_message(message: str) -> str:
         if library_message in text:
             rest = text.partition(library_message)[2].strip('"')
             return f"{go_message}{rest}" if go_message.endswith(": ") else go_message
-    return text
+    return _FUNCTION_PREFIX.sub("", text, count=1)
 
 
 @cache
@@ -142,7 +159,10 @@ def _new_environment(variables: tuple[tuple[str, CELType], ...], pool: Any, patc
     cel = _cel()
     from cel_expr_python.ext import ext_bindings, ext_optional
 
+    from envtest.schema.cel_library import configuration
+
     return cel.NewEnv(
+        config=configuration(),
         descriptor_pool=pool,
         variables={name: _type(type_name) for name, type_name in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
@@ -159,8 +179,13 @@ def _declarations(patches: bool) -> list[Any]:
 
 @lru_cache(maxsize=4096)
 def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patches: bool) -> Program:
+    environment = _environment(variables, patches)
+    source = _with_formats(expression)
     try:
-        return Program(_environment(variables, patches).compile(_with_formats(expression)), expression)
+        checked = environment.compile(source)
+        evaluated_source = _with_macros(source)
+        evaluated = None if evaluated_source == source else environment.compile(evaluated_source)
+        return Program(checked, expression, evaluated)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
 
@@ -173,10 +198,19 @@ def _with_formats(expression: str) -> str:
     return rewrite_formats(expression)
 
 
+def _with_macros(expression: str) -> str:
+    if "transformMap" not in expression and "range" not in expression:
+        return expression
+    from envtest.schema.cel_macros import rewrite_macros
+
+    return rewrite_macros(expression)
+
+
 def _compile_message(error: Exception) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
     text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
     problems = _NEXT_ERROR.split(text)
+    problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 
 

@@ -22,6 +22,7 @@ from cel_expr_python import cel
 from envtest.apimachinery.field_errors import go_quote
 from envtest.schema import cel_authorizer
 from envtest.schema.cel_formats import format_errors
+from envtest.schema.cel_macros import limited_range, merge_entries
 from envtest.schema.formats import FORMATS
 from envtest.schema.patterns import compile_pattern
 from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
@@ -182,6 +183,8 @@ def _lists(table: _Table) -> None:
     for element in _ELEMENTS:
         table.method("indexOf", lambda items, item: _index(items, item), INT, LIST, element)
         table.method("lastIndexOf", lambda items, item: _last_index(items, item), INT, LIST, element)
+    table.add("lists.limitedRange", limited_range, _T.List(INT), INT)
+    table.method("mergeEntries", merge_entries, _T.Map(DYN, DYN), _T.List(_T.Map(DYN, DYN)))
 
 
 def _extreme(choose: Callable[[list[Any]], Any], items: list[Any]) -> Any:

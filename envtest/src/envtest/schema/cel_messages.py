@@ -13,12 +13,12 @@ are declared. :func:`parse` finds the literals and rewrites the expression in tw
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from envtest.schema.cel import CELType
+from envtest.schema.cel_tokens import Token, tokens
 
 __all__ = ["JSON_PATCH", "OBJECT", "TYPE", "Literals", "parse", "plain", "type_errors"]
 
@@ -28,15 +28,6 @@ TYPE: Final = "\0"
 """The key of the entry that contains the name of the type."""
 
 _JSON_PATCH_FIELDS: Final[Mapping[str, CELType]] = {"op": "string", "path": "string", "from": "string", "value": "dyn"}
-_TOKEN: Final = re.compile(
-    r"(?P<skip>\s+|//[^\n]*)"
-    r"|(?P<text>(?:[bB][rR]?|[rR][bB]?)?(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"
-    r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'))"
-    r"|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<mark>.)",
-    re.DOTALL | re.ASCII,
-)
-_RAW: Final = re.compile(r"(?:[bB][rR]|[rR][bB]?)(?:\"{3}.*?\"{3}|'{3}.*?'{3}|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL)
 _MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 
@@ -52,32 +43,12 @@ class Literals(NamedTuple):
     names: Mapping[str, str]
 
 
-class _Token(NamedTuple):
-    start: int
-    end: int
-    word: str
-    mark: str
-
-
 class _Literal:
     """A literal whose closing brace was not seen yet; ``declared`` is the name of its type."""
 
     def __init__(self, declared: str) -> None:
         self.declared = declared
         self.expects_field = True
-
-
-def _tokens(source: str) -> Iterator[_Token]:
-    """Yield the tokens of an expression, without spaces and comments."""
-    position = 0
-    while position < len(source):
-        match = _RAW.match(source, position) or _TOKEN.match(source, position)
-        if match is None:
-            return
-        groups = match.groupdict() if match.re is _TOKEN else {}
-        if not groups.get("skip"):
-            yield _Token(match.start(), match.end(), groups.get("word") or "", groups.get("mark") or "")
-        position = match.end()
 
 
 class _Rewriter:
@@ -121,10 +92,10 @@ def parse(source: str) -> Literals:
     """
     rewriter = _Rewriter(source)
     open_brackets: list[_Literal | None] = []
-    path: list[_Token] = []  # the names before the current token: ``a . b`` is [a, b]
+    path: list[Token] = []  # the names before the current token: ``a . b`` is [a, b]
     after_dot = False
-    previous: _Token | None = None
-    for token in _tokens(source):
+    previous: Token | None = None
+    for token in tokens(source):
         inner = open_brackets[-1] if open_brackets else None
         if token.mark == ":" and inner is not None and inner.expects_field and previous is not None and previous.word:
             rewriter.replace(previous.start, previous.end, previous.word, f'"{previous.word}"')
@@ -156,7 +127,7 @@ def parse(source: str) -> Literals:
     return rewriter.literals()
 
 
-def _is_message(path: list[_Token], previous: _Token | None) -> bool:
+def _is_message(path: list[Token], previous: Token | None) -> bool:
     if not path or path[-1] is not previous:
         return False
     return path[0].word == OBJECT or (len(path) == 1 and path[0].word == JSON_PATCH)

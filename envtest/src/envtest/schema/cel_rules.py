@@ -29,6 +29,7 @@ Rules: TypeAlias = Callable[[Any, Any, bool], list[FieldError]]
 Adapter: TypeAlias = Callable[[Any], Any]
 
 _SCALARS: dict[str, CELType] = {"boolean": "bool", "integer": "int", "number": "double", "string": "string"}
+_COST_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 _MAX_MESSAGE_BYTES = 5 * 1024
 
 
@@ -199,6 +200,10 @@ def _run(
                     f"'{text}': call arguments did not match a supported operator, function or macro signature for "
                     f"rule: {rule.text}"
                 )
+            elif text.startswith(_COST_EXCEEDED):
+                why = "no further validation rules will be run due to call cost exceeds limit"
+                errors.append(invalid(field, kind, f"'{text}': {why} for rule: {rule.text}"))
+                return
             else:
                 detail = f"{text} evaluating rule: {rule.text}"
             errors.append(invalid(field, kind, detail))
@@ -283,11 +288,11 @@ def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: 
         variables["oldSelf"] = kind
         text = source
     try:
-        actual = check_types(text, schemas, others, resource_root=root).kind
+        checked = check_types(text, schemas, others, resource_root=root)
         program = compile_expression(text, variables)
     except CELCompileError as error:
         return None, f"compilation failed: {error}"
-    return (program, "") if actual in (expected, "dyn") else (None, _KIND_ERRORS[expected])
+    return (program, "") if checked.kind in (expected, "dyn") else (None, _KIND_ERRORS[expected])
 
 
 def _field_path(path: str) -> str:

@@ -162,6 +162,8 @@ class _DescriptorFile:
                 return "bytes"
             case "integer":
                 return "int"
+            case "number":
+                return "double"
             case "boolean":
                 return "bool"
             case "string":
@@ -203,7 +205,7 @@ class _DescriptorFile:
     def _type(self, field: Any, schema: Schema | None) -> None:
         """Set the type of a single value; a value without a protobuf type, such as a list of lists, is dynamic."""
         kind = "dyn" if schema is None else self.kind(schema)
-        if kind in ("bool", "int", "string", "bytes"):
+        if kind in ("bool", "int", "double", "string", "bytes"):
             field.type = getattr(field, f"TYPE_{'INT64' if kind == 'int' else kind.upper()}")
             return
         field.type = field.TYPE_MESSAGE

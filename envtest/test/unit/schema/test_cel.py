@@ -63,6 +63,18 @@ def value(expression: str, **variables: Any) -> Any:
         "format.dns1123Label().validate('a.b').value() == ['must not contain dots']",
         "format.named('uuid').value().validate('x').value()[0] == 'does not match the UUID format'",
         "format.dns1123Subdomain().validate('(*.a)'.replace('(*.', '').replace(')', '')).orValue(['none']) == ['none']",
+        "self.n >= 2.5 && self.n > 1u && 2.5 < 3 && 1u <= 1 && -1 < 1u && 'a' < 'b' && duration('1s') < duration('2s')",
+        "[1, 2].all(i, v, v == i + 1) && {'a': 1}.exists(k, v, k == 'a' && v == 1) && [1, 2].existsOne(i, v, v > 1)",
+        "[1, 2].transformList(i, v, i * v) == [0, 2] && [1, 2].transformList(i, v, i > 0, i * v) == [2]",
+        "{'a': 1}.transformMap(k, v, v + 1) == {'a': 2} && {'a': 1, 'b': 2}.transformMap(k, v, v > 1, k) == {'b': 'b'}",
+        "{'a': {'b': 1}}.transformMap(k, v, v.transformMap(x, y, y + 1)) == {'a': {'b': 2}}",
+        "[3].transformMap(i, v, '}.transformMap(') == {0: '}.transformMap('}",
+        "{'a': 1}.transformMapEntry(k, v, {v: k}) == {1: 'a'}",
+        "self.m.transformMap(k, v, v + '!').k == 'v!'",
+        "[1, 2, 3].slice(1, 2) == [2] && [[1], [2, 3]].flatten() == [1, 2, 3] && [[1, [2]]].flatten(2) == [1, 2]",
+        "[1, 1, 2].distinct() == [1, 2] && [1, 2].reverse() == [2, 1] && ['b', 'a'].sort() == ['a', 'b']",
+        "['bb', 'a'].sortBy(i, i.size()) == ['a', 'bb'] && lists.range(3) == [0, 1, 2] && lists.range(-1) == []",
+        "optional.unwrap([optional.of(1), optional.none()]) == [1] && [optional.of('a')].unwrapOpt() == ['a']",
         "['a', 'B'].filter(i, format.dns1035Label().validate(i).hasValue()) == ['B']",
         "format.dns1123LabelPrefix().validate('a-').hasValue() == false",
     ],
@@ -77,6 +89,10 @@ def test_expression_is_true(expression: str) -> None:
         ("self.nope", "no such key: nope"),
         ("1 / 0 == 0", "division by zero"),
         ("self.l[5] == ''", "index out of bounds: 5"),
+        ("[1].slice(1, 0) == []", "^cannot slice\\(1, 0\\), start index must be less than or equal to end index"),
+        ("dyn([1, 'a']).sort() == []", "^list elements must have the same type"),
+        ("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k}) == {}", "^insert failed: key 1 already exists"),
+        ("lists.range(1000001).size() > 0", "^operation cancelled: actual cost limit exceeded"),
     ],
 )
 def test_evaluation_error(expression: str, message: str) -> None:
@@ -86,7 +102,17 @@ def test_evaluation_error(expression: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    ["self ==", "unknown == 1", "1 + 'a'", "self.x.nofunction()", "format.zebra().validate('a').hasValue()"],
+    [
+        "self ==",
+        "unknown == 1",
+        "1 + 'a'",
+        "self.x.nofunction()",
+        "format.zebra().validate('a').hasValue()",
+        "1u == 1",
+        "'a' < 1",
+        "{'a': 1}.transformMapEntry(k, v, v)",
+        "{'a': 1}.transformMap(k, v, v + 'a')",
+    ],
 )
 def test_compile_error(expression: str) -> None:
     with pytest.raises(CELCompileError, match="ERROR: <input>:1:"):
@@ -246,6 +272,10 @@ TYPED_SCHEMA = {
     "rule",
     [
         "self.n > 1 && self.share > 0.5 && self.text.startsWith('a')",
+        "self.share >= 0 && self.n < 0.5 && self.share == 1.0",
+        "self.text.matches('^a+$') && self.text in ['a', 'b'] && '%s %d'.format(['a', 1]) != self.text",
+        "duration('1h1.5m.5s2µs') > duration('-0')",
+        "timestamp('2024-02-29T00:00:00.5+01:00') < self.since && timestamp(0) < self.since",
         "self.since > timestamp('2024-01-01T00:00:00Z')",
         "self.names.all(name, name.size() < 5) && self.names.isSorted()",
         "self.counts.all(name, self.counts[name] > 1)",
@@ -267,12 +297,20 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
         ("self.names.all(name, name > 1)", "found no matching overload for '_>_' applied to '(string, int)'"),
         ("self.counts.all(name, self.counts[name] == 'a')", "found no matching overload for '_==_'"),
         ("self.parts.exists(part, part.other == 1)", "ERROR: <input>:1:29: undefined field 'other'\n"),
+        ("self.text == null || self.share == 1", "applied to '(string, null)'"),
+        ("self.share == 1", "found no matching overload for '_==_' applied to '(double, int)'"),
         ("self.all(name, true)", "cannot be the range of a comprehension"),
         ("self.n", "must evaluate to a bool"),
     ],
 )
 def test_rule_with_wrong_types_is_rejected(rule: str, message: str) -> None:
     assert message in prepare_rule({"rule": rule}, Schema(TYPED_SCHEMA), resource_root=False).error
+
+
+def test_a_rule_that_costs_too_much_ends_the_validation_of_a_value() -> None:
+    rules = ({"rule": "lists.range(self.n).size() >= 0"}, {"rule": "self.n < 0"})
+    (text,) = rule_errors(schema_with(*rules, n=INTEGER), {"n": 2_000_000})
+    assert "'operation cancelled: actual cost limit exceeded': no further validation rules will be run" in text
 
 
 def test_expressions_are_refused_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
