@@ -155,17 +155,19 @@ def selector_errors(selectors: Sequence[Mapping[str, Any]], path: str) -> Iterat
 def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
     """Yield the errors of an expression over ``device``, whose fields are not type-checked."""
     from envtest.schema.cel import CELCompileError, compile_expression  # lazy: few tests store expressions
+    from envtest.schema.cel_literals import check_literals
 
     if len(expression.encode()) > _MAX_EXPRESSION:
         yield too_long(path, expression, _MAX_EXPRESSION)
         return
     try:
-        kind = compile_expression(expression, {"device": "dyn"}).type_name
+        program = compile_expression(expression, {"device": "dyn"})
+        check_literals(program, expression, dynamic_matches=True)
     except CELCompileError as error:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
-    if kind not in ("bool", "dyn"):
-        yield invalid(path, expression, f"must evaluate to bool or the unknown type, not {kind}")
+    if program.type_name not in ("bool", "dyn"):
+        yield invalid(path, expression, f"must evaluate to bool or the unknown type, not {program.type_name}")
 
 
 def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -1,19 +1,21 @@
 """Checks of the literals in a CEL expression that kube-apiserver makes after type checking.
 
 The items of a list literal, and the keys and values of a map literal, must have one type: ``{'a': 'b', 'c': object.x}``
-is an error because ``object.x`` has no static type. A literal argument of ``matches`` must be a valid pattern. These
-are validators of cel-go; the CEL library does not have them, so the checks run on the checked expression that it
-exports.
+is an error because ``object.x`` has no static type. A literal argument of ``matches``, ``duration`` and ``timestamp``
+must be valid. These are validators of cel-go; the CEL library does not have them, so the checks run on the checked
+expression that it exports.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
-from envtest.schema.cel import CELCompileError, Program
-from envtest.schema.patterns import compile_pattern
+from envtest.schema.cel import CELCompileError, CELError, Program, compile_expression
+from envtest.schema.formats import parse_duration
 
 __all__ = ["check_literals"]
 
@@ -29,7 +31,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
     "TypeEntry": {"key": (1, "int64"), "value": (2, "Type")},
     "Source": {"positions": (4, "*Position")},
     "Position": {"key": (1, "int64"), "value": (2, "int32")},
-    "Constant": {"text": (6, "string")},
+    "Constant": {"integer": (3, "int64"), "text": (6, "string")},
     "Expr": {
         "id": (2, "int64"),
         "constant": (3, "Constant"),
@@ -90,13 +92,61 @@ def _message(name: str) -> Any:
     return GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
-def check_literals(program: Program, source: str) -> None:
-    """Check the literals of an expression. Raises :class:`CELCompileError`."""
+_CHECKED: Final = re.compile(r"[\[{]|matches|duration|timestamp")
+_TIMESTAMP: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT)(\d\d?)(:[0-5]\d:[0-5]\d)(?:[.,]\d+)?(?:Z|([+-])(\d\d):([0-5]\d))", re.ASCII
+)
+_FIRST_SECOND: Final = datetime(1, 1, 1, tzinfo=UTC)
+_MAX_ZONE_HOURS: Final = 24
+_LAST_SECOND: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def check_literals(program: Program, source: str, *, dynamic_matches: bool = False) -> None:
+    """Check the literals of an expression. Raises :class:`CELCompileError`.
+
+    ``dynamic_matches`` is whether a value without a static type can be an item beside those of other types. It is
+    necessary if the program has fewer static types than in kube-apiserver.
+    """
+    if not _CHECKED.search(source):
+        return
     checked = _message("Checked").FromString(_message("Envelope").FromString(program.checked()).value)
-    types = {entry.key: entry.value for entry in checked.types}
+    types = _Types({entry.key: entry.value for entry in checked.types}, dynamic_matches)
     errors = sorted((position, text) for position, text in _errors(checked, types))
     if errors:
         raise CELCompileError("\n".join(_format(source, position, text) for position, text in errors))
+
+
+class _Types:
+    """The static types of an expression by the identifiers of its parts."""
+
+    def __init__(self, types: Mapping[int, Any], dynamic_matches: bool) -> None:
+        self._types = types
+        self._dynamic_matches = dynamic_matches
+
+    def of(self, expression: Any, *, is_optional: bool) -> Any:
+        kind = self._types.get(expression.id)
+        if is_optional and kind is not None and kind.abstract.parameters:
+            return kind.abstract.parameters[0]
+        return kind
+
+    def equal(self, first: Any, second: Any) -> bool:
+        """Report whether two types are the same."""
+        if not self._dynamic_matches:
+            return _type_name(first) == _type_name(second)
+        names = [_name_of_kind(kind) for kind in (first, second)]
+        if "" in names:
+            return True
+        if names[0] != names[1]:
+            return False
+        match names[0]:
+            case "list":
+                return self.equal(first.list.element, second.list.element)
+            case "map":
+                return self.equal(first.map.key, second.map.key) and self.equal(first.map.value, second.map.value)
+            case "abstract":
+                pairs = zip(first.abstract.parameters, second.abstract.parameters, strict=False)
+                return first.abstract.name == second.abstract.name and all(self.equal(*pair) for pair in pairs)
+        return _type_name(first) == _type_name(second)
 
 
 def _format(source: str, position: int, text: str) -> str:
@@ -106,7 +156,7 @@ def _format(source: str, position: int, text: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {text}\n | {source.splitlines()[line]}\n | {'.' * column}^"
 
 
-def _errors(checked: Any, types: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
+def _errors(checked: Any, types: _Types) -> Iterator[tuple[int, str]]:
     positions = {entry.key: entry.value for entry in checked.source.positions}
     todo: list[tuple[Any, bool]] = [(checked.expr, False)]
     while todo:
@@ -137,55 +187,90 @@ def _parts(expression: Any) -> Iterator[Any]:
         yield from (loop.range, loop.initial, loop.condition, loop.step, loop.result)
 
 
-def _literal_errors(expression: Any, types: Mapping[int, Any]) -> Iterator[tuple[Any, str]]:
+def _literal_errors(expression: Any, types: _Types) -> Iterator[tuple[Any, str]]:
     if expression.HasField("list"):
         optional = set(expression.list.optional)
         items = [(each, index in optional) for index, each in enumerate(expression.list.elements)]
-        yield from _mixed(items, types)
+        mixed = next(_mixed(items, types), None)
+        if mixed is not None:
+            yield mixed
     elif expression.HasField("struct") and not expression.struct.message_name:
         entries = expression.struct.entries
         yield from _mixed([(entry.map_key, False) for entry in entries], types)
         yield from _mixed([(entry.value, entry.optional) for entry in entries], types)
-    elif expression.call.function == "matches" and expression.call.args:
-        pattern = expression.call.args[-1]
-        if pattern.constant.HasField("text") and not _is_pattern(pattern.constant.text):
-            yield pattern, "invalid matches argument"
+    elif expression.call.function in _ARGUMENT_CHECKS and expression.call.args:
+        argument = expression.call.args[0]
+        name = expression.call.function
+        if argument.HasField("constant") and not _ARGUMENT_CHECKS[name](argument.constant):
+            yield argument, f"invalid {name} argument"
 
 
-def _is_pattern(text: str) -> bool:
+def _is_pattern(constant: Any) -> bool:
     try:
-        compile_pattern(text)
-    except ValueError:
-        return False
+        compile_expression("''.matches(pattern)", {"pattern": "string"}).evaluate({"pattern": constant.text})
+    except CELError as error:
+        return "too large" in str(error)  # the library's limit is lower than Go's
     return True
 
 
-def _mixed(items: list[tuple[Any, bool]], types: Mapping[int, Any]) -> Iterator[tuple[Any, str]]:
-    first: str | None = None
-    for item, is_optional in items:
-        kind = types.get(item.id)
-        if is_optional and kind is not None and kind.abstract.parameters:
-            kind = kind.abstract.parameters[0]
-        name = _type_name(kind)
-        if first is None:
-            first = name
-        elif name != first:
-            yield item, f"expected type '{first}' but found '{name}'"
-            return
+def _is_duration(constant: Any) -> bool:
+    return parse_duration(constant.text) is not None if constant.HasField("text") else True
+
+
+def _is_timestamp(constant: Any) -> bool:
+    if constant.HasField("integer"):
+        first, last = _FIRST_SECOND.timestamp(), _LAST_SECOND.timestamp()
+        return bool(first <= constant.integer <= last)
+    return _is_time(constant.text) if constant.HasField("text") else True
+
+
+def _is_time(text: str) -> bool:
+    """Report whether Go parses a time in the format of RFC 3339, and its year is in the range that CEL supports."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return False
+    day, hour, rest, sign, zone_hours, zone_minutes = match.groups()
+    try:
+        local = datetime.fromisoformat(f"{day}{hour:0>2}{rest}+00:00")
+    except ValueError:
+        return False
+    offset = timedelta(hours=int(zone_hours or 0), minutes=int(zone_minutes or 0))
+    if offset >= timedelta(hours=_MAX_ZONE_HOURS + 1):
+        return False
+    return local - _FIRST_SECOND >= offset if sign == "+" else _LAST_SECOND - local >= offset
+
+
+_ARGUMENT_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "duration": _is_duration,
+    "matches": _is_pattern,
+    "timestamp": _is_timestamp,
+}
+
+
+def _mixed(items: list[tuple[Any, bool]], types: _Types) -> Iterator[tuple[Any, str]]:
+    """Yield the items whose type differs from the first one's."""
+    if not items:
+        return
+    first = types.of(items[0][0], is_optional=items[0][1])
+    for item, is_optional in items[1:]:
+        kind = types.of(item, is_optional=is_optional)
+        if not types.equal(first, kind):
+            yield item, f"expected type '{_type_name(first)}' but found '{_type_name(kind)}'"
+
+
+def _name_of_kind(kind: Any) -> str:
+    """Return the name of the field that is set in a type; empty for a dynamic type."""
+    return "" if kind is None else next((name for name in _FORMATS if kind.HasField(name)), "")
 
 
 def _type_name(kind: Any) -> str:
     """Return the name of a type as cel-go prints it."""
-    if kind is None:
-        return "dyn"
-    for name, format_name in _FORMATS.items():
-        if kind.HasField(name):
-            return format_name(getattr(kind, name))
-    return "dyn"
+    name = _name_of_kind(kind)
+    return _FORMATS[name](getattr(kind, name)) if name else "dyn"
 
 
 _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "null": lambda _: "null_type",
+    "null": lambda _: "null",
     "primitive": lambda number: _PRIMITIVES[number],
     "wrapper": lambda number: f"wrapper({_PRIMITIVES[number]})",
     "well_known": lambda number: _WELL_KNOWN[number],

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from envtest.apimachinery.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
 from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
+from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_types import check_types, escape, escape_keywords
 from envtest.schema.formats import parse_duration
 from envtest.schema.schema_node import Schema
@@ -289,6 +290,7 @@ def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: 
         text = source
     try:
         checked = check_types(text, schemas, others, resource_root=root)
+        check_literals(checked, text, dynamic_matches=True)
         program = compile_expression(text, variables)
     except CELCompileError as error:
         return None, f"compilation failed: {error}"

@@ -57,6 +57,7 @@ def test_requests(items: list[dict[str, Any]], expected: list[str]) -> None:
         ("1", 'Invalid value: "1": must evaluate to bool or the unknown type, not int'),
         ("nosuch.x", 'Invalid value: "nosuch.x": compilation failed: '),
         ("device.", 'Invalid value: "device.": compilation failed: '),
+        ("device.driver in ['x', 1]", "Invalid value: \"device.driver in ['x', 1]\": compilation failed: "),
         ("", 'Invalid value: "": compilation failed: '),
         ("true||" * 2000 + "true", "Too long: may not be more than 10240 bytes"),
     ],

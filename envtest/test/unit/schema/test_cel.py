@@ -274,6 +274,7 @@ TYPED_SCHEMA = {
         "self.n > 1 && self.share > 0.5 && self.text.startsWith('a')",
         "self.share >= 0 && self.n < 0.5 && self.share == 1.0",
         "self.text.matches('^a+$') && self.text in ['a', 'b'] && '%s %d'.format(['a', 1]) != self.text",
+        "[self.rows[0], ['a']].size() > 0 && [[], ['a']].size() > 0 && [self.counts.map(k, k).max(), 'a'].size() > 0",
         "duration('1h1.5m.5s2µs') > duration('-0')",
         "timestamp('2024-02-29T00:00:00.5+01:00') < self.since && timestamp(0) < self.since",
         "self.since > timestamp('2024-01-01T00:00:00Z')",
@@ -299,6 +300,20 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
         ("self.parts.exists(part, part.other == 1)", "ERROR: <input>:1:29: undefined field 'other'\n"),
         ("self.text == null || self.share == 1", "applied to '(string, null)'"),
         ("self.share == 1", "found no matching overload for '_==_' applied to '(double, int)'"),
+        ("self.text.matches('[')", "compilation failed: ERROR: <input>:1:19: invalid matches argument"),
+        ("self.text.matches('x++')", "invalid matches argument"),
+        ("duration('1us') < duration('1nns')", "compilation failed: ERROR: <input>:1:28: invalid duration argument"),
+        ("duration('1d') > duration('1s')", "1:10: invalid duration argument"),
+        ("duration('9999999999h') > duration('1s')", "1:10: invalid duration argument"),
+        (f"duration('{'9' * 400}s') > duration('1s')", "1:10: invalid duration argument"),
+        ("timestamp('x') > self.since", "1:11: invalid timestamp argument"),
+        ("timestamp('2024-02-30T00:00:00Z') > self.since", "1:11: invalid timestamp argument"),
+        ("timestamp('0001-01-01T00:00:00+01:00') > self.since", "1:11: invalid timestamp argument"),
+        ("timestamp(253402300800) > self.since", "1:11: invalid timestamp argument"),
+        ("[1, 'a', false].filter(x, string(x) == 'a')", "1:5: expected type 'int' but found 'string'"),
+        ("{'a': 1, 'b': 'c', 'd': 2.0}.size() > 0", "1:15: expected type 'int' but found 'string'"),
+        ("{'a': 1, 'b': 'c', 'd': 2.0}.size() > 0", "1:25: expected type 'int' but found 'double'"),
+        ("self.text in ['a', null]", "expected type 'string' but found 'null'"),
         ("self.all(name, true)", "cannot be the range of a comprehension"),
         ("self.n", "must evaluate to a bool"),
     ],
@@ -311,6 +326,12 @@ def test_a_rule_that_costs_too_much_ends_the_validation_of_a_value() -> None:
     rules = ({"rule": "lists.range(self.n).size() >= 0"}, {"rule": "self.n < 0"})
     (text,) = rule_errors(schema_with(*rules, n=INTEGER), {"n": 2_000_000})
     assert "'operation cancelled: actual cost limit exceeded': no further validation rules will be run" in text
+
+
+def test_literals_of_message_expressions_are_checked() -> None:
+    rule = {"rule": "self > 0", "messageExpression": "['a', 1].join()"}
+    prepared = prepare_rule(rule, Schema(INTEGER), resource_root=False)
+    assert "expected type 'string' but found 'int'" in prepared.message_error
 
 
 def test_expressions_are_refused_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
