@@ -7,11 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from envtest.apimachinery.errors import bad_request
-from envtest.apimachinery.field_errors import FieldError, duplicate, go_json, invalid, required
+from envtest.apimachinery.field_errors import FieldError, duplicate, go_json, invalid
 from envtest.apimachinery.name_rules import qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import OBJECT_META
 from envtest.builtins.normalization import DecodeError, decode
+from envtest.crd.embedded_resources import embedded_resource_errors, embedded_resources
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.schema.cel_rules import compile_rules
 from envtest.schema.schema_node import Schema
@@ -105,7 +106,7 @@ class CustomResourceStrategy(Strategy):
         self._prune(obj, "", pruned)
         unknown += sorted(pruned)
         if self._special.embedded:
-            for path, embedded in _embedded(self.schema, obj, ""):
+            for path, embedded in embedded_resources(self.schema, obj, ""):
                 if embedded.get("metadata") is not None:
                     unknown += _coerce_metadata(embedded, f"{path}.metadata" if path else "metadata")
         return unknown
@@ -160,8 +161,8 @@ class CustomResourceStrategy(Strategy):
             errors += validate(self._check, obj, schema=self.schema, old=old)
             errors += self._scale_errors(obj, ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"))
             if self._special.embedded:
-                for path, embedded in _embedded(self.schema, obj, ""):
-                    errors += _embedded_errors(embedded, path)
+                for path, embedded in embedded_resources(self.schema, obj, ""):
+                    errors += embedded_resource_errors(embedded, path)
         errors += self._list_errors(obj, old)
         if self._rules is not None:
             if any(error.reason in _BLOCKING for error in (*metadata_errors, *errors)):
@@ -266,33 +267,6 @@ def _coerce_metadata(obj: Object, path: str) -> list[str]:
     metadata, unknown = decode(OBJECT_META, obj["metadata"])
     obj["metadata"] = metadata
     return [f"{path}.{name}" for name in unknown]
-
-
-def _embedded(schema: Schema, value: Any, path: str) -> Iterator[tuple[str, Object]]:
-    """Yield the embedded resources below ``value``, with their paths."""
-    if isinstance(value, dict):
-        if schema.embedded:
-            yield path, value
-        for name, item in list(value.items()):
-            if isinstance(item, (dict, list)):
-                node = schema.field(name)
-                if node is not None:
-                    yield from _embedded(node, item, f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and schema.items is not None:
-        for position, item in enumerate(value):
-            if isinstance(item, (dict, list)):
-                yield from _embedded(schema.items, item, f"{path}[{position}]")
-
-
-def _embedded_errors(obj: Object, path: str) -> Iterator[FieldError]:
-    for name in ("apiVersion", "kind"):
-        field_path = f"{path}.{name}"
-        if name not in obj:
-            yield required(field_path)
-        elif not isinstance(obj[name], str):
-            yield invalid(field_path, obj[name], "must be a string")
-        elif not obj[name]:
-            yield invalid(field_path, "", "must not be empty")
 
 
 def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:

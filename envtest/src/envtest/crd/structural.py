@@ -19,6 +19,7 @@ from envtest.apimachinery.field_errors import (
     not_supported,
     required,
 )
+from envtest.crd.embedded_resources import embedded_resource_errors, embedded_resources
 from envtest.crd.list_types import list_and_map_type_errors
 from envtest.schema.cel_rules import compile_rules, prepare_rule
 from envtest.schema.patterns import PatternError, compile_pattern
@@ -216,7 +217,12 @@ def _one_default(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     compile_pruner(schema)(pruned, "", unknown)
     if unknown:
         yield invalid(path, default, "must not have unknown fields")
-    errors = validate(compile_validator(schema), default, prefix=path)
+    errors = [
+        error
+        for embedded_path, embedded in embedded_resources(schema, default, path)
+        for error in embedded_resource_errors(embedded, embedded_path)
+    ]
+    errors = errors or validate(compile_validator(schema), default, prefix=path)
     rules = compile_rules(schema, resource_root=False)
     if not errors and rules is not None:
         errors = [

@@ -19,6 +19,7 @@ from envtest.apimachinery.name_rules import (
     dns_subdomain,
     label_errors,
     mask_trailing_dash,
+    path_segment,
     qualified_name,
 )
 from envtest.apimachinery.objects import Object
@@ -29,6 +30,7 @@ __all__ = [
     "fill_for_create",
     "generated_name",
     "restore_for_update",
+    "validate_embedded_metadata",
     "validate_metadata",
     "validate_metadata_update",
     "wipe_for_create",
@@ -92,12 +94,30 @@ def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
 def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -> list[FieldError]:
     """Return the errors of an object's metadata."""
     metadata = obj["metadata"]
+    return _validate_names(metadata, info, path) + _content_errors(metadata, path, strict=not info.is_crd)
+
+
+def validate_embedded_metadata(metadata: dict[str, Any], path: str) -> list[FieldError]:
+    """Return the errors of the metadata of a resource inside another one, which needs neither name nor namespace."""
     errors: list[FieldError] = []
-    errors += _validate_names(metadata, info, path)
-    errors += label_errors(metadata.get("labels") or {}, f"{path}.labels")
+    prefix, name, namespace = (metadata.get(field) or "" for field in ("generateName", "name", "namespace"))
+    # A random suffix follows the prefix, so that "." and ".." are allowed.
+    problems = path_segment(prefix) if prefix not in (".", "..") else []
+    errors += [invalid(f"{path}.generateName", prefix, problem) for problem in problems]
+    errors += [invalid(f"{path}.name", name, problem) for problem in path_segment(name)]
+    problems = dns_label(namespace) if namespace else []
+    errors += [invalid(f"{path}.namespace", namespace, problem) for problem in problems]
+    if (metadata.get("generation") or 0) < 0:
+        errors.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
+    return errors + _content_errors(metadata, path, strict=False)
+
+
+def _content_errors(metadata: dict[str, Any], path: str, *, strict: bool) -> list[FieldError]:
+    """Return the errors of everything but the names; ``strict`` requires qualified names of finalizers."""
+    errors = label_errors(metadata.get("labels") or {}, f"{path}.labels")
     errors += annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
-    errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=not info.is_crd)
+    errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=strict)
     return errors
 
 
