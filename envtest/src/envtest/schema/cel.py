@@ -155,14 +155,17 @@ def _environment(variables: tuple[tuple[str, CELType], ...], patches: bool) -> A
     return _new_environment(variables, None, patches)
 
 
-def _new_environment(variables: tuple[tuple[str, CELType], ...], pool: Any, patches: bool) -> Any:
+def _new_environment(
+    variables: tuple[tuple[str, CELType], ...], pool: Any, patches: bool, source: str | None = None
+) -> Any:
+    """Return an environment for any expression, or for ``source``."""
     cel = _cel()
     from cel_expr_python.ext import ext_bindings, ext_optional
 
     from envtest.schema.cel_library import configuration
 
     return cel.NewEnv(
-        config=configuration(),
+        config=configuration(source),
         descriptor_pool=pool,
         variables={name: _type(type_name) for name, type_name in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
@@ -219,7 +222,7 @@ def type_check(expression: str, variables: Mapping[str, CELType], pool: Any, *, 
 
     The program has types and cannot be evaluated on plain objects. Raises :class:`CELCompileError`.
     """
-    environment = _new_environment(tuple(variables.items()), pool, patches)
+    environment = _new_environment(tuple(variables.items()), pool, patches, expression)
     try:
         return Program(environment.compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:

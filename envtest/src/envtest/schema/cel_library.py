@@ -8,6 +8,7 @@ Reference: ``k8s.io/apiserver/pkg/cel/environment/base.go``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
@@ -16,7 +17,7 @@ from cel_expr_python import cel
 
 __all__ = ["configuration"]
 
-_EXTENSIONS: Final = ("lists", "two-var-comprehensions")
+_LIST_WORDS: Final = re.compile("range|slice|flatten|distinct|reverse|sort")
 _COMPARISONS: Final = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
 _NUMBERS: Final = ("int", "uint", "double")
 _ORDERED: Final = ("bool", *_NUMBERS, "string", "bytes", "timestamp", "duration")
@@ -26,10 +27,21 @@ _LIST: Final = {"type_name": "list", "params": [_ELEMENT]}
 _OPTIONALS: Final = {"type_name": "list", "params": [{"type_name": "optional_type", "params": [_ELEMENT]}]}
 
 
+def configuration(source: str | None = None) -> Any:
+    """Return the configuration for ``cel.NewEnv``, for any expression or for ``source``.
+
+    An expression that does not contain the names of comparisons or list functions is compiled faster without them.
+    """
+    if source is None:
+        return _configuration(with_comparisons=True, with_lists=True)
+    with_comparisons = "<" in source or ">" in source
+    return _configuration(with_comparisons=with_comparisons, with_lists=_LIST_WORDS.search(source) is not None)
+
+
 @cache
-def configuration() -> Any:
-    """Return the configuration for ``cel.NewEnv``."""
-    functions = [{"name": name, "overloads": list(_overloads(label))} for name, label in _COMPARISONS.items()]
+def _configuration(*, with_comparisons: bool, with_lists: bool) -> Any:
+    comparisons = _COMPARISONS if with_comparisons else {}
+    functions = [{"name": name, "overloads": list(_overloads(label))} for name, label in comparisons.items()]
     functions += [
         {
             "name": "optional.unwrap",
@@ -42,9 +54,9 @@ def configuration() -> Any:
     ]
     content = {
         "name": "kubernetes",
-        "extensions": [{"name": name} for name in _EXTENSIONS],
+        "extensions": [{"name": "two-var-comprehensions"}, *([{"name": "lists"}] if with_lists else [])],
         # A function can be declared only once, so the comparisons of the standard library are replaced.
-        "stdlib": {"exclude_functions": [{"name": name} for name in _COMPARISONS]},
+        "stdlib": {"exclude_functions": [{"name": name} for name in comparisons]},
         "functions": functions,
     }
     return cel.NewEnvConfigFromYaml(json.dumps(content))
