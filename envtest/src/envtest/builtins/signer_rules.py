@@ -1,4 +1,4 @@
-"""Validation of the names of signers of certificates, and of the trust bundles that belong to them."""
+"""Validation of the names of signers, and of trust bundles with a signer."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ _ORDER: Final = (
 )
 """The sources in the order in which kube-apiserver validates them."""
 _FIELD_NAMES: Final = {"gcePersistentDisk": "persistentDisk"}
-"""The names of sources in the paths of errors, where they differ from the names of the fields."""
+"""The names of sources in error paths, where they differ from the fields."""
 _EXTRA_NAMES: Final = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
-"""The names of sources in the errors of volumes that have several."""
+"""The names of sources in errors about volumes that have several."""
 
 _CERTIFICATE_PATHS: Final = ("credentialBundlePath", "keyPath", "certificateChainPath")
 _KEY_TYPES: Final = ("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")

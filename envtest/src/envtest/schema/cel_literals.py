@@ -104,7 +104,7 @@ _LAST_SECOND: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 def check_literals(program: Program, source: str, *, dynamic_matches: bool = False) -> None:
     """Check the literals of an expression. Raises :class:`CELCompileError`.
 
-    ``dynamic_matches`` is whether a value without a static type can be an item beside those of other types. It is
+    ``dynamic_matches`` is whether a value without a static type can be in one list with those of other types. It is
     necessary if the program has fewer static types than in kube-apiserver.
     """
     if not _CHECKED.search(source):
