@@ -20,6 +20,7 @@ __all__ = [
     "FAILURE_RULE",
     "PARENT",
     "REFERENCE",
+    "STATEFUL_ROLLOUT",
     "SUCCESS_RULE",
     "TAINT",
     "TOLERATION",
@@ -33,6 +34,7 @@ __all__ = [
     "internal_security_context",
     "internal_term",
     "internal_terms",
+    "internal_update_strategy",
     "internal_volume_source",
 ]
 
@@ -125,6 +127,7 @@ PARENT = "Group! Resource! Namespace! Name!"
 TRUST_BUNDLE = "Name SignerName LabelSelector= Optional Path!"
 SUCCESS_RULE = "SucceededIndexes SucceededCount"
 FAILURE_RULE = "Action! OnExitCodes OnPodConditions"
+STATEFUL_ROLLOUT = "Partition# MaxUnavailable"
 """The fields of internal types, for :func:`internal_fields`."""
 
 
@@ -218,6 +221,16 @@ def internal_job_policy(policy: Mapping[str, Any] | None, layout: str) -> Verbat
         shown = {} if codes is None else {"OnExitCodes": _fields(_EXIT_CODES, codes, {})}
         rules.append(_fields(layout, rule, shown))
     return Verbatim('{"Rules":' + ("null" if policy.get("rules") is None else f"[{','.join(rules)}]") + "}")
+
+
+def internal_update_strategy(strategy: Mapping[str, Any], layout: str = "MaxUnavailable# MaxSurge#") -> Verbatim:
+    """Return the update strategy of a workload as Go prints its internal type.
+
+    ``layout`` are the fields of ``rollingUpdate``; the default is that of Deployments and DaemonSets.
+    """
+    rolling = strategy.get("rollingUpdate")
+    shown = {} if rolling is None else {"RollingUpdate": _fields(layout, rolling, {})}
+    return Verbatim(_fields("Type! RollingUpdate", strategy, shown))
 
 
 _VOLUME_SOURCES = (

@@ -34,6 +34,7 @@ __all__ = [
     "nonnegative",
     "percent_above_100_errors",
     "percent_or_int_errors",
+    "percent_or_int_value",
     "port_name",
     "port_number",
     "selects",
@@ -184,8 +185,25 @@ def percent_or_int_errors(path: str, value: Any) -> Iterator[FieldError]:
 
 def percent_above_100_errors(path: str, value: Any) -> Iterator[FieldError]:
     """Yield an error if ``value`` is a percentage above 100 %."""
-    if isinstance(value, str) and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
+    if isinstance(value, str) and re.fullmatch("[0-9]+%", value) and percent_or_int_value(value) > 100:
         yield invalid(path, value, "must not be greater than 100%")
+
+
+_NUMBER = re.compile(r"([+-]?)([0-9]+)|([0-9]+)%")
+
+
+def percent_or_int_value(value: Any) -> int:
+    """Return the number in an integer, a percentage or a string of digits; any other value is 0.
+
+    Only the first digits of a very long number are returned: callers compare with small numbers.
+    """
+    if isinstance(value, int):
+        return value
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return 0
+    digits = (match[2] or match[3]).lstrip("0")[:19]
+    return int((match[1] or "") + (digits or "0"))
 
 
 def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 from envtest.apimachinery.errors import bad_request
 from envtest.apimachinery.field_errors import (
     FieldError,
-    Verbatim,
     forbidden,
     go_quote,
     invalid,
@@ -17,7 +16,7 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.objects import Object
 from envtest.builtins.claims import claim_errors
-from envtest.builtins.go_rendering import internal
+from envtest.builtins.go_rendering import STATEFUL_ROLLOUT, internal_fields, internal_update_strategy
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import claim_warnings, name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
@@ -27,6 +26,7 @@ from envtest.builtins.string_validation import (
     nonnegative,
     percent_above_100_errors,
     percent_or_int_errors,
+    percent_or_int_value,
     selects,
 )
 from envtest.registry.resource import RequestContext
@@ -64,27 +64,26 @@ def _mismatch_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield invalid("spec.template.metadata.labels", labels, text)
 
 
-def _selected_template_errors(
-    spec: Mapping[str, Any], template: Mapping[str, Any], detail: str = "invalid label selector"
-) -> Iterator[FieldError]:
-    """Yield the errors of ``template``, which are only determined if the selector of ``spec`` can be parsed."""
+def _selected_template_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of the template of a ReplicaSet; they are only determined if the selector can be parsed."""
     selector = spec.get("selector")
     if any(label_selector_errors(selector, "")):
-        yield invalid("spec.selector", selector, detail)
+        yield invalid("spec.selector", selector, "invalid label selector")
         return
     yield from _mismatch_errors(spec)
-    yield from template_errors(template, "spec.template")
-    yield from _restart_policy_errors(spec, "spec")
+    yield from template_errors(spec["template"], "spec.template")
+    yield from _lifetime_errors(spec, "ReplicaSet")
 
 
-def _restart_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _lifetime_errors(spec: Mapping[str, Any], kind: str) -> Iterator[FieldError]:
+    """Yield the errors of the fields that limit the lifetime of pods, which ``kind`` always restarts."""
     pod = (spec.get("template") or {}).get("spec") or {}
     policy = pod.get("restartPolicy") or ""
     if policy != "Always":
-        yield not_supported(f"{path}.template.spec.restartPolicy", policy, ("Always",))
+        yield not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
     if pod.get("activeDeadlineSeconds") is not None:
-        field_path = f"{path}.template.spec.activeDeadlineSeconds"
-        yield forbidden(field_path, "activeDeadlineSeconds in ReplicaSet is not Supported")
+        path = "spec.template.spec.activeDeadlineSeconds"
+        yield forbidden(path, f"activeDeadlineSeconds in {kind} is not Supported")
 
 
 def immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iterator[FieldError]:
@@ -118,6 +117,8 @@ class WorkloadStrategy(BuiltinStrategy):
     has_spec_generation = True
     replica_counts: ClassVar[tuple[str, ...]] = ()
     """The counts of the status that must not exceed its ``replicas``."""
+    ready_count: ClassVar[str] = "readyReplicas"
+    """The count that ``availableReplicas`` must not exceed, as the message names it."""
     warns_about_name: ClassVar[bool] = True
     """Whether creation warns about a name that is not a DNS label, because the names of the pods begin with it."""
 
@@ -134,7 +135,9 @@ class WorkloadStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors in the spec or, for an update of the status, in its counts."""
         if ctx.subresource == "status":
-            yield from _status_errors(obj.get("status") or {}, self.replica_counts)
+            status = obj.get("status") or {}
+            yield from _status_errors(status, self.replica_counts, self.ready_count)
+            yield from _collision_errors(status, (old or {}).get("status") or {})
             return
         yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
 
@@ -157,7 +160,7 @@ class WorkloadStrategy(BuiltinStrategy):
 _COUNTS: Final = ("observedGeneration", "active", "succeeded", "failed", "collisionCount")
 
 
-def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[FieldError]:
+def _status_errors(status: Mapping[str, Any], parts: Sequence[str], ready_count: str) -> Iterator[FieldError]:
     """Yield an error for each negative count, and for each of ``parts`` that exceeds the replicas."""
     for name, value in status.items():
         if name.endswith(("eplicas", "Scheduled")) or name.startswith("number") or name in _COUNTS:
@@ -169,8 +172,15 @@ def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[
         if counts[name] > counts["replicas"]:
             yield invalid(f"status.{name}", counts[name], "cannot be greater than status.replicas")
     if counts["availableReplicas"] > counts["readyReplicas"]:
-        text = "cannot be greater than readyReplicas"
+        text = f"cannot be greater than {ready_count}"
         yield invalid("status.availableReplicas", counts["availableReplicas"], text)
+
+
+def _collision_errors(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield an error if the number of hash collisions, which names of future objects depend on, becomes smaller."""
+    count, before = status.get("collisionCount"), old.get("collisionCount")
+    if before is not None and (count is None or count < before):
+        yield invalid("status.collisionCount", count or 0, "cannot be decremented")
 
 
 class DeploymentStrategy(WorkloadStrategy):
@@ -201,7 +211,7 @@ class DeploymentStrategy(WorkloadStrategy):
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from _selector_errors(spec, empty="deployment")
-        yield from _selected_template_errors(spec, spec["template"])
+        yield from _selected_template_errors(spec)
         yield from _deployment_strategy_errors(spec["strategy"], "spec.strategy")
         for name in ("minReadySeconds", "revisionHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
@@ -226,14 +236,12 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
         surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
         yield from percent_or_int_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
         yield from percent_or_int_errors(f"{path}.rollingUpdate.maxSurge", surge)
-        if surge in (0, "0%") and unavailable in (0, "0%"):
+        if percent_or_int_value(surge) == 0 and percent_or_int_value(unavailable) == 0:
             text = "may not be 0 when `maxSurge` is 0"
             yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
         yield from percent_above_100_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
     else:
-        bounds = ("maxUnavailable", "maxSurge")
-        shown = {"type": kind, "rollingUpdate": rolling and {name: rolling.get(name) for name in bounds}}
-        yield not_supported(path, Verbatim(internal(shown)), ("Recreate", "RollingUpdate"))
+        yield not_supported(path, internal_update_strategy(strategy), ("Recreate", "RollingUpdate"))
 
 
 class ReplicaSetStrategy(WorkloadStrategy):
@@ -250,7 +258,7 @@ class ReplicaSetStrategy(WorkloadStrategy):
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
         yield from _selector_errors(spec, empty="deployment")
-        yield from _selected_template_errors(spec, spec["template"])
+        yield from _selected_template_errors(spec)
         if old is not None:
             yield from immutable(spec, old, "selector")
 
@@ -276,9 +284,10 @@ class ReplicationControllerStrategy(WorkloadStrategy):
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
-        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
         if not spec.get("selector"):
             yield required("spec.selector")
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
         if spec.get("template") is None:
             yield required("spec.template")
             return
@@ -287,7 +296,10 @@ class ReplicationControllerStrategy(WorkloadStrategy):
             text = "`selector` does not match template `labels`"
             yield invalid("spec.template.metadata.labels", labels or None, text)
         yield from template_errors(spec["template"], "spec.template")
-        yield from _restart_policy_errors(spec, "spec")
+        yield from _lifetime_errors(spec, "ReplicationController")
+
+
+_RETENTION_POLICIES: Final = ("Retain", "Delete")
 
 
 def _with_claims(spec: Mapping[str, Any]) -> Object:
@@ -304,7 +316,8 @@ class StatefulSetStrategy(WorkloadStrategy):
     """Strategy of apps/v1 StatefulSet."""
 
     warns_about_name = False
-    replica_counts = ("readyReplicas", "currentReplicas", "updatedReplicas")
+    replica_counts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+    ready_count = "status.readyReplicas"
 
     def spec_defaults(self, spec: Object) -> None:
         """Set the defaults: ordered pods, a rolling update, retained claims."""
@@ -329,20 +342,24 @@ class StatefulSetStrategy(WorkloadStrategy):
         policy = spec.get("podManagementPolicy")
         if policy not in ("OrderedReady", "Parallel"):
             yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
-        strategy = spec.get("updateStrategy") or {}
-        if strategy.get("type") == "OnDelete":
-            if strategy.get("rollingUpdate") is not None:
-                text = "only allowed for updateStrategy 'RollingUpdate'"
-                yield invalid("spec.updateStrategy.rollingUpdate", strategy["rollingUpdate"], text)
-        elif strategy.get("type") == "RollingUpdate":
-            partition = (strategy.get("rollingUpdate") or {}).get("partition")
-            yield from nonnegative("spec.updateStrategy.rollingUpdate.partition", partition)
-        else:
-            yield invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
+        yield from _stateful_strategy_errors(spec["updateStrategy"], "spec.updateStrategy")
+        retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+        for name in ("whenDeleted", "whenScaled"):
+            policy = retention.get(name) or ""
+            if policy not in _RETENTION_POLICIES:
+                path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
+                yield not_supported(path, policy, _RETENTION_POLICIES)
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        yield from nonnegative("spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
         yield from _selector_errors(spec, empty="statefulset")
-        yield from _selected_template_errors(spec, _with_claims(spec), "")
+        selector = spec.get("selector")
+        if any(label_selector_errors(selector, "")):
+            yield invalid("spec.selector", selector, "")
+        else:
+            yield from _mismatch_errors(spec)
+            yield from template_errors(_with_claims(spec), "spec.template")
+        yield from _lifetime_errors(spec, "StatefulSet")
         for position, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
             yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
         if old is not None:
@@ -375,6 +392,19 @@ class StatefulSetStrategy(WorkloadStrategy):
                 "'minReadySeconds' are forbidden"
             )
             yield forbidden("spec", text)
+
+
+def _stateful_strategy_errors(strategy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        if rolling is not None:
+            text = "only allowed for updateStrategy 'RollingUpdate'"
+            yield invalid(f"{path}.rollingUpdate", internal_fields(STATEFUL_ROLLOUT, rolling), text)
+    elif kind == "RollingUpdate":
+        yield from nonnegative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition"))
+    else:
+        text = "must be 'RollingUpdate' or 'OnDelete'"
+        yield invalid(path, internal_update_strategy(strategy, STATEFUL_ROLLOUT), text)
 
 
 _GENERATION = "deprecated.daemonset.template.generation"
@@ -427,18 +457,24 @@ class DaemonSetStrategy(WorkloadStrategy):
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
-        yield from _selector_errors(spec, empty="daemonset")
-        if not any(label_selector_errors(spec.get("selector"), "")):
+        selector = spec.get("selector")
+        problems = list(label_selector_errors(selector, "spec.selector"))
+        yield from problems
+        if not problems:
             yield from _mismatch_errors(spec)
+        if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
+            yield invalid("spec.selector", selector, "empty selector is invalid for daemonset")
         yield from template_errors(spec["template"], "spec.template")
-        yield from _restart_policy_errors(spec, "spec")
-        for name in ("minReadySeconds", "revisionHistoryLimit"):
-            yield from nonnegative(f"spec.{name}", spec.get(name))
-        kind = (spec.get("updateStrategy") or {}).get("type") or ""
-        if kind not in ("RollingUpdate", "OnDelete"):
-            yield not_supported("spec.updateStrategy.type", kind, ("OnDelete", "RollingUpdate"))
-        elif kind == "RollingUpdate":
-            yield from self._rolling_errors(spec["updateStrategy"].get("rollingUpdate") or {})
+        yield from _lifetime_errors(spec, "DaemonSet")
+        yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        strategy = spec["updateStrategy"]
+        kind = strategy.get("type") or ""
+        if kind == "RollingUpdate":
+            yield from self._rolling_errors(strategy.get("rollingUpdate") or {})
+        elif kind != "OnDelete":
+            shown = internal_update_strategy(strategy)
+            yield not_supported("spec.updateStrategy", shown, ("RollingUpdate", "OnDelete"))
+        yield from nonnegative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
         if old is not None:
             yield from immutable(spec, old, "selector")
 
@@ -447,8 +483,9 @@ class DaemonSetStrategy(WorkloadStrategy):
         path, surge, unavailable = "spec.updateStrategy.rollingUpdate", "maxSurge", "maxUnavailable"
         for name in (unavailable, surge):
             yield from percent_or_int_errors(f"{path}.{name}", rolling.get(name))
+        for name in (unavailable, surge):
             yield from percent_above_100_errors(f"{path}.{name}", rolling.get(name))
-        nonzero = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
+        nonzero = [name for name in (unavailable, surge) if percent_or_int_value(rolling.get(name))]
         if not nonzero:
             yield required(f"{path}.{unavailable}", "cannot be 0 when maxSurge is 0")
         elif len(nonzero) == 2:

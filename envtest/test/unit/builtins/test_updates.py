@@ -115,7 +115,8 @@ def test_empty_selector_is_not_an_absent_one(kind: str) -> None:
     (empty,) = checked("apps", kind, stateful_set(selector={}))
     assert empty.body.startswith("Invalid value: {}: empty selector is invalid")
     absent = checked("apps", kind, stateful_set(selector=None))
-    assert [each.field for each in absent] == ["spec.selector", "spec.template.metadata.labels"]
+    required = [] if kind == "DaemonSet" else ["spec.selector"]
+    assert [each.field for each in absent] == [*required, "spec.template.metadata.labels"]
 
 
 def test_template_of_an_invalid_selector_is_not_validated() -> None:
