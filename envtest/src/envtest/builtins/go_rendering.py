@@ -25,6 +25,7 @@ __all__ = [
     "TAINT",
     "TOLERATION",
     "TRUST_BUNDLE",
+    "UNCOUNTED_PODS",
     "difference",
     "internal",
     "internal_fields",
@@ -34,6 +35,7 @@ __all__ = [
     "internal_security_context",
     "internal_term",
     "internal_terms",
+    "internal_scope_selector",
     "internal_update_strategy",
     "internal_volume_source",
 ]
@@ -128,6 +130,7 @@ TRUST_BUNDLE = "Name SignerName LabelSelector= Optional Path!"
 SUCCESS_RULE = "SucceededIndexes SucceededCount"
 FAILURE_RULE = "Action! OnExitCodes OnPodConditions"
 STATEFUL_ROLLOUT = "Partition# MaxUnavailable"
+UNCOUNTED_PODS = "Succeeded Failed"
 """The fields of internal types, for :func:`internal_fields`."""
 
 
@@ -231,6 +234,15 @@ def internal_update_strategy(strategy: Mapping[str, Any], layout: str = "MaxUnav
     rolling = strategy.get("rollingUpdate")
     shown = {} if rolling is None else {"RollingUpdate": _fields(layout, rolling, {})}
     return Verbatim(_fields("Type! RollingUpdate", strategy, shown))
+
+
+def internal_scope_selector(selector: Mapping[str, Any]) -> Verbatim:
+    """Return the scope selector of a quota as Go prints its internal type."""
+    requirements = selector.get("matchExpressions")
+    if requirements is None:
+        return internal_fields("MatchExpressions", {})
+    shown = ",".join(_fields("ScopeName! Operator! Values", each, {}) for each in requirements)
+    return Verbatim('{"MatchExpressions":[' + shown + "]}")
 
 
 _VOLUME_SOURCES = (

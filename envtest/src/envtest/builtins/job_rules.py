@@ -17,7 +17,7 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.name_rules import dns_label, qualified_name
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import SUCCESS_RULE, internal_job_policy
+from envtest.builtins.go_rendering import SUCCESS_RULE, UNCOUNTED_PODS, internal_fields, internal_job_policy
 from envtest.builtins.string_validation import domain_prefixed_path_errors, nonnegative
 
 __all__ = ["indexed_name_errors", "job_policy_errors", "job_status_errors"]
@@ -264,7 +264,7 @@ def _status_errors(job: Object) -> Iterator[FieldError]:
         uncounted = status.get("uncountedTerminatedPods") or {}
         if uncounted.get("succeeded") or uncounted.get("failed"):
             text = "uncountedTerminatedPods needs to be empty for finished job"
-            yield invalid("status.uncountedTerminatedPods", uncounted, text)
+            yield invalid("status.uncountedTerminatedPods", internal_fields(UNCOUNTED_PODS, uncounted), text)
     yield from _index_errors(status, job["spec"])
     if status.get("ready") is not None and counts["ready"] > counts["active"]:
         yield invalid("status.ready", counts["ready"], "cannot set more ready pods than active")

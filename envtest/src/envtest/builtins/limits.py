@@ -8,8 +8,10 @@ from typing import Any, Final
 from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, key, required
 from envtest.apimachinery.name_rules import qualified_name
 from envtest.apimachinery.objects import Object
+from envtest.builtins.go_rendering import internal_scope_selector
 from envtest.builtins.resource_names import (
     container_resource_errors,
+    is_overcommit_allowed,
     is_standard_for_quota,
     quantity_errors,
     quota_resource_errors,
@@ -73,22 +75,28 @@ class LimitRangeStrategy(BuiltinStrategy):
         seen: set[str] = set()
         for position, item in enumerate(obj["spec"].get("limits") or ()):
             path, kind = f"spec.limits[{position}]", item.get("type") or ""
+            yield from _type_errors(kind, f"{path}.type")
             if kind in seen:
                 yield duplicate(f"{path}.type", kind)
             seen.add(kind)
-            for problem in qualified_name(kind):
-                yield invalid(f"{path}.type", kind, problem)
-            if "/" not in kind and kind and kind not in _TYPES:
-                yield invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
             if kind == "Pod":
                 for name in ("default", "defaultRequest"):
                     if item.get(name):
                         yield forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'")
+                item = {name: value for name, value in item.items() if name not in ("default", "defaultRequest")}
             storage = "storage" in (item.get("min") or {}) or "storage" in (item.get("max") or {})
             if kind == "PersistentVolumeClaim" and not storage:
                 text = "either minimum or maximum storage value is required, but neither was provided"
                 yield required(f"{path}.limits", text)
             yield from _bounds_errors(item, path)
+
+
+def _type_errors(kind: str, path: str) -> Iterator[FieldError]:
+    problems = qualified_name(kind)
+    for problem in problems:
+        yield invalid(path, kind, problem)
+    if not problems and "/" not in kind and kind not in _TYPES:
+        yield invalid(path, kind, "must be a standard limit type or fully qualified")
 
 
 _BOUNDS = ("max", "min", "default", "defaultRequest")
@@ -110,6 +118,16 @@ def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             text = f"{_NAMES.get(low, low)} value {lower} is greater than {high_name} value {upper}"
             yield invalid(key(f"{path}.{place}", name), (item.get(shown) or {}).get(name), text)
         yield from _ratio_errors(item, name, path)
+        if not is_overcommit_allowed(name):
+            yield from _equality_errors(item, name, path)
+
+
+def _equality_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[FieldError]:
+    """Yield an error if the defaults of a resource whose request must equal its limit are different."""
+    limit, request = ((item.get(part) or {}).get(name) for part in ("default", "defaultRequest"))
+    if limit is not None and request is not None and parse_quantity(limit).value != parse_quantity(request).value:
+        text = f"default value {limit} must equal to defaultRequest value {request} in {name}"
+        yield invalid(key(f"{path}.defaultRequest", name), request, text)
 
 
 def _ratio_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[FieldError]:
@@ -138,7 +156,7 @@ class ResourceQuotaStrategy(BuiltinStrategy):
         spec = obj["spec"]
         yield from _quantities_errors(spec.get("hard") or {}, "spec.hard")
         yield from scope_errors(spec)
-        if old is not None and spec.get("scopes") != old["spec"].get("scopes"):
+        if old is not None and set(spec.get("scopes") or ()) != set(old["spec"].get("scopes") or ()):
             yield invalid("spec.scopes", spec.get("scopes"), "field is immutable")
 
 
@@ -162,13 +180,12 @@ def scope_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     for pair in _CONFLICTS:
         if pair <= set(scopes):
             yield invalid("spec.scopes", scopes, "conflicting scopes")
-    selector = spec.get("scopeSelector")
-    if selector is not None:
-        yield from _selector_errors(selector, limited)
+    if spec.get("scopeSelector") is not None:
+        yield from _selector_errors(spec, limited)
 
 
-def _selector_errors(selector: Mapping[str, Any], limited: Sequence[str]) -> Iterator[FieldError]:
-    path = "spec.scopeSelector.matchExpressions"
+def _selector_errors(spec: Mapping[str, Any], limited: Sequence[str]) -> Iterator[FieldError]:
+    path, selector = "spec.scopeSelector.matchExpressions", spec["scopeSelector"]
     requirements = selector.get("matchExpressions") or ()
     for requirement in requirements:
         scope, operator = requirement.get("scopeName") or "", requirement.get("operator") or ""
@@ -177,7 +194,8 @@ def _selector_errors(selector: Mapping[str, Any], limited: Sequence[str]) -> Ite
             yield invalid(f"{path}.scopeName", scope, "unsupported scope")
         for name in limited:
             if name not in _SCOPES.get(scope, limited):
-                yield invalid(path, selector, "unsupported scope applied to resource")
+                shown = internal_scope_selector(selector)
+                yield invalid(path, shown, "unsupported scope applied to resource")
         if scope in _WITHOUT_VALUES and operator != "Exists":
             text = (
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating,"
@@ -197,4 +215,4 @@ def _selector_errors(selector: Mapping[str, Any], limited: Sequence[str]) -> Ite
             yield invalid(f"{path}.operator", operator, "not a valid selector operator")
     for pair in _CONFLICTS:
         if pair <= {requirement.get("scopeName") for requirement in requirements}:
-            yield invalid(path, [requirement.get("scopeName") for requirement in requirements], "conflicting scopes")
+            yield invalid(path, spec.get("scopes"), "conflicting scopes")  # not those of the selector

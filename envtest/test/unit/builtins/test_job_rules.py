@@ -174,3 +174,17 @@ def test_start_time_changes_only_when_a_job_is_resumed() -> None:
         assert status_errors({**started, "conditions": conditions}, startTime=later, conditions=conditions) == [
             f'status.startTime: Invalid value: "{later}": startTime cannot be updated for unsuspended job'
         ]
+
+
+def test_uncounted_pods_of_a_finished_job_are_shown_as_internal_type() -> None:
+    complete = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+    status = {
+        "conditions": complete,
+        "startTime": "2030-01-01T00:00:00Z",
+        "completionTime": "2030-01-01T00:00:00Z",
+        "uncountedTerminatedPods": {"succeeded": ["a"]},
+    }
+    (error,) = job_status_errors({"spec": {}, "status": status}, {"spec": {}, "status": {}})
+    shown = '{"Succeeded":["a"],"Failed":null}'
+    text = "uncountedTerminatedPods needs to be empty for finished job"
+    assert str(error) == f"status.uncountedTerminatedPods: Invalid value: {shown}: {text}"

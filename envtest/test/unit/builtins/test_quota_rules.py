@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.admission.resources import add, format_quantities, parse_quantities
-from envtest.builtins.limits import _bounds_errors, scope_errors
+from envtest.apimachinery.objects import Object
+from envtest.builtins.catalog import all_resources
+from envtest.builtins.limits import LimitRangeStrategy, _bounds_errors, scope_errors
 from envtest.builtins.resource_names import container_resource_errors, quantity_errors, quota_resource_errors
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,51 @@ def test_scopes_fit_the_resources(hard: str, scopes: list[str], details: list[st
 def test_scope_selectors(requirement: dict[str, Any], fields: list[str]) -> None:
     errors = scope_errors({"scopeSelector": {"matchExpressions": [requirement]}})
     assert [each.field.rpartition(".")[2] for each in errors] == fields
+
+
+def test_conflicts_of_a_scope_selector_are_reported_with_internal_values() -> None:
+    def selector(*scopes: str) -> dict[str, Any]:
+        return {"matchExpressions": [{"scopeName": scope, "operator": "Exists"} for scope in scopes]}
+
+    (error,) = scope_errors({"hard": {"cpu": "1"}, "scopeSelector": selector("BestEffort")})
+    shown = '{"MatchExpressions":[{"ScopeName":"BestEffort","Operator":"Exists","Values":null}]}'
+    path = "spec.scopeSelector.matchExpressions"
+    assert str(error) == f"{path}: Invalid value: {shown}: unsupported scope applied to resource"
+    (error,) = scope_errors({"scopeSelector": selector("Terminating", "NotTerminating")})
+    assert str(error) == f"{path}: Invalid value: null: conflicting scopes"
+
+
+def limit_range_errors(**item: Any) -> list[str]:
+    [resource] = [each for each in all_resources() if each.kind == "LimitRange"]
+    strategy = LimitRangeStrategy(resource)
+    info = ResourceInfo("", "v1", "x", "x", "LimitRange", namespaced=True, strategy=strategy)
+    obj: Object = {"metadata": {"name": "a"}, "spec": {"limits": [item]}}
+    strategy.default(obj)
+    return [str(each) for each in strategy.check(obj, None, RequestContext(User("u"), "create", info, "default", "a"))]
+
+
+@pytest.mark.parametrize("name", ["x.y/gpu", "hugepages-2Mi"])
+def test_defaults_without_overcommitment_are_equal(name: str) -> None:
+    assert not limit_range_errors(type="Container", default={name: "2"}, defaultRequest={name: "2"})
+    text = f"default value 2 must equal to defaultRequest value 1 in {name}"
+    assert limit_range_errors(type="Container", default={name: "2"}, defaultRequest={name: "1"}) == [
+        f'spec.limits[0].defaultRequest[{name}]: Invalid value: "1": {text}'
+    ]
+    assert not limit_range_errors(type="Container", default={"cpu": "2"}, defaultRequest={"cpu": "1"})
+
+
+def test_limit_types_without_a_valid_name_are_not_compared_with_standard_types() -> None:
+    (error,) = limit_range_errors(type="Bad Type")
+    assert "name part must consist of alphanumeric characters" in error
+    assert limit_range_errors(type="Odd") == [
+        'spec.limits[0].type: Invalid value: "Odd": must be a standard limit type or fully qualified'
+    ]
+
+
+def test_defaults_of_pods_are_only_forbidden() -> None:
+    assert limit_range_errors(type="Pod", default={"odd": "1"}, max={"cpu": "1"}) == [
+        "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'"
+    ]
 
 
 def test_bounds_of_a_limit_range_are_in_ascending_order() -> None:

@@ -225,3 +225,13 @@ def test_immutable_values_are_shown_as_internal_types(
 ) -> None:
     texts = [str(each) for each in checked(group, kind, copy_json(new), copy_json(old)) if each.field == field]
     assert f"{field}: Invalid value: {shown}: field is immutable" in texts
+
+
+def test_scopes_of_a_quota_are_immutable_in_any_order() -> None:
+    def quota(*scopes: str) -> Object:
+        return {"spec": {"scopes": list(scopes)}}
+
+    before, reordered = ("Terminating", "NotBestEffort"), ("NotBestEffort", "Terminating")
+    assert not checked("", "ResourceQuota", quota(*reordered), quota(*before))
+    (error,) = checked("", "ResourceQuota", quota("Terminating"), quota(*before))
+    assert str(error) == 'spec.scopes: Invalid value: ["Terminating"]: field is immutable'
