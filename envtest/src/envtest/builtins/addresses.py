@@ -23,15 +23,24 @@ class ServiceNetworkStrategy(BuiltinStrategy):
     """Strategy of networking.k8s.io/v1 ServiceCIDR."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the networks: one or two, of different IP families; the first is immutable."""
+        """Yield the errors of the networks: one or two, of different IP families.
+
+        An update can only add the second one.
+        """
         if ctx.subresource == "status":
             return
         networks = obj["spec"].get("cidrs") or []
-        before = [] if old is None else old["spec"].get("cidrs") or []
-        if before and (networks == before or networks[: len(before)] != before):
-            if networks != before:
-                yield invalid("spec.cidrs", networks, "field is immutable")
-            return
+        if old is not None:
+            before = old["spec"].get("cidrs") or []
+            upgrades = len(before) == 1 and len(networks) == _FAMILIES
+            if len(networks) != len(before) and not upgrades:
+                yield invalid("spec.cidrs", networks or None, "field is immutable")
+                return
+            for position, text in enumerate(before):
+                if networks[position] != text:
+                    yield invalid(f"spec.cidrs[{position}]", networks[position], "field is immutable")
+            if not upgrades:
+                return
         if not networks:
             yield required("spec.cidrs", "at least one CIDR required")
         elif len(networks) > _FAMILIES:

@@ -87,12 +87,31 @@ def test_service_networks(networks: list[str], expected: list[str]) -> None:
     assert errors("ServiceCIDR", spec={"cidrs": networks}) == expected
 
 
-def test_first_service_network_is_immutable() -> None:
-    old = {"spec": {"cidrs": ["10.0.0.0/24"]}}
-    assert errors("ServiceCIDR", old, spec={"cidrs": ["10.0.0.0/24", "fd00::/112"]}) == []
-    assert errors("ServiceCIDR", old, spec={"cidrs": ["10.1.0.0/24"]}) == [
-        'spec.cidrs: Invalid value: ["10.1.0.0/24"]: field is immutable'
-    ]
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("10.0.0.0/24", "10.0.0.0/24 fd00::/112", []),
+        ("10.0.0.0/24", "10.1.0.0/24", ['spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable']),
+        ("10.0.0.0/24", "10.1.0.0/24 fd00::/112", ['spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable']),
+        (
+            "10.0.0.0/24 fd00::/112",
+            "10.1.0.0/24 fd01::/112",
+            [
+                'spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable',
+                'spec.cidrs[1]: Invalid value: "fd01::/112": field is immutable',
+            ],
+        ),
+        (
+            "10.0.0.0/24 fd00::/112",
+            "10.0.0.0/24",
+            ['spec.cidrs: Invalid value: ["10.0.0.0/24"]: field is immutable'],
+        ),
+        ("10.0.0.0/24", "", ["spec.cidrs: Invalid value: null: field is immutable"]),
+    ],
+)
+def test_service_networks_are_immutable(before: str, after: str, expected: list[str]) -> None:
+    old = {"spec": {"cidrs": before.split()}}
+    assert errors("ServiceCIDR", old, spec={"cidrs": after.split()}) == expected
 
 
 @pytest.mark.parametrize(
