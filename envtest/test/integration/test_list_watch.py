@@ -77,6 +77,36 @@ async def test_invalid_list_options_are_rejected(
 
 
 @pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (
+            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "continue": "x"},
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        ),
+        (
+            {"continue": "x"},
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        ),
+        (
+            {"sendInitialEvents": "true"},
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (
+            {"resourceVersionMatch": "NotOlderThan"},
+            (
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless "
+                "sendInitialEvents is provided"
+            ),
+        ),
+    ],
+)
+async def test_invalid_watch_options_are_rejected(api: APIClient, query: dict[str, str], message: str) -> None:
+    response = await api.get(CONFIG_MAPS, {"watch": "1", **query})
+    assert response.code == 422
+    assert response.body["message"] == f'ListOptions.meta.k8s.io "" is invalid: {message}'
+
+
+@pytest.mark.parametrize(
     ("selector", "selected"),
     [
         ("app=x", "a"),

@@ -104,21 +104,19 @@ def _list_errors(options: ListOptions) -> list[FieldError]:
 
 def _watch_errors(options: ListOptions) -> list[FieldError]:
     errors: list[FieldError] = []
-    field = "resourceVersionMatch"
-    if options.initial_events is not None:
-        if not options.match:
-            errors.append(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-        elif options.match != "NotOlderThan":
-            errors.append(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-            errors.append(not_supported(field, options.match, ["NotOlderThan"]))
+    field, match, initial_events = "resourceVersionMatch", options.match, options.initial_events is not None
+    if not match and not initial_events and options.resource_version in ("", "0"):
+        match, initial_events = "NotOlderThan", True  # such a watch sends initial events by default
+    if initial_events and match != "NotOlderThan":
+        errors.append(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+    if match:
+        if not initial_events:
+            text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            errors.append(forbidden(field, text))
+        if match != "NotOlderThan":
+            errors.append(not_supported(field, match, ["NotOlderThan"]))
         if options.token:
-            errors.append(forbidden("continue", "sendInitialEvents is forbidden with continue"))
-    elif options.match:
-        errors.append(
-            forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        )
-    elif options.token and options.resource_version in ("", "0"):  # such a watch sends initial events by default
-        errors.append(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+            errors.append(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
     return errors
 
 
