@@ -649,6 +649,16 @@ def duplicate_env() -> dict[str, Any]:
             {**ingress(), "metadata": {"name": "one", "annotations": {"kubernetes.io/ingress.class": "n"}}},
             ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"],
         ),
+        (
+            f"{CORE}/serviceaccounts",
+            obj("v1", "ServiceAccount", metadata={"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}),
+            [
+                (
+                    "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer "
+                    "separate namespaces to isolate access to mounted secrets"
+                )
+            ],
+        ),
         (f"{CORE}/services", service(type="ClusterIP", trafficDistribution="PreferSameNode"), []),
         (
             f"{CORE}/services",
@@ -665,6 +675,16 @@ async def test_questionable_object_is_accepted_with_a_warning(
     headers = response.headers.getall("Warning", [])  # type: ignore[attr-defined]
     escaped = [text.replace('"', '\\"') for text in warnings]
     assert headers == [f'299 - "{text}"' for text in escaped]
+
+
+async def test_deprecated_annotation_of_a_service_account_is_reported_once(api: APIClient) -> None:
+    annotations = {"kubernetes.io/enforce-mountable-secrets": "true"}
+    path = f"{CORE}/serviceaccounts/one"
+    await api.post(f"{CORE}/serviceaccounts", obj("v1", "ServiceAccount"))
+    added = await api.merge(path, {"metadata": {"annotations": annotations}})
+    assert "deprecated in v1.32+" in added.headers["Warning"]
+    changed = await api.merge(path, {"metadata": {"annotations": {"a": "b"}}})
+    assert "Warning" not in changed.headers
 
 
 async def test_objects_of_the_api_server_exist_at_its_start(api: APIClient) -> None:

@@ -107,11 +107,8 @@ class SecretStrategy(BuiltinStrategy):
             name = self._REQUIRED_KEYS[kind]
             if name not in data:
                 yield required(key("data", name))
-            elif kind != "kubernetes.io/ssh-auth":
-                try:
-                    json.loads(base64.b64decode(data[name]))
-                except ValueError as error:
-                    yield invalid(key("data", name), "<secret contents redacted>", _go_json_error(error))
+            elif kind != "kubernetes.io/ssh-auth" and (problem := _json_object_problem(base64.b64decode(data[name]))):
+                yield invalid(key("data", name), "<secret contents redacted>", problem)
         elif kind == "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
                 yield required(key("data", "username"))
@@ -137,12 +134,36 @@ class SecretStrategy(BuiltinStrategy):
         return ()
 
 
-def _go_json_error(error: Exception) -> str:
-    return f"invalid character in JSON: {error}"
+_JSON_TYPES = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+
+
+def _json_object_problem(text: bytes) -> str:
+    """Return why ``text`` cannot be decoded as a JSON object; an empty string if it can."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"invalid character in JSON: {error}"
+    if value is None or isinstance(value, dict):
+        return ""
+    return f"json: cannot unmarshal {_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
+
+
+_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 
 
 class ServiceAccountStrategy(BuiltinStrategy):
     """Strategy of v1 ServiceAccount."""
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """Warn about a deprecated annotation when it is added."""
+        if not _is_annotated(obj, _MOUNTABLE_SECRETS) or (old is not None and _is_annotated(old, _MOUNTABLE_SECRETS)):
+            return ()
+        path = key("metadata.annotations", _MOUNTABLE_SECRETS)
+        return (f"{path}: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",)
+
+
+def _is_annotated(obj: Object, name: str) -> bool:
+    return name in (obj["metadata"].get("annotations") or ())
 
 
 class NamespaceStrategy(BuiltinStrategy):

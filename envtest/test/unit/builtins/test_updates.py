@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from typing import Any
 
@@ -235,3 +236,21 @@ def test_scopes_of_a_quota_are_immutable_in_any_order() -> None:
     assert not checked("", "ResourceQuota", quota(*reordered), quota(*before))
     (error,) = checked("", "ResourceQuota", quota("Terminating"), quota(*before))
     assert str(error) == 'spec.scopes: Invalid value: ["Terminating"]: field is immutable'
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{}", ""),
+        ("null", ""),
+        ("[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        ("1", "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        ("[" * 100_000, "invalid character in JSON"),
+    ],
+)
+def test_registry_credentials_are_a_json_object(content: str, problem: str) -> None:
+    data = {".dockerconfigjson": b64encode(content.encode()).decode()}
+    errors = checked("", "Secret", {"type": "kubernetes.io/dockerconfigjson", "data": data})
+    path, value = "data[.dockerconfigjson]", '"<secret contents redacted>"'
+    assert len(errors) == bool(problem)
+    assert all(str(each).startswith(f"{path}: Invalid value: {value}: {problem}") for each in errors)
