@@ -687,6 +687,40 @@ async def test_deprecated_annotation_of_a_service_account_is_reported_once(api: 
     assert "Warning" not in changed.headers
 
 
+async def test_patches_of_an_old_version_preserve_what_only_the_new_one_has(api: APIClient) -> None:
+    new, old = (f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers" for version in ("v2", "v1"))
+    target = {"type": "Utilization", "averageUtilization": 50}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+        "maxReplicas": 3,
+        "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": target}}],
+        "behavior": {"scaleUp": {"stabilizationWindowSeconds": 5}},
+    }
+    annotations = {"autoscaling.alpha.kubernetes.io/metrics": "[]", "mine": "x"}
+    created = await api.post(new, {"metadata": {"name": "one", "annotations": annotations}, "spec": spec})
+    assert created.body["metadata"]["annotations"] == {"mine": "x"}
+    condition = {"type": "AbleToScale", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+    await api.merge(f"{new}/one/status", {"status": {"conditions": [condition], "desiredReplicas": 1}})
+    before = (await api.get(f"{new}/one")).body
+
+    patched = await api.merge(f"{old}/one", {"spec": {"maxReplicas": 4}})
+    assert patched.body["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"] == (
+        '[{"type":"Resource","resource":{"name":"memory","targetAverageUtilization":50}}]'
+    )
+    after = (await api.get(f"{new}/one")).body
+    assert after["spec"] == {**before["spec"], "maxReplicas": 4}
+    assert (after["status"], after["metadata"]["annotations"]) == (before["status"], {"mine": "x"})
+
+    annotations = {"autoscaling.alpha.kubernetes.io/conditions": None}  # belongs to the status
+    await api.merge(f"{old}/one", {"metadata": {"annotations": annotations}})
+    assert (await api.get(f"{new}/one")).body["status"]["conditions"] == [condition]
+    annotations = {"autoscaling.alpha.kubernetes.io/behavior": None}  # belongs to the spec
+    await api.merge(f"{old}/one/status", {"metadata": {"annotations": annotations}, "status": {"currentReplicas": 2}})
+    after = (await api.get(f"{new}/one")).body
+    assert after["spec"]["behavior"] == before["spec"]["behavior"]
+    assert after["status"] == {**before["status"], "currentReplicas": 2}
+
+
 async def test_objects_of_the_api_server_exist_at_its_start(api: APIClient) -> None:
     leases = await api.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
     [lease] = [each for each in leases.body["items"] if each["metadata"]["name"].startswith("apiserver-")]

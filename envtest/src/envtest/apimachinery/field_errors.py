@@ -232,9 +232,12 @@ def go_value(value: Any) -> str:
     return go_json(value)
 
 
-def go_json(value: Any) -> str:
-    """Encode JSON as Go's encoder does: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
-    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+def go_json(value: Any, *, sort_keys: bool = True) -> str:
+    """Encode JSON as Go's encoder does: compact, ``<``, ``>`` and ``&`` escaped, the keys of maps sorted.
+
+    ``sort_keys`` is false for structs whose fields are in the order of their declaration.
+    """
+    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
     for character in "<>&\u2028\u2029":
         if character in text:
             text = text.replace(character, f"\\u{ord(character):04x}")

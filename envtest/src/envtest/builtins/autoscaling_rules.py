@@ -9,7 +9,7 @@ from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, no
 from envtest.apimachinery.name_rules import path_segment
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["metric_errors", "reference_errors", "scaling_rule_errors"]
+__all__ = ["api_version_errors", "metric_errors", "reference_errors", "scaling_rule_errors"]
 
 _METRICS: Final = {
     "ContainerResource": "containerResource",
@@ -35,8 +35,20 @@ def reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldE
             yield invalid(f"{path}.{name}", value, problem)
 
 
-def metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of one metric: it has the source that its type names, and no other."""
+def api_version_errors(reference: Mapping[str, Any], path: str, *, needs_group: bool) -> Iterator[FieldError]:
+    """Yield an error if the API version of a reference has several slashes, or no group although it needs one."""
+    version = reference.get("apiVersion") or ""
+    if version.count("/") > 1:
+        yield invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
+    elif needs_group and not version.rpartition("/")[0]:
+        yield invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
+
+
+def metric_errors(metric: Mapping[str, Any], path: str, *, any_api_version: bool = False) -> Iterator[FieldError]:
+    """Yield the errors of one metric: it has the source that its type names, and no other.
+
+    ``any_api_version`` allows an invalid API version of the object that the metric describes.
+    """
     kind = metric.get("type") or ""
     present = [source for source in ("object", "external", "pods", "resource", "containerResource") if source in metric]
     expected = _METRICS.get(kind)
@@ -45,7 +57,7 @@ def metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if expected is None:
         yield not_supported(f"{path}.type", kind, tuple(_METRICS))
     for source in present[:1]:
-        yield from _source_errors(source, metric[source], f"{path}.{source}")
+        yield from _source_errors(source, metric[source], f"{path}.{source}", any_api_version=any_api_version)
     if expected is None:  # kube-apiserver reports it twice
         yield not_supported(f"{path}.type", kind, tuple(_METRICS))
     elif expected not in present:
@@ -56,7 +68,7 @@ def metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
                 yield forbidden(f"{path}.{other}", "must populate the given metric source only")
 
 
-def _source_errors(source: str, value: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _source_errors(source: str, value: Mapping[str, Any], path: str, *, any_api_version: bool) -> Iterator[FieldError]:
     target = value.get("target") or {}
     if source in ("resource", "containerResource"):
         if not value.get("name"):
@@ -67,7 +79,10 @@ def _source_errors(source: str, value: Mapping[str, Any], path: str) -> Iterator
         yield from _utilization_errors(target, f"{path}.target")
         return
     if source == "object":
-        yield from reference_errors(value.get("describedObject") or {}, f"{path}.describedObject")
+        described = value.get("describedObject") or {}
+        yield from reference_errors(described, f"{path}.describedObject")
+        if not any_api_version:
+            yield from api_version_errors(described, f"{path}.describedObject", needs_group=False)
     name = (value.get("metric") or {}).get("name") or ""
     if not name:
         yield required(f"{path}.metric.name", "must specify a metric name")
@@ -80,8 +95,10 @@ def _source_errors(source: str, value: Mapping[str, Any], path: str) -> Iterator
             yield required(f"{path}.target.averageValue", "must specify a positive target averageValue")
         return
     if total is None and average is None:
-        text = "must set either a target value for metric or a per-pod target"
-        yield required(f"{path}.target.averageValue", text)
+        options = (
+            "a target value or averageValue" if source == "object" else "a target value for metric or a per-pod target"
+        )
+        yield required(f"{path}.target.averageValue", f"must set either {options}")
     if source == "external" and total is not None and average is not None:
         text = "may not set both a target value for metric and a per-pod target"
         yield forbidden(f"{path}.target.value", text)

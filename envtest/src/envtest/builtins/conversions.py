@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from envtest.apimachinery.objects import Object
+from envtest.builtins.autoscaler_versions import to_v1, to_v2
+from envtest.builtins.autoscaling import behavior_defaults
 from envtest.builtins.normalization import encode
 from envtest.registry.resource import Converter, ResourceInfo
 
@@ -58,22 +59,10 @@ def _event(obj: Object, api_version: str) -> Object:
 
 
 def _autoscaler(obj: Object, api_version: str) -> Object:
-    """Convert between v1, which has only the CPU metric, and v2; v1 leaves out all other metrics."""
-    spec: dict[str, Any] = dict(obj.get("spec") or {})
-    if api_version == "autoscaling/v2":
-        target = spec.pop("targetCPUUtilizationPercentage", None)
-        if target is not None:
-            metric_target = {"type": "Utilization", "averageUtilization": target}
-            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": metric_target}}]
-    else:
-        for metric in spec.pop("metrics", None) or ():
-            resource = metric.get("resource") or {}
-            if resource.get("name") == "cpu":
-                percent = (resource.get("target") or {}).get("averageUtilization")
-                if percent is not None:
-                    spec["targetCPUUtilizationPercentage"] = percent
-        spec.pop("behavior", None)
-    status = {
-        name: value for name, value in (obj.get("status") or {}).items() if name not in ("currentMetrics", "conditions")
-    }
-    return {**obj, "spec": spec, "status": status}
+    if api_version == "autoscaling/v1":
+        return to_v1(obj)
+    new = to_v2(obj)
+    behavior = new["spec"].get("behavior")
+    if behavior is not None:
+        new["spec"]["behavior"] = behavior_defaults(behavior)
+    return new

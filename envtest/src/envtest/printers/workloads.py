@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from envtest.apimachinery.objects import Object
+from envtest.builtins.autoscaler_versions import to_v2
 from envtest.printers.columns import (
     AGE,
     CONTAINERS,
@@ -170,6 +171,8 @@ _METRIC_FIELDS: Final = {
 
 
 def _autoscaler(obj: Object, now: datetime) -> list[Any]:
+    if obj.get("apiVersion") == "autoscaling/v1":
+        obj = to_v2(obj)
     name, object_age, spec, status = common_fields(obj, now)
     reference = spec.get("scaleTargetRef") or {}
     current_metrics = status.get("currentMetrics") or []

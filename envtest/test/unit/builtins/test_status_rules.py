@@ -170,8 +170,8 @@ def test_api_services(fields: dict[str, Any], expected: list[str]) -> None:
                     "AverageValue"
                 ),
                 (
-                    "metrics[0].object.target.averageValue: Required value: must set either a target value for metric "
-                    "or a per-pod target"
+                    "metrics[0].object.target.averageValue: Required value: must set either a target value or "
+                    "averageValue"
                 ),
             ],
         ),
