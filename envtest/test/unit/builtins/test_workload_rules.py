@@ -8,9 +8,11 @@ import pytest
 
 from envtest import User
 from envtest.apimachinery.objects import Object
-from envtest.builtins.catalog import all_resources
+from envtest.builtins.catalog import all_resources, type_name
+from envtest.builtins.normalization import decode
 from envtest.builtins.string_validation import percent_above_100_errors, percent_or_int_value
 from envtest.builtins.table import strategy_for
+from envtest.configuration.kubernetes_version import SUPPORTED
 from envtest.registry.resource import RequestContext, ResourceInfo
 
 RESOURCES = {(each.group, each.kind): each for each in all_resources()}
@@ -80,6 +82,13 @@ def workload(kind: str, fields: dict[str, Any], part: str) -> Object:
 def test_stateful_sets(fields: dict[str, Any], expected: list[str]) -> None:
     assert errors("StatefulSet", dict(fields)) == expected
     assert errors("StatefulSet", dict(fields), old={}) == expected
+
+
+@pytest.mark.parametrize("release", SUPPORTED)
+def test_rollouts_of_stateful_sets_have_no_limit_of_unavailable_pods(release: str) -> None:
+    """The feature gate MaxUnavailableStatefulSet is off by default in all supported versions."""
+    name = type_name("io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy", release)
+    assert decode(name, {"partition": 1, "maxUnavailable": 2}) == ({"partition": 1}, [])
 
 
 @pytest.mark.parametrize(
