@@ -73,6 +73,11 @@ class AddressStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the reference to the object that has the address, which is immutable."""
         parent = obj["spec"].get("parentRef")
+        if old is not None:  # kube-apiserver only compares it then
+            if parent != old["spec"].get("parentRef"):
+                shown = internal_fields(PARENT, parent) if parent is not None else None
+                yield invalid("spec.parentRef", shown, "field is immutable")
+            return
         if parent is None:
             yield required("spec.parentRef")
             return
@@ -84,5 +89,3 @@ class AddressStrategy(BuiltinStrategy):
                 yield invalid(f"spec.parentRef.{name}", parent[name], problem)
         for problem in dns_subdomain(parent["group"]) if parent.get("group") else ():
             yield invalid("spec.parentRef.group", parent["group"], problem)
-        if old is not None and parent != old["spec"].get("parentRef"):
-            yield invalid("spec.parentRef", internal_fields(PARENT, parent), "field is immutable")

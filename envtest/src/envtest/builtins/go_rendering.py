@@ -32,10 +32,10 @@ __all__ = [
     "internal_job_policy",
     "internal_pod_spec",
     "internal_pod_template",
+    "internal_scope_selector",
     "internal_security_context",
     "internal_term",
     "internal_terms",
-    "internal_scope_selector",
     "internal_update_strategy",
     "internal_volume_source",
 ]

@@ -1,4 +1,4 @@
-"""Validation of the names of signers, and of trust bundles with a signer."""
+"""Validation of names: of signers, and trust bundles with a signer."""
 
 from __future__ import annotations
 
