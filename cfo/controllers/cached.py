@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from cfo.api.reading import WAITING_REASONS
 from cfo.runtime import Entry, Informer, NamespacedName, Reader, Request
 from cfo.runtime.cache import IndexFunction
 
@@ -112,11 +113,6 @@ conditions_of = field_reader("status", "conditions", kind=tuple[Condition, ...],
 """Return the conditions of an object."""
 
 _MAX_MESSAGE: Final = 300
-_CREATION_FAILURES: Final = (
-    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
-)
-"""Reasons of waiting containers that do not resolve without a change."""
 
 
 class PodFailure(NamedTuple):
@@ -149,7 +145,7 @@ def _container_failure(container: ContainerStatus) -> PodFailure | None:
         cause = f" ({terminated.reason})" if terminated is not None and terminated.reason not in ("", "Error") else ""
         message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
         return PodFailure("CrashLoopBackOff", shortened(message))
-    if waiting.reason in _CREATION_FAILURES:
+    if waiting.reason in WAITING_REASONS:
         return PodFailure(waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": ")))
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.api.reading import items, number, path, text, time_of
+from cfo.api.reading import WAITING_REASONS, items, number, path, text, time_of
 from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.console.summaries.summary import Condition, Problem, WarningEvent
 from cfo.runtime import Object, is_deleting
@@ -54,17 +54,6 @@ def pod_state(pod: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, [*parts, f"{restarts} restarts" if restarts else ""]))
 
 
-_WAITING: Final = {
-    "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
-    "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",
-    "InvalidImageName": "correct the name of the image",
-    "CrashLoopBackOff": "",  # read the log
-    "CreateContainerConfigError": "create the ConfigMap or Secret that the container refers to",
-    "CreateContainerError": "check the command and the volumes of the container",
-    "RunContainerError": "check the command of the container",
-}
-"""Reasons for which a container waits until someone acts, with the remedy. Source: kubelet."""
-
 _READ_LOG: Final = "read the log: kubectl logs"
 
 _MAX_NAMED: Final = 3
@@ -100,9 +89,9 @@ def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     container = text(status.get("name"), 63)
     reason = text(path(status, "state", "waiting", "reason"), 80)
-    if reason in _WAITING:
+    if reason in WAITING_REASONS:
         message = text(path(status, "state", "waiting", "message"), 160)
-        remedy = _WAITING[reason] or _read_log(container, previous=True)
+        remedy = WAITING_REASONS[reason] or _read_log(container, previous=True)
         yield f"container {container} waits: {reason}{f' ({message})' if message else ''}", remedy
     # the state before the last restart explains why a container waits; of one that runs, it is over
     for state in ("state", "lastState") if reason else ("state",):

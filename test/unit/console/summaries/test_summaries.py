@@ -160,6 +160,10 @@ POD_CASES = [
         "container ray waits: ImagePullBackOff",
     ),
     (
+        {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ErrImageNeverPull"}}}]},
+        "container ray waits: ErrImageNeverPull",
+    ),
+    (
         {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 3}}}]},
         "container i ended with exit code 3",
     ),
