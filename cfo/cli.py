@@ -21,7 +21,7 @@ import click
 
 from cfo.console.errors import InvalidInput, one_line_usage_errors
 from cfo.console.execution import configure_logs, execute, log_errors, namespace_variable, not_installed
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 if TYPE_CHECKING:
     from cfo.runtime.webhook import WebhookURL
@@ -104,7 +104,7 @@ def cli() -> None:
 @click.option(
     "--config",
     "config_name",
-    default="codeflare-operator-config",
+    default=CONFIG_MAP_NAME,
     show_default=True,
     metavar="NAME",
     help="Name of the ConfigMap with the configuration, in the operator's namespace.",

@@ -57,9 +57,9 @@ from cfo.runtime.webhook import (
     served_elsewhere,
     webhook_rules,
 )
+from cfo.version import CONFIG_MAP_NAME as CONFIG_MAP_NAME
 from cfo.version import __version__
 
-CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
 """The field manager of writes outside the controllers (the ConfigMap) and of the finalizer on RayClusters.
 

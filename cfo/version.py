@@ -1,3 +1,8 @@
-"""The version of this release; ``python -m hack.release`` writes it here and in ``envtest``."""
+"""What commands need without importing anything else.
+
+``python -m hack.release`` writes the version here and in ``envtest``.
+"""
 
 __version__ = "0.1.0"
+CONFIG_MAP_NAME = "codeflare-operator-config"
+"""The default name of the ConfigMap with the configuration."""

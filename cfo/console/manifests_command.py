@@ -13,8 +13,8 @@ from cfo.console.errors import InvalidInput, echo
 from cfo.features import OPTIONAL
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects import is_dns_label
+from cfo.version import CONFIG_MAP_NAME
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
 _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)

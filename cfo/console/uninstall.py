@@ -20,6 +20,7 @@ from collections.abc import Callable
 import anyio
 import click
 
+from cfo.config.model import LeaderElection
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.summaries.kind_view import summarize
@@ -27,7 +28,7 @@ from cfo.features import FEATURES, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
-from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
+from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -47,14 +48,13 @@ from cfo.runtime import (
     set_finalizer,
 )
 from cfo.runtime.objects import LEASE
+from cfo.version import CONFIG_MAP_NAME
 
 
 @click.command("uninstall")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
 @kubeconfig_option("it needs cluster-admin permissions.")
-@click.option(
-    "--crds", is_flag=True, help="Also delete our CRDs, and with them all AppWrappers, FluxJobs and MiniClusters."
-)
+@click.option("--crds", is_flag=True, help="Also delete our CRDs, and with them all AppWrappers and Flux objects.")
 @timeout_option(
     120.0, "Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are."
 )
@@ -80,7 +80,8 @@ def command(
     try:
         server = run_with_client(kubeconfig, "cfo-uninstall", check)
         if not yes and not dry_run:
-            what = "the operator, its CRDs and all AppWrappers, FluxJobs and MiniClusters" if crds else "the operator"
+            kinds = ", ".join(f"{gvk.kind}s" for gvk in _own_kinds())
+            what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
             confirm(f"Remove {what} in namespace {namespace} from {server}?")
         run_with_client(kubeconfig, "cfo-uninstall", work)
     except NotInstalled as error:
@@ -158,8 +159,7 @@ async def uninstall(
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
-        groups = {crd["spec"]["group"] for crd in bundled_crds()}
-        for gvk in (gvk for feature in FEATURES for gvk in feature.kinds if gvk.group in groups):
+        for gvk in _own_kinds():
             for obj in await _list(client, gvk):
                 await removal.delete(gvk, key_of(obj))
             await removal.wait_for_deletion(gvk, timeout)
@@ -175,12 +175,19 @@ async def uninstall(
                 await removal.delete(left.gvk, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
-    for gvk, name in ((SECRET, WEBHOOK_SECRET_NAME), (LEASE, "codeflare-operator-lock"), (CONFIG_MAP, CONFIG_MAP_NAME)):
+    names = {SECRET: WEBHOOK_SECRET_NAME, LEASE: LeaderElection().resource_name, CONFIG_MAP: CONFIG_MAP_NAME}
+    for gvk, name in names.items():
         await removal.delete(gvk, NamespacedName(namespace, name))
     if delete_crds:
         for obj in objects:
             if obj["kind"] == "CustomResourceDefinition":
                 await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
+
+
+def _own_kinds() -> list[GVK]:
+    """Return the kinds whose CRDs belong to the installation."""
+    groups = {crd["spec"]["group"] for crd in bundled_crds()}
+    return [gvk for feature in FEATURES for gvk in feature.kinds if gvk.group in groups]
 
 
 async def _list(client: Client, gvk: GVK, **options: str) -> list[Object]:

@@ -466,6 +466,10 @@ async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
             output = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1, stdin=stdin)
             assert f"Remove the operator in namespace openshift-operators from {environment.plane.url}?" in output
             assert "deleted" not in output
+            os.write(terminal, b"n\n")
+            output = await run_uninstall(environment, tmp_path, "--crds", code=1, stdin=stdin)
+            kinds = "AppWrappers, FluxJobs, MiniClusters, FluxSetups"
+            assert f"Remove the operator, its CRDs and all {kinds} in namespace" in output
             output = await run_uninstall(environment, tmp_path, code=2, stdin=nothing)
             assert (len(output.splitlines()), "Without a terminal, --yes is required" in output) == (1, True), output
             output = await run_uninstall(environment, tmp_path, "--dry-run", stdin=nothing)

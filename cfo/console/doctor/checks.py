@@ -13,6 +13,7 @@ from cfo.api.reading import time_of
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
+from cfo.manifests.names import DEPLOYMENT
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
 from cfo.runtime.webhook import is_trusted, subject_names
 
@@ -30,15 +31,15 @@ def check_operator(installation: Installation, manages_url: bool) -> Iterator[Fi
             yield ok("runs outside the cluster, because the webhooks have a URL")
         else:
             yield fail(
-                f"no Deployment codeflare-operator-manager in namespace {installation.namespace}",
+                f"no Deployment {DEPLOYMENT} in namespace {installation.namespace}",
                 f"name the operator's namespace with --namespace, or {APPLY}",
             )
         return
     wanted = int((deployment.get("spec") or {}).get("replicas", 1))
     ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
-    logs = f"kubectl -n {installation.namespace} logs deployment/codeflare-operator-manager"
+    logs = f"kubectl -n {installation.namespace} logs deployment/{DEPLOYMENT}"
     if wanted == 0:
-        yield fail("is scaled to 0 replicas", "scale the Deployment codeflare-operator-manager")
+        yield fail("is scaled to 0 replicas", f"scale the Deployment {DEPLOYMENT}")
     elif ready == 0:
         yield fail(f"0 of {wanted} replicas are ready", f"{logs}; /readyz names the reason")
     elif ready < wanted:
@@ -86,7 +87,7 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
     if changed is not None and started is not None and changed > started:
         yield warn(
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
-            f"kubectl -n {installation.namespace} rollout restart deployment codeflare-operator-manager",
+            f"kubectl -n {installation.namespace} rollout restart deployment {DEPLOYMENT}",
         )
     elif not parsed.warnings:
         yield ok(f"{where} is valid")
@@ -126,7 +127,7 @@ def check_certificate(
     leaf = _load(pem)
     if leaf is None:
         problem = "contains no valid certificate" if pem else "does not exist or has no tls.crt"
-        logs = f"kubectl -n {secret.namespace} logs deployment/codeflare-operator-manager"
+        logs = f"kubectl -n {secret.namespace} logs deployment/{DEPLOYMENT}"
         yield fail(f"Secret {secret} {problem}", f"find out why the operator does not create it: {logs}")
         return
     until = leaf.not_valid_after_utc

@@ -9,6 +9,7 @@ import click
 from cfo.console.errors import ClusterUnreadable, echo
 from cfo.console.execution import kubeconfig_option, run_with_client
 from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.version import CONFIG_MAP_NAME
 
 _TIMEOUT = 20.0
 
@@ -23,7 +24,7 @@ _TIMEOUT = 20.0
 @click.option(
     "--config",
     "config_name",
-    default="codeflare-operator-config",
+    default=CONFIG_MAP_NAME,
     show_default=True,
     metavar="NAME",
     help="Name of the ConfigMap with the configuration.",

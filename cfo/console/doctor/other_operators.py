@@ -18,9 +18,9 @@ from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import Finding, Subject, fail, ok, read_deployments, warn
 from cfo.manifests.names import DEPLOYMENT, PREFIX
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import CONFIG_MAP, APIError, Client, NamespacedName, Object, namespace_of
 from cfo.runtime.objects import LEASE, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.version import CONFIG_MAP_NAME
 
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
 _MAX_SHOWN: Final = 10

@@ -15,11 +15,11 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER
 from cfo.api.reading import time_of
 from cfo.config.document import default_document, parse
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.model import LeaderElection
 from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import GATES, KubeRay
-from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
-from cfo.operator import CONFIG_MAP_NAME
+from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -45,8 +45,9 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.process import printable
+from cfo.version import CONFIG_MAP_NAME
 
-_LEASE_NAME: Final = "codeflare-operator-lock"
+_LEASE_NAME: Final = LeaderElection().resource_name
 """The name of the Lease of both operators, unless the configuration sets another one."""
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
 _WEBHOOK_RESOURCES: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
@@ -170,9 +171,7 @@ class Observer:
 
     async def obstacles(self, namespace: str) -> list[str]:
         """Return the operators, also in ``namespace``, and webhooks that would revert the migration."""
-        deployments = await self._client.list(
-            DEPLOYMENT, field_selector=f"metadata.name={OPERATOR_DEPLOYMENT}", live=True
-        )
+        deployments = await self._client.list(DEPLOYMENT, field_selector=f"metadata.name={DEPLOYMENT_NAME}", live=True)
         leases = await self._client.list(LEASE, field_selector=f"metadata.name={_LEASE_NAME}", live=True)
         configurations = [
             configuration
