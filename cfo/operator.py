@@ -61,7 +61,7 @@ from cfo.version import CONFIG_MAP_NAME as CONFIG_MAP_NAME
 from cfo.version import __version__
 
 FIELD_MANAGER = "codeflare-operator"
-"""The field manager of writes outside the controllers (the ConfigMap) and of the finalizer on RayClusters.
+"""The field manager of writes outside the controllers (the ConfigMap) and of finalizers.
 
 It is the same as the Go operator's.
 """
@@ -244,7 +244,7 @@ async def _should_serve_webhooks(
         except Forbidden:
             continue
     _log.warning(
-        "Not serving webhooks; nothing is injected into new RayClusters, so they run without mTLS",
+        "Not serving webhooks; no object is defaulted, injected or validated when it is created or changed",
         reason="not in a cluster, --webhook-url is not set, and no webhook configuration exists",
     )
     return False

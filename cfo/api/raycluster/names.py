@@ -131,9 +131,9 @@ class Names(msgspec.Struct, frozen=True, dict=True):
     head_policy = _derived("-head")
     workers_policy = _derived("-workers")
     dashboard = Derived(lambda names: fit(f"ray-dashboard-{names.cluster}"))
-    """The name of the dashboard's Route or Ingress."""
+    """The name of the dashboard's Route, Ingress, HTTPRoute or BackendTLSPolicy."""
     client = Derived(lambda names: fit(f"rayclient-{names.cluster}"))
-    """The name of the Ray client's Route or Ingress."""
+    """The name of the Ray client's Route, Ingress or TLSRoute."""
 
 
 def names_of(cluster: Mapping[str, Any]) -> Names:
