@@ -23,23 +23,7 @@ from cfo.api.inferencestack.engines import (
 from cfo.api.inferencestack.names import Names, names_of
 from cfo.api.inferencestack.profiles import Profile
 from cfo.runtime import Object, namespace_of
-
-
-def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> Object:
-    """Return ``base`` with the values of ``override``, without the values that are ``null`` there.
-
-    The result shares lists and scalars with the arguments, but no maps.
-    """
-    merged = {key: merge(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
-    for key, value in override.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, Mapping):
-            below = merged.get(key)
-            merged[key] = merge(below if isinstance(below, Mapping) else {}, value)
-        else:
-            merged[key] = value
-    return merged
+from cfo.runtime.objects import merged
 
 
 def merge_env(*sources: Iterable[Mapping[str, Any]]) -> list[Object]:
@@ -47,11 +31,11 @@ def merge_env(*sources: Iterable[Mapping[str, Any]]) -> list[Object]:
 
     The order is that of the sources, the one with the highest precedence first.
     """
-    merged: dict[str, Object] = {}
+    result: dict[str, Object] = {}
     for source in sources:
         for variable in source:
-            merged.setdefault(variable.get("name") or "", dict(variable))
-    return list(merged.values())
+            result.setdefault(variable.get("name") or "", dict(variable))
+    return list(result.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +74,18 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         if "cache" not in application:
             application["modelsVolume"] = application.get("modelsVolume") or engine.models_volume
         if engine is VLLM:
-            application = merge(application_defaults(name, application, profile.vllm_tag), application)
+            application = merged(application_defaults(name, application, profile.vllm_tag), application)
         if written.get("replicas") is not None and len(written["applications"]) == 1:
             application["replicaCount"] = written["replicas"]
         applications[name] = application
     return ResolvedStack(
         names=names_of(stack),
         namespace=namespace_of(stack),
-        spec=merge({}, written),
-        service_account=merge({"create": True, "automount": True}, written.get("serviceAccount") or {}),
+        spec=merged({}, written),
+        service_account=merged({"create": True, "automount": True}, written.get("serviceAccount") or {}),
         profile=profile,
         engine=engine,
-        gateway=merge(gateway, written.get("gateway") or {}),
+        gateway=merged(gateway, written.get("gateway") or {}),
         applications=applications,
     )
 
@@ -109,14 +93,14 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
 def _with_volume(base: Mapping[str, Any], own: Mapping[str, Any]) -> Object:
     """Merge ``own`` into ``base``. A models volume or cache replaces both as a whole, because parts of two volume
     sources are not a volume."""
-    merged = merge(base, own)
+    result = merged(base, own)
     if own.get("modelsVolume"):
-        merged["modelsVolume"] = own["modelsVolume"]
+        result["modelsVolume"] = own["modelsVolume"]
         if own.get("cache") is None:
-            merged.pop("cache", None)
+            result.pop("cache", None)
     elif own.get("cache") is not None:
-        merged.pop("modelsVolume", None)
-    return merged
+        result.pop("modelsVolume", None)
+    return result
 
 
 def is_enabled(section: Mapping[str, Any] | None) -> bool:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY, HELM_LABELS
-from cfo.api.inferencestack.resolution import ResolvedStack, merge
+from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.quantity import canonical_quantity
 from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Replicas
 from cfo.runtime import DEPLOYMENT, GVK, Object
+from cfo.runtime.objects import merged
 
 CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
 MODELS_PATH: Final = "/code/models"
@@ -149,7 +150,7 @@ def _secured(stack: ResolvedStack, context: Mapping[str, Any] | None, restricted
     """Return a security context: with the fields of ``restricted`` that it does not set, if the stack is restricted."""
     if stack.spec.get("securityProfile") != "restricted":
         return dict(context or {})
-    return merge(restricted, context or {})
+    return merged(restricted, context or {})
 
 
 def override_env(
