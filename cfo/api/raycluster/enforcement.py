@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.reading import mapping
 
 
 class Enforcement(msgspec.Struct):
@@ -52,40 +53,36 @@ def enforce(
     result = Enforcement()
     if not enforced or facts.is_managed_by_multikueue:
         return result
-    spec = _mapping(facts.cluster.get("spec"))
+    spec = mapping(facts.cluster.get("spec"))
     if Concern.NETWORK_POLICY in enforced:
         for name in ("networkPolicy", "networkIsolation"):
-            _remove_ingress_rules(result, name, _mapping(spec.get(name)))
+            _remove_ingress_rules(result, name, mapping(spec.get(name)))
     for concern, name, key, value in (
         (Concern.MTLS, "tlsOptions", "enabled", True),
         (Concern.AUTHENTICATION, "authOptions", "mode", "token"),
     ):
         by_kuberay = old is None or old.actor(concern, active_features) is Actor.KUBERAY
-        current = _mapping(spec.get(name)).get(key)
+        current = mapping(spec.get(name)).get(key)
         is_ours = facts.actor(concern, active_features) is Actor.OPERATOR
         is_required = concern in enforced and name in active_features and is_ours
         if is_required and by_kuberay and current != value:
             is_change = old is not None or current is not None
             result.add((name, key), value, "set to the value that the profile requires", reported=is_change)
-    head = _mapping(spec.get("headGroupSpec"))
+    head = mapping(spec.get("headGroupSpec"))
     if Concern.AUTHENTICATION in enforced and head.get("enableIngress"):
         result.add(("headGroupSpec", "enableIngress"), False, "the Ingress of KubeRay requires no authentication")
     return result
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, Any]) -> None:
     """Remove the ingress rules of KubeRay's field (by pod group), or of the fork's (for the head)."""
     reason = "removed, because it would open ports that the policies of the operator close"
     for path in (("ingressRules",), ("head", "ingressRules"), ("worker", "ingressRules")):
-        parent = policy if len(path) == 1 else _mapping(policy.get(path[0]))
+        parent = policy if len(path) == 1 else mapping(policy.get(path[0]))
         if parent.get("ingressRules"):
             result.add((name, *path), None, reason)
     groups = policy.get("workerGroups")
-    if isinstance(groups, list) and any(_mapping(group).get("ingressRules") for group in groups):
+    if isinstance(groups, list) and any(mapping(group).get("ingressRules") for group in groups):
         without = [
             {key: value for key, value in group.items() if key != "ingressRules"} if isinstance(group, dict) else group
             for group in groups
