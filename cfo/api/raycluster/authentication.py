@@ -15,6 +15,11 @@ from cfo.api.raycluster.facts import RayClusterFacts
 PROXY_PORT_NAME = "oauth-proxy"
 """The name of the proxy's port, on the Service and on the container."""
 
+COOKIE_KEY = "cookie_secret"
+"""The key in the cookie Secret that the injected proxy reads."""
+SETTINGS_KEY = "rbac-proxy.json"
+"""The key of kube-rbac-proxy's settings in the same Secret."""
+
 _DASHBOARD_PORT_NAME = "dashboard"
 _PROXY_SERVICE_PORT = 443
 

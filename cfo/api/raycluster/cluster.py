@@ -23,7 +23,10 @@ _RAY_AUTH_MODE = "RAY_AUTH_MODE"
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
 """The value of ``spec.managedBy`` with which MultiKueue runs a RayCluster in another Kubernetes cluster."""
 SECURE_TRUSTED_NETWORK = "odh.ray.io/secure-trusted-network"
-"""The annotation with which Open Data Hub's KubeRay secures a RayCluster (only the value ``true``)."""
+"""The annotation with which Open Data Hub's KubeRay secures a RayCluster (only the value ``true``).
+
+Its webhook sets it on OpenShift.
+"""
 HEAD_LABELS = f"{NODE_TYPE_LABEL}=head"
 """The label selector for the head pods of all clusters."""
 

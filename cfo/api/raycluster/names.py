@@ -40,6 +40,10 @@ VERSION_ANNOTATION = "ray.openshift.ai/version"
 CLUSTER_LABEL = "ray.openshift.ai/cluster-name"
 NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
 
+CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
+KUBERAY: Final = "kuberay-operator"
+"""The value of :data:`CREATED_BY_LABEL` of the objects that KubeRay creates."""
+
 DEFAULT_DENY_NAME: Final = "ray-default-deny"
 DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
 """The label of the NetworkPolicies for whole namespaces that the operator creates."""

@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from cfo.api.raycluster.authentication import COOKIE_KEY, SETTINGS_KEY
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
+from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import ClusterSecrets
 from cfo.runtime import (
     SECRET,
@@ -41,9 +42,6 @@ from cfo.runtime import (
     rfc3339,
 )
 from cfo.runtime.webhook import RotatedCertificates, ensure_certificates, parse_secret
-
-SETTINGS_KEY = "rbac-proxy.json"
-"""The key of kube-rbac-proxy's settings in the Secret of the cookie key."""
 
 _SETTINGS_ANNOTATION = "ray.openshift.ai/rbac-proxy-settings"
 _CA_ANNOTATION = "ray.openshift.ai/proxy-ca"

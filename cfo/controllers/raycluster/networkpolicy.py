@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.api.raycluster.names import FIELD_MANAGER, digest, fit
+from cfo.api.raycluster.names import CREATED_BY_LABEL, FIELD_MANAGER, KUBERAY, digest, fit
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.cached import field_reader
 from cfo.controllers.raycluster.children import Children
@@ -51,8 +51,6 @@ from cfo.runtime.cache import Meta
 from cfo.runtime.client import NameTaken, create_or_read
 from cfo.runtime.controller import Kind
 
-_CREATED_BY_LABEL = "app.kubernetes.io/created-by"
-_KUBERAY = "kuberay-operator"
 _POLICY_FEATURES = frozenset({"networkPolicy", "networkIsolation"})
 
 
@@ -227,7 +225,7 @@ def _is_by_kuberay(policy: Entry, cluster: Object) -> bool:
     """Return whether KubeRay created ``policy`` for ``cluster`` or took it over: it replaces all labels by its own."""
     meta = policy.meta
     return (
-        meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY
+        meta.labels.get(CREATED_BY_LABEL) == KUBERAY
         and meta.controller is not None
         and meta.controller.uid == uid_of(cluster)
         and not _has_cluster_labels(meta, cluster)
@@ -246,6 +244,6 @@ def _is_ours(policy: Entry, cluster: Object) -> bool:
     meta = policy.meta
     if _has_cluster_labels(meta, cluster):
         return True
-    if meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY:
+    if meta.labels.get(CREATED_BY_LABEL) == KUBERAY:
         return False
     return any(field.get("manager") == FIELD_MANAGER for field in policy.managers)

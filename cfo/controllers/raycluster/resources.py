@@ -26,9 +26,6 @@ from cfo.controllers.host_claims import DASHBOARD_PATHS
 from cfo.runtime import CONFIG_MAP, GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
-COOKIE_KEY = "cookie_secret"
-"""The key in the cookie Secret that the injected proxy reads."""
-
 
 def child_object(facts: RayClusterFacts, gvk: GVK, name: str, **fields: Any) -> Object:
     """Return an object called ``name`` in the namespace of the cluster, with its label and further ``fields``."""

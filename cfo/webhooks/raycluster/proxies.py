@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.raycluster.authentication import PROXY_PORT_NAME
+from cfo.api.raycluster.authentication import COOKIE_KEY, PROXY_PORT_NAME, SETTINGS_KEY
 from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
@@ -44,7 +44,6 @@ _TLS_VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY: Final = "/etc/tls/private"
 _CONFIG_VOLUME = "rbac-proxy-config"
 _CONFIG_DIRECTORY: Final = "/etc/rbac-proxy"
-_CONFIG_KEY = "rbac-proxy.json"
 _CA_VOLUME = "oidc-ca"
 _CA_DIRECTORY: Final = "/etc/oidc-ca"
 _INNER_ADDRESS: Final = "127.0.0.1:8444"
@@ -67,7 +66,7 @@ def proxy_additions(facts: RayClusterFacts, image: str) -> PodAdditions:
         "name": PROXY_CONTAINER,
         "image": image,
         "args": [
-            "--https-address=:8443",
+            f"--https-address=:{PROXY_PORT}",
             "--provider=openshift",
             f"--openshift-service-account={names.proxy_service_account}",
             f"--upstream=http://localhost:{facts.ports.dashboard or DASHBOARD_PORT}",
@@ -77,8 +76,8 @@ def proxy_additions(facts: RayClusterFacts, image: str) -> PodAdditions:
             f"--openshift-delegate-urls={orjson.dumps({'/': required_access}).decode()}",
             f"--openshift-sar={orjson.dumps(required_access).decode()}",
         ],
-        "env": [_from_secret("COOKIE_SECRET", names.cookie_secret, "cookie_secret")],
-        "ports": [{"name": PROXY_CONTAINER, "containerPort": 8443, "protocol": "TCP"}],
+        "env": [_from_secret("COOKIE_SECRET", names.cookie_secret, COOKIE_KEY)],
+        "ports": [_PORT],
         "volumeMounts": [_mount(_TLS_VOLUME, _TLS_DIRECTORY)],
     }
     return PodAdditions(
@@ -108,7 +107,7 @@ def auth_proxy_additions(
     names = facts.names
     volumes = [
         _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
-        _secret_volume(_CONFIG_VOLUME, names.cookie_secret, _CONFIG_KEY),
+        _secret_volume(_CONFIG_VOLUME, names.cookie_secret, SETTINGS_KEY),
     ]
     if config.oidc is not None and config.oidc.ca_secret_name:
         volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
@@ -132,7 +131,7 @@ def known_auth_proxy_additions(facts: RayClusterFacts, pod: Mapping[str, Any]) -
         containers=(*optional, {"name": RBAC_PROXY_CONTAINER}),
         volumes=(
             _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
-            _secret_volume(_CONFIG_VOLUME, names.cookie_secret, _CONFIG_KEY),
+            _secret_volume(_CONFIG_VOLUME, names.cookie_secret, SETTINGS_KEY),
             {"name": _CA_VOLUME},
         ),
         service_account=names.proxy_service_account,
@@ -144,7 +143,7 @@ def _rbac_proxy(config: AuthenticationConfiguration, image: str, dashboard_port:
     args = [
         f"--secure-listen-address={_INNER_ADDRESS if oidc is not None else f':{PROXY_PORT}'}",
         f"--upstream=http://127.0.0.1:{dashboard_port}/",
-        f"--config-file={_CONFIG_DIRECTORY}/{_CONFIG_KEY}",
+        f"--config-file={_CONFIG_DIRECTORY}/{SETTINGS_KEY}",
         f"--tls-cert-file={_TLS_DIRECTORY}/tls.crt",
         f"--tls-private-key-file={_TLS_DIRECTORY}/tls.key",
         "--http2-disable",  # a WebSocket, with which logs are followed, needs HTTP/1.1
@@ -214,7 +213,7 @@ def _oauth2_proxy(oidc: OIDCConfiguration, image: str, cookie_secret: str) -> Ob
         "env": [
             _from_secret("OAUTH2_PROXY_CLIENT_ID", oidc.secret_name, "client-id"),
             _from_secret("OAUTH2_PROXY_CLIENT_SECRET", oidc.secret_name, "client-secret"),
-            _from_secret("OAUTH2_PROXY_COOKIE_SECRET", cookie_secret, "cookie_secret"),
+            _from_secret("OAUTH2_PROXY_COOKIE_SECRET", cookie_secret, COOKIE_KEY),
             {"name": "SSL_CERT_DIR", "value": _TLS_DIRECTORY},
         ],
         "ports": [_PORT],

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.authentication import COOKIE_KEY
 from cfo.api.raycluster.names import CLUSTER_LABEL, names_of
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.resources import COOKIE_KEY
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, owner_reference

@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
-from cfo.api.raycluster.names import NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION, digest, fit, names_of
+from cfo.api.raycluster.names import (
+    CREATED_BY_LABEL,
+    KUBERAY,
+    NAMESPACE_LABEL,
+    ROUTE,
+    VERSION_ANNOTATION,
+    digest,
+    fit,
+    names_of,
+)
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     CONFIG_MAP,
@@ -34,8 +43,6 @@ CHILD_KINDS: Final = (
 )
 """The namespaced kinds that the operator creates; those that expose a RayCluster come first."""
 
-_CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
-_KUBERAY: Final = "kuberay-operator"
 _GROUP_LABEL: Final = "ray.io/group"
 
 
@@ -46,7 +53,7 @@ def title(obj: Mapping[str, Any]) -> str:
 
 def is_by_kuberay(obj: Mapping[str, Any]) -> bool:
     """Return whether KubeRay created the object, or took it over: it then replaces all labels."""
-    return labels_of(obj).get(_CREATED_BY_LABEL) == _KUBERAY
+    return labels_of(obj).get(CREATED_BY_LABEL) == KUBERAY
 
 
 def is_operators(obj: Object, cluster: Object) -> bool:

@@ -18,16 +18,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.cluster import SECURE_TRUSTED_NETWORK, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.names import names_of
+from cfo.api.raycluster.ports import CLIENT_PORT, PROXY_PORT
 from cfo.console.migrate.raycluster.children import is_operators
 from cfo.console.migrate.raycluster.injected import Cleaning
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
 from cfo.runtime.objects import is_dns_label
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
-
-SECURE_NETWORK_ANNOTATION: Final = "odh.ray.io/secure-trusted-network"
-"""Makes the KubeRay of Open Data Hub 3 protect a RayCluster; its webhook sets it on OpenShift."""
 
 _INGRESS_CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 """KubeRay takes the class of the Ingress that it creates from this annotation of the RayCluster."""
@@ -106,8 +104,8 @@ def _annotate(result: Conversion, name: str, value: str) -> None:
 
 
 def _secure_network(result: Conversion) -> None:
-    if annotations_of(result.cluster).get(SECURE_NETWORK_ANNOTATION) != "true":
-        _annotate(result, SECURE_NETWORK_ANNOTATION, "true")
+    if annotations_of(result.cluster).get(SECURE_TRUSTED_NETWORK) != "true":
+        _annotate(result, SECURE_TRUSTED_NETWORK, "true")
     head = result.cluster["spec"].get("headGroupSpec") or {}
     if head.get("enableIngress"):  # Open Data Hub exposes RayClusters only through its gateway
         head["enableIngress"] = False
@@ -193,10 +191,6 @@ def _convert_ingress(result: Conversion, own: Iterable[Object], kuberay: KubeRay
         _annotate(result, _INGRESS_CLASS_ANNOTATION, class_name)
 
 
-_PROXY_PORT: Final = 8443
-_CLIENT_PORT: Final = 10001
-
-
 def kuberay_network_policy(
     cluster: Object, head: Object | None, workers: Object | None, *, has_tls: bool
 ) -> dict[str, Any]:
@@ -233,7 +227,7 @@ def other_open_ports(policy: Object | None) -> list[int | str]:
         for rule in _spec_of(policy).get("ingress") or ()
         if not rule.get("from")
         for port in rule.get("ports") or ()
-        if port.get("port") not in (_PROXY_PORT, _CLIENT_PORT, None)
+        if port.get("port") not in (PROXY_PORT, CLIENT_PORT, None)
     ]
 
 
@@ -243,7 +237,7 @@ def _protected_rules(policy: Object | None, *, has_tls: bool) -> Iterator[Object
         if rule.get("from"):
             yield rule
             continue
-        ports = [port for port in rule.get("ports") or () if port.get("port") != _PROXY_PORT]
+        ports = [port for port in rule.get("ports") or () if port.get("port") != PROXY_PORT]
         if has_tls and ports:
             yield {**rule, "ports": ports}
 

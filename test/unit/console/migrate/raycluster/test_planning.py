@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.cluster import SECURE_TRUSTED_NETWORK
 from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,
@@ -19,7 +20,7 @@ from cfo.console.migrate.raycluster.planning import (
 )
 from cfo.console.migrate.raycluster.session import plan_safely
 from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, table
-from cfo.console.migrate.raycluster.targets import SECURE_NETWORK_ANNOTATION, KubeRay, Target
+from cfo.console.migrate.raycluster.targets import KubeRay, Target
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.migration import (
     FIELDS,
@@ -212,7 +213,7 @@ def test_group_name_that_kuberay_rejects_keeps_the_policies() -> None:
 def test_rhoai_gets_its_annotation_and_none_of_the_fields() -> None:
     state = observed(injected(user_cluster("rc"), go=True))
     result = result_of(plan_cluster(state, TO_RHOAI))
-    assert result["metadata"]["annotations"][SECURE_NETWORK_ANNOTATION] == "true"
+    assert result["metadata"]["annotations"][SECURE_TRUSTED_NETWORK] == "true"
     assert "finalizers" not in result["metadata"]
     assert {"tlsOptions", "authOptions", "networkPolicy"} & result["spec"].keys() == set()
 
