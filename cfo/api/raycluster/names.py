@@ -132,6 +132,10 @@ class Names(msgspec.Struct, frozen=True, dict=True):
     proxy_service_account = _derived("-oauth-proxy")
     proxy_tls_secret = _derived("-proxy-tls-secret")
     cluster_role_binding = _derived("-{namespace}-auth")
+    hashed_cluster_role_binding = Derived(
+        lambda names: fit(f"{names.cluster_role_binding}-{digest(f'{names.namespace}/{names.cluster}')}")
+    )
+    """The name of the ClusterRoleBinding if another RayCluster has the usual one."""
     head_policy = _derived("-head")
     workers_policy = _derived("-workers")
     dashboard = Derived(lambda names: fit(f"ray-dashboard-{names.cluster}"))

@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cfo.api.raycluster.cluster import has_cluster_labels
-from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, digest, fit, label_value, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, label_value, names_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding
 from cfo.controllers.raycluster.watches import clusters_with_label
-from cfo.runtime import (
-    Client,
-    Entry,
-    Informer,
-    NamespacedName,
-    Object,
-    Reader,
-    Request,
-    is_deleting,
-    key_of,
-    name_of,
-    namespace_of,
-)
+from cfo.runtime import Client, Entry, Informer, NamespacedName, Object, Reader, Request, is_deleting, key_of
 from cfo.runtime.client import NameTaken
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
@@ -59,8 +47,8 @@ class ProxyBindings:
         hash and keeps that name.
         """
         cluster = children.cluster
-        usual = children.facts.names.cluster_role_binding
-        hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
+        own = children.facts.names
+        usual, hashed = own.cluster_role_binding, own.hashed_cluster_role_binding
         names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
         for name in names:
             key = NamespacedName("", name)

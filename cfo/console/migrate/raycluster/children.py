@@ -11,16 +11,7 @@ from typing import Any, Final
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
-from cfo.api.raycluster.names import (
-    CREATED_BY_LABEL,
-    KUBERAY,
-    NAMESPACE_LABEL,
-    ROUTE,
-    VERSION_ANNOTATION,
-    digest,
-    fit,
-    names_of,
-)
+from cfo.api.raycluster.names import CREATED_BY_LABEL, KUBERAY, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION, names_of
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     CONFIG_MAP,
@@ -84,7 +75,6 @@ def _names(kind: str, cluster: Object) -> Collection[str]:
     An edit by the Go operator annotates a RayCluster with old names, which then has objects of both generations.
     """
     found: set[str] = set()
-    suffix = digest(f"{namespace_of(cluster)}/{name_of(cluster)}")
     metadata = cluster["metadata"]
     for generation in ({}, {VERSION_ANNOTATION: ""}):
         names = names_of({**cluster, "metadata": {**metadata, "annotations": generation}})
@@ -99,7 +89,7 @@ def _names(kind: str, cluster: Object) -> Collection[str]:
             TLS_ROUTES[0].kind: {names.client},
             BACKEND_TLS_POLICIES[0].kind: {names.dashboard},
             CONFIG_MAP.kind: {names.proxy_tls_secret},
-            CLUSTER_ROLE_BINDING.kind: {names.cluster_role_binding, fit(f"{names.cluster_role_binding}-{suffix}")},
+            CLUSTER_ROLE_BINDING.kind: {names.cluster_role_binding, names.hashed_cluster_role_binding},
         }.get(kind, set())
     return found
 
