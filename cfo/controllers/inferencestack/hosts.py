@@ -13,14 +13,11 @@ from typing import Final
 import anyio
 
 from cfo.api.gateway import HTTP_ROUTE
-from cfo.controllers.host_claims import HostClaims, add_host_index, claims_in, claims_of
+from cfo.controllers.host_claims import MAX_CACHED_BYTES, HostClaims, add_host_index, claims_in, claims_of
 from cfo.runtime import GVK, INGRESS, Informer, Manager, Object, gvk_of, key_of, name_of, namespace_of
 
 CLAIMANTS: Final = (INGRESS, HTTP_ROUTE)
 """The kinds of a stack's objects that have hosts."""
-
-_MAX_CACHED_BYTES: Final = 64 << 10
-"""The size is that of the informers for RayClusters, so that both share them."""
 
 _MAX_SHARED: Final = 100
 """How many objects of a namespace can share a host; more are not examined."""
@@ -41,7 +38,7 @@ class StackHosts:
 
     def _informers(self) -> list[Informer]:
         kinds = [gvk for gvk in CLAIMANTS if gvk == INGRESS or gvk in self._served()]
-        return [self._cache.informer(gvk, max_bytes=_MAX_CACHED_BYTES) for gvk in kinds]
+        return [self._cache.informer(gvk, max_bytes=MAX_CACHED_BYTES) for gvk in kinds]
 
     async def conflict(self, desired: Object) -> str:
         """Return why ``desired`` must not be written; empty if all hosts that the stored object does not have are free.

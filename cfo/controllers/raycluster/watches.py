@@ -10,6 +10,7 @@ import msgspec
 from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
 from cfo.controllers.cached import field_reader
+from cfo.controllers.host_claims import MAX_CACHED_BYTES as MAX_CACHED_BYTES
 from cfo.runtime import (
     AnnotationChanged,
     Entry,
@@ -24,12 +25,6 @@ from cfo.runtime import (
     or_,
 )
 from cfo.runtime.manager import SelectionKeywords
-
-MAX_CACHED_BYTES = 64 << 10
-"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
-
-A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
-"""
 
 LABELED: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 """The selection of objects that have the label of a RayCluster."""
