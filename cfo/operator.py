@@ -47,6 +47,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.objects import new_object
 from cfo.runtime.process import AddressUnavailable, ping
 from cfo.runtime.webhook import (
     CertificateFiles,
@@ -126,14 +127,7 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
     if config_map is None:
         document = default_document()
         try:
-            await client.create(
-                {
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "metadata": {"namespace": key.namespace, "name": key.name},
-                    "data": {"config.yaml": document},
-                }
-            )
+            await client.create(new_object(CONFIG_MAP, key.name, key.namespace, data={"config.yaml": document}))
         except AlreadyExists:
             return await load_configuration(client, key)
         _log.info("Created ConfigMap with default configuration", configmap=str(key))

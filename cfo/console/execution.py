@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -76,8 +75,10 @@ def log_errors(enabled: bool) -> Iterator[None]:
 
 def namespace_variable() -> str:
     """Return ``$NAMESPACE``, the operator's namespace; empty if it is not set. Raises :class:`InvalidInput`."""
+    from cfo.runtime.objects import is_dns_label
+
     namespace = os.environ.get("NAMESPACE", "").strip()
-    if namespace and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
+    if namespace and not is_dns_label(namespace):
         raise InvalidInput(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
     return namespace
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +25,7 @@ from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.runtime import (
     CONFIG_MAP,
+    NAMESPACE,
     AlreadyExists,
     APIError,
     Client,
@@ -40,6 +40,8 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
+from cfo.runtime.objects import new_object
+from cfo.runtime.process import free_port
 from cfo.runtime.webhook import WebhookURL
 from envtest import ControlPlane
 from envtest.formats.manifests import read_manifests
@@ -184,26 +186,12 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
     """Create the operator's namespace and ConfigMap."""
     with suppress(AlreadyExists):
-        await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
+        await client.create(new_object(NAMESPACE, config_map.namespace))
     with suppress(AlreadyExists):
-        await client.create(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"namespace": config_map.namespace, "name": config_map.name},
-                "data": dict(document),
-            }
-        )
+        await client.create(new_object(CONFIG_MAP, config_map.name, config_map.namespace, data=dict(document)))
 
 
 async def apply_objects(client: Client, objects: Sequence[Object]) -> None:

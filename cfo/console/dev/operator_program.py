@@ -22,6 +22,7 @@ from cfo.console.dev.supervisor import Supervisor, report
 from cfo.console.errors import InvalidInput
 from cfo.console.execution import configure_logs, execute, namespace_variable, not_installed
 from cfo.runtime import Client, Manager, NamespacedName, Object, SystemClock, wait_for
+from cfo.runtime.process import free_port
 
 _SOURCE: Final = Path(cfo.__file__).parent
 
@@ -84,7 +85,7 @@ async def run_embedded(
     kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises :class:`InvalidInput`.
     """
     from cfo.console.demo import raycluster_nodes
-    from cfo.console.demo.run import apply_objects, control_plane, free_port, read_objects, take_configuration
+    from cfo.console.demo.run import apply_objects, control_plane, read_objects, take_configuration
 
     objects = read_objects(manifests)
     document = take_configuration(objects, key)

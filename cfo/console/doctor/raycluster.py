@@ -21,7 +21,8 @@ from cfo.console.doctor.components import (
     version_finding,
     warn,
 )
-from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
+from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, UnknownKind, annotations_of
+from cfo.runtime.objects import new_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,8 @@ async def domain(subject: Subject) -> Iterable[Finding]:
 async def _read_admission(client: Client, namespace: str) -> Admission:
     """Send a RayCluster as a dry run, which passes through all webhooks and is not stored."""
     container = {"name": "ray-head", "image": "rayproject/ray"}
-    cluster: Object = {
-        "apiVersion": RAY_CLUSTER.api_version,
-        "kind": RAY_CLUSTER.kind,
-        "metadata": {"namespace": namespace, "name": "cfo-doctor"},
-        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}},
-    }
+    spec = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}}
+    cluster = new_object(RAY_CLUSTER, "cfo-doctor", namespace, spec=spec)
     try:
         result = await client.create(cluster, dry_run=True)
     except UnknownKind:

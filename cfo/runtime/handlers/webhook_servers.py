@@ -7,11 +7,11 @@ not have). There are no tunnels.
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any, ClassVar
 
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.listener import free_port
 from cfo.runtime.webhook.options import (
     CertificateFiles,
     RotatedCertificates,
@@ -60,7 +60,7 @@ class WebhookServer:
                 directory=certificate.parent, certificate=certificate.name, key=key.name, ca=ca
             )
         service = ServiceReference(namespace, name.replace(".", "-"))
-        return _options(service, name, certificates, url=WebhookURL(self.host, self.port or _free_port()))
+        return _options(service, name, certificates, url=WebhookURL(self.host, self.port or free_port()))
 
 
 WebhookAutoServer = WebhookAutoTunnel = WebhookServer
@@ -127,9 +127,3 @@ def webhook_options(server: Any, managed: str | None, namespace: str) -> Webhook
     if not isinstance(server, WebhookServer):
         raise TypeError(f"settings.admission.server: {type(server).__name__}: must be a WebhookServer")
     return server.options(os.environ.get("POD_NAMESPACE") or namespace, managed or "handlers")
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

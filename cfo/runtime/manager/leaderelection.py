@@ -44,7 +44,7 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.events import EventRecorder
 from cfo.runtime.objects.kinds import LEASE
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object, new_object
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
 
 _log = structlog.get_logger(__name__)
@@ -376,7 +376,4 @@ def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -
     }
     if lease:
         return {**lease, "spec": spec}
-    metadata: Object = {"namespace": options.namespace, "name": options.name}
-    if options.labels:
-        metadata["labels"] = dict(options.labels)
-    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
+    return new_object(LEASE, options.name, options.namespace, labels=options.labels, spec=spec)

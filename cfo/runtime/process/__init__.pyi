@@ -7,6 +7,7 @@ from .clock import rfc3339 as rfc3339
 from .endpoint import Endpoint as Endpoint
 from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable
+from .listener import free_port as free_port
 from .private_keys import PrivateKey as PrivateKey
 from .private_keys import load_private_key as load_private_key
 from .text import printable as printable

@@ -242,6 +242,14 @@ class Listener:
             connection.idle_since = asyncio.get_running_loop().time()
 
 
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False, server: str = "") -> socket.socket:
     """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup.
 
