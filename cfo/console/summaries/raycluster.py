@@ -68,7 +68,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         *_status_problems(cluster, state),
         *slow_deletion(cluster, related.now),
         *(pod_problems(related.pods or ()) if level is not Level.WAITING else ()),
-        *(_protection_problems(cluster, related, actor) if level is Level.OK and state == "ready" else ()),
+        *(_protection_problems(related, actor) if level is Level.OK and state == "ready" else ()),
         *_route_problems(related.children),
         *_certificate_problems(facts, related, actor),
         *_unresolved_warnings(facts, related, level),
@@ -178,7 +178,7 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
         )
 
 
-def _protection_problems(cluster: Object, related: Related, actor: Actor) -> Iterator[Problem]:
+def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:
     """Yield what should protect a running RayCluster, and is missing."""
     policies = related.children.get(NETWORK_POLICY)
     if policies is not None and not policies and actor is Actor.OPERATOR:

@@ -310,14 +310,11 @@ class _InformerCollector(Collector):
 class _ProcessCollector(Collector):
     """Exports the process metrics that Go's collector has and Python's lacks; nothing without ``/proc``."""
 
-    def __init__(self, proc: Path = Path("/proc/self")) -> None:
-        self._proc = proc
-
     def collect(self) -> Iterator[Metric]:
         """Yield the limits and the network counters of this process."""
         try:
-            limits = (self._proc / "limits").read_text()
-            network = (self._proc / "net" / "netstat").read_text()
+            limits = Path("/proc/self/limits").read_text()
+            network = Path("/proc/self/net/netstat").read_text()
         except OSError:
             return
         for line in limits.splitlines():

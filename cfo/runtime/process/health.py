@@ -41,9 +41,9 @@ class Health:
         """Add a readiness check. Raises :class:`ValueError` for a duplicate or invalid name."""
         _add(self._ready, name, check)
 
-    async def failures(self, *, ready: bool = True) -> dict[str, str]:
-        """Run the readiness (or liveness) checks; return the reasons for failures by check name."""
-        found = {name: await _failure(check) for name, check in (self._ready if ready else self._live).items()}
+    async def failures(self) -> dict[str, str]:
+        """Run the readiness checks; return the reasons for failures by check name."""
+        found = {name: await _failure(check) for name, check in self._ready.items()}
         return {name: reason for name, reason in found.items() if reason is not None}
 
     def endpoint(self, bind_address: str) -> Endpoint:

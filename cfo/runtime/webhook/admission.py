@@ -148,10 +148,8 @@ def errored(code: int, message: str) -> AdmissionResponse:
 class Denied(Exception):
     """Raised by a defaulter or validator to deny the request."""
 
-    def __init__(
-        self, message: str, *, code: int = 403, reason: str = "Forbidden", details: Mapping[str, Any] | None = None
-    ) -> None:
-        self.response = denied(message, code=code, reason=reason, details=details)
+    def __init__(self, message: str, *, code: int = 403, reason: str = "Forbidden") -> None:
+        self.response = denied(message, code=code, reason=reason)
         super().__init__(message)
 
 

@@ -109,7 +109,7 @@ def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     yield from _env_errors(template, Path("spec", "applicationTemplate"))
     for name, section in stack.applications.items():
         own = (stack.spec.get("applications") or {}).get(name) or {}
-        yield from _application_errors(stack, section, own, APPLICATIONS.key(name))
+        yield from _application_errors(section, own, APPLICATIONS.key(name))
 
 
 def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
@@ -130,9 +130,7 @@ def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
         yield required(_GATEWAY.child("httpRoute", "parentRefs"), "a route attaches to at least one Gateway")
 
 
-def _application_errors(
-    stack: ResolvedStack, section: Mapping[str, Any], own: Mapping[str, Any], path: Path
-) -> Iterator[FieldError]:
+def _application_errors(section: Mapping[str, Any], own: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     yield from _common_errors(section, path)
     yield from _env_errors(own, path)
     sidecar = section.get("sidecar") or {}
