@@ -276,7 +276,6 @@ def new_manager(
     ``namespace`` is the operator's namespace; ``webhook`` configures its webhook server (``None`` disables it).
     """
     connection = configuration.client_connection
-    limited = connection.qps is not None and connection.qps > 0
     manager = Manager(
         target,
         ManagerOptions(
@@ -290,8 +289,8 @@ def new_manager(
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
             debug_bind_address=configuration.debug.bind_address,
-            qps=connection.qps if limited else None,
-            burst=connection.burst if limited else None,
+            qps=connection.qps,
+            burst=connection.burst,
             leader_election=leader_election_options(target, configuration.leader_election, namespace),
             webhook=webhook,
         ),
