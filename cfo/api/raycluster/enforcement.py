@@ -8,7 +8,7 @@ called. Both use :func:`enforce`. The rule is that a user's own settings never w
 * If KubeRay's ``tlsOptions`` or ``authOptions`` is active, a new RayCluster that no other actor protects gets it, and
   one that has it keeps it. If it is not active, the operator's own parts are injected into a new RayCluster, and an
   update cannot remove them. A stored RayCluster without any of them is not changed: KubeRay does not restart its pods,
-  and nodes with and without TLS cannot connect. :func:`unmet` reports it, and it is not exposed.
+  and nodes with and without TLS cannot connect. :func:`lacks_tls` reports it, and it is not exposed.
 * KubeRay's Ingress is turned off where authentication is enforced.
 """
 
@@ -90,13 +90,11 @@ def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, A
         result.add((name, "workerGroups"), without, f"ingressRules {reason}")
 
 
-def unmet(
-    facts: RayClusterFacts, enforced: Collection[Concern], active_features: Collection[str]
-) -> tuple[Concern, ...]:
-    """Return the enforced concerns that no one provides for a stored RayCluster.
+def lacks_tls(facts: RayClusterFacts, enforced: Collection[Concern], active_features: Collection[str]) -> bool:
+    """Return whether mutual TLS is enforced for a stored RayCluster, and no one provides it.
 
-    Only mutual TLS can be missing: it needs parts of the pod template. The operator's policies do not depend on the
-    RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
+    No other concern can be missing: mutual TLS needs parts of the pod template, but the operator's policies do not
+    depend on the RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
     """
     is_missing = facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR and not facts.has_injected_tls
-    return (Concern.MTLS,) if Concern.MTLS in enforced and is_missing else ()
+    return Concern.MTLS in enforced and is_missing

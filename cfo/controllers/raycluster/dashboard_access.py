@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from cfo.api.raycluster.authentication import Authentication, Backend, authentication_of, dashboard_backend
 from cfo.api.raycluster.cluster import requires_ray_token
-from cfo.api.raycluster.enforcement import unmet
+from cfo.api.raycluster.enforcement import lacks_tls
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
@@ -105,7 +105,7 @@ class DashboardAccess:
         decision = await self._decide(facts, settings.kuberay)
         enforced = frozenset(map(Concern, settings.enforced))
         is_ours = facts.actor(Concern.EXPOSURE, features) is Actor.OPERATOR
-        return replace(decision, is_exposed=is_ours and not unmet(facts, enforced, features))
+        return replace(decision, is_exposed=is_ours and not lacks_tls(facts, enforced, features))
 
     async def _decide(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> Exposure:
         authentication = authentication_of(

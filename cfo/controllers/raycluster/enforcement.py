@@ -7,7 +7,7 @@ their pod templates lack is reported in an Event, and such RayClusters are not e
 
 from __future__ import annotations
 
-from cfo.api.raycluster.enforcement import enforce, unmet
+from cfo.api.raycluster.enforcement import enforce, lacks_tls
 from cfo.api.raycluster.facts import Concern
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
@@ -37,7 +37,7 @@ class ProfileEnforcement(ClusterConcern):
                 f"The operator changed {paths}, because the profile {settings.profile} of this namespace does not "
                 "allow the former value",
             )
-        if unmet(children.facts, enforced, features):
+        if lacks_tls(children.facts, enforced, features):
             children.record_warning(
                 "ProfileNotMet",
                 f"The profile {settings.profile} of this namespace requires mutual TLS, but the RayCluster was created "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.enforcement import Enforcement, enforce, unmet
+from cfo.api.raycluster.enforcement import Enforcement, enforce, lacks_tls
 from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
 from cfo.runtime.objects import merged
 
@@ -106,8 +106,8 @@ def test_nothing_is_changed_without_profile_or_for_another_actor() -> None:
     assert not withdrawn  # the operator's own parts are injected again
 
 
-def test_missing_tls_is_unmet() -> None:
-    assert unmet(RayClusterFacts({"spec": {}}), ENFORCED, ()) == (Concern.MTLS,)
-    assert unmet(RayClusterFacts({"spec": {}}), {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ()) == ()
-    assert unmet(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ()) == (Concern.MTLS,)
-    assert unmet(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ACTIVE) == ()
+def test_missing_tls_is_reported() -> None:
+    assert lacks_tls(RayClusterFacts({"spec": {}}), ENFORCED, ())
+    assert not lacks_tls(RayClusterFacts({"spec": {}}), {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ())
+    assert lacks_tls(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ())
+    assert not lacks_tls(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ACTIVE)
