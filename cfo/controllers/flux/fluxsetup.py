@@ -41,7 +41,6 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Request,
-    RESTMapper,
     Result,
     Rule,
     TransportError,
@@ -50,6 +49,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.client import apply_status
+from cfo.runtime.controller import EventHandler
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import PRIORITY_CLASS, Conditions, new_object
 from cfo.runtime.process import micro_time
@@ -211,14 +211,11 @@ class FluxSetupReconciler:
         self._next_status.pop(request, None)
 
 
-class _Record:
+class _Record(EventHandler):
     """An event handler that passes each event to the ledger."""
 
     def __init__(self, record: Callable[[Event], list[Request]]) -> None:
         self._record = record
-
-    async def prepare(self, mapper: RESTMapper) -> None:
-        """Do nothing."""
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the setups whose queues may have changed."""

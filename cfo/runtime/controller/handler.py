@@ -26,25 +26,22 @@ class EventHandler(Protocol):
 
     async def prepare(self, mapper: RESTMapper) -> None:
         """Prepare the handler; called once before the first event, and may call the API server."""
-        ...
+        return
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the requests to enqueue; duplicates are allowed."""
         ...
 
 
-class EnqueueRequestForObject:
+class EnqueueRequestForObject(EventHandler):
     """Enqueues a request for the object of the event."""
-
-    async def prepare(self, mapper: RESTMapper) -> None:
-        """Do nothing."""
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the object's own key."""
         return (event.key,)
 
 
-class EnqueueRequestForOwner:
+class EnqueueRequestForOwner(EventHandler):
     """Enqueues a request for the controller of the event's object, if it is of kind ``owner``.
 
     The reference matches by group and kind, regardless of its API version. A controller whose reference was removed is
@@ -73,14 +70,11 @@ class EnqueueRequestForOwner:
         return found
 
 
-class EnqueueRequestsFromMapFunc:
+class EnqueueRequestsFromMapFunc(EventHandler):
     """Enqueues the requests that ``function`` returns for the old and for the new state of an object."""
 
     def __init__(self, function: Callable[[Entry], Iterable[Request]]) -> None:
         self.function = function
-
-    async def prepare(self, mapper: RESTMapper) -> None:
-        """Do nothing."""
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the requests of the function without duplicates."""

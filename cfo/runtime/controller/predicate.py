@@ -21,65 +21,59 @@ Predicate: TypeAlias = Callable[[Event], bool]
 T = TypeVar("T")
 
 
-class GenerationChanged:
+class _UpdatePredicate:
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        return event.old is None or event.new is None or self._changed(event.old, event.new)
+
+    def _changed(self, old: Entry, new: Entry) -> bool:
+        raise NotImplementedError
+
+
+class GenerationChanged(_UpdatePredicate):
     """Passes updates that change ``metadata.generation``: changes of the spec and the start of a deletion.
 
     Changes of only the status or the metadata are dropped. Updates of objects without a generation (such as Secrets and
     ConfigMaps) always pass; controller-runtime drops them.
     """
 
-    def __call__(self, event: Event) -> bool:
-        """Return whether the event passes."""
-        if event.old is None or event.new is None:
-            return True
-        old, new = event.old.meta.generation, event.new.meta.generation
-        return old != new or new == 0
+    def _changed(self, old: Entry, new: Entry) -> bool:
+        return old.meta.generation != new.meta.generation or new.meta.generation == 0
 
 
-class ResourceVersionChanged:
+class ResourceVersionChanged(_UpdatePredicate):
     """Passes updates that change the object; drops unchanged objects repeated by a relist."""
 
-    def __call__(self, event: Event) -> bool:
-        """Return whether the event passes."""
-        if event.old is None or event.new is None:
-            return True
-        return event.old.meta.resource_version != event.new.meta.resource_version
+    def _changed(self, old: Entry, new: Entry) -> bool:
+        return old.meta.resource_version != new.meta.resource_version
 
 
-class LabelChanged:
+class LabelChanged(_UpdatePredicate):
     """Passes updates that change one of the labels ``keys``, or any label if there are no ``keys``."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
 
-    def __call__(self, event: Event) -> bool:
-        """Return whether the event passes."""
-        return _differs(event, lambda entry: entry.meta.labels, self._keys)
+    def _changed(self, old: Entry, new: Entry) -> bool:
+        return _differ(old.meta.labels, new.meta.labels, self._keys)
 
 
-class AnnotationChanged:
+class AnnotationChanged(_UpdatePredicate):
     """Passes updates that change one of the annotations ``keys``, or any annotation if there are no ``keys``."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
 
-    def __call__(self, event: Event) -> bool:
-        """Return whether the event passes."""
-        if event.old is None or event.new is None:
-            return True
-        if event.old.meta.raw_annotations == event.new.meta.raw_annotations:
-            return False
-        return _differs(event, lambda entry: entry.annotations, self._keys)
+    def _changed(self, old: Entry, new: Entry) -> bool:
+        is_same = old.meta.raw_annotations == new.meta.raw_annotations
+        return not is_same and _differ(old.annotations, new.annotations, self._keys)
 
 
-def _differs(event: Event, read: Callable[[Entry], Mapping[str, str]], keys: Collection[str]) -> bool:
-    if event.old is None or event.new is None:
-        return True
-    old, new = read(event.old), read(event.new)
+def _differ(old: Mapping[str, str], new: Mapping[str, str], keys: Collection[str]) -> bool:
     return any(old.get(key) != new.get(key) for key in keys) if keys else old != new
 
 
-class ValueChanged(Generic[T]):
+class ValueChanged(_UpdatePredicate, Generic[T]):
     """Passes updates that change ``value(obj)``, computed from the whole object, which is read as ``kind``.
 
     ``kind`` is a GVK or a class: ``ValueChanged(Website, lambda website: website.spec.html)``. Both states of the
@@ -91,15 +85,12 @@ class ValueChanged(Generic[T]):
         self._kind = kind
         self._value = value
 
-    def __call__(self, event: Event) -> bool:
-        """Return whether the event passes."""
-        if event.old is None or event.new is None:
-            return True
+    def _changed(self, old: Entry, new: Entry) -> bool:
         try:
-            old, new = self._kind.decode(event.old.object()), self._kind.decode(event.new.object())
+            before, after = self._kind.decode(old.object()), self._kind.decode(new.object())
         except InvalidResource:
             return True
-        return bool(self._value(old) != self._value(new))
+        return bool(self._value(before) != self._value(after))
 
 
 def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
