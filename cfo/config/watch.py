@@ -26,7 +26,7 @@ _MAX_DOCUMENT: Final = 64 * 1024
 """The maximum size of a document in characters that is parsed while the operator runs: 1 MiB would take seconds."""
 _MAX_NAMED: Final = 10
 
-_log = structlog.get_logger("cfo.operator")
+_log = structlog.get_logger(__name__)
 
 
 def configuration_watch_rules(name: str, namespace: str) -> list[Rule]:

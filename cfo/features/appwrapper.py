@@ -10,7 +10,7 @@ from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
 from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy, review_rules
 from cfo.runtime import CRUD, READ, Object, Rule
 
-_log = structlog.get_logger("cfo.operator")
+_log = structlog.get_logger(__name__)
 
 
 def _setup_webhooks(context: Context) -> None:

@@ -46,7 +46,7 @@ from cfo.runtime.webhook import WebhookURL
 from envtest import ControlPlane
 from envtest.formats.manifests import read_manifests
 
-_log = structlog.get_logger("cfo.demo")
+_log = structlog.get_logger(__name__)
 
 CONFIGURATION = """\
 # The operator's own proxies authenticate users of dashboards, because the OAuth proxy needs OpenShift.

@@ -30,7 +30,7 @@ MAX_NAMES_IN_NAMESPACE: Final = 3
 _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a new informer; its events cause another reconcile."""
 
-_log = structlog.get_logger("cfo.controllers.inferencestack.pod_informers")
+_log = structlog.get_logger(__name__)
 
 
 def _components(pod: Entry) -> Iterable[str]:

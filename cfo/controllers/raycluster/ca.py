@@ -93,18 +93,18 @@ def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> Ce
     )
 
 
-def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
+def load(certificate_data: bytes, key_data: bytes) -> CertificateAuthority:
     """Load a stored CA from PEM; if there are several certificates, the first is used, as by all signers.
 
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """
-    key = _load_key(key_pem)
-    if len(certificate_pem) > MAX_CERTIFICATE_BYTES:
+    key = _load_key(key_data)
+    if len(certificate_data) > MAX_CERTIFICATE_BYTES:
         raise InvalidCertificateAuthority(
-            f"{CERTIFICATE_KEY} has {len(certificate_pem)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed", key
+            f"{CERTIFICATE_KEY} has {len(certificate_data)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed", key
         )
     try:
-        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        certificate = x509.load_pem_x509_certificate(certificate_data)
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         # The size of our key is limited, that of another one is not, so only an equal one is used to verify.
         matches = certificate.public_key() == key.public_key()
