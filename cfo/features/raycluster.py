@@ -39,7 +39,6 @@ def _setup(context: Context) -> None:
     from cfo.webhooks import raycluster as webhooks
 
     webhook = webhooks.RayClusterWebhook(
-        context.configuration.kuberay,
         version=f"v{__version__}",
         settings_of=lambda namespace: environment.profiles.settings(manager.client, namespace),
         has_oauth_server=environment.platform.has_oauth_server,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import Resource, UnknownKind
 from cfo.runtime.objects.unstructured import GVK, Object
@@ -55,7 +56,7 @@ async def ingress_domain() -> str:
 
 def webhook() -> Reviewer:
     clusters = RayClusterWebhook(
-        KubeRayConfiguration(),
+        settings_of=AsyncMock(return_value=ProfileTable(KubeRayConfiguration()).strictest()),
         version="v1",
         images=Images(),
         has_oauth_server=is_openshift,

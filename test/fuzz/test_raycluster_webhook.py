@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import strategies as st
 
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.names import RAY_CLUSTER, VERSION_ANNOTATION, names_of
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.runtime.objects.unstructured import Object, is_deleting, key_of
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook
@@ -34,7 +35,7 @@ def webhook(*, openshift: bool) -> Reviewer:
         return "apps.test"
 
     admission = RayClusterWebhook(
-        KubeRayConfiguration(),
+        settings_of=AsyncMock(return_value=ProfileTable(KubeRayConfiguration()).strictest()),
         version="v1",
         images=Images(),
         has_oauth_server=is_openshift,

@@ -16,7 +16,7 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.appwrapper.names import USER_ID_LABEL, USER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
@@ -139,7 +139,7 @@ async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncI
             webhook = replace(OPTIONS, url=free_url())
             manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
             clusters = RayClusterWebhook(
-                KubeRayConfiguration(),
+                settings_of=AsyncMock(return_value=ProfileTable(KubeRayConfiguration()).strictest()),
                 version="v1",
                 images=Images(),
                 has_oauth_server=AsyncMock(return_value=False),

@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import jsonpatch
 import pytest
 import yaml
 
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -110,7 +111,7 @@ async def admission(
         login = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
         platform = Platform(manager.mapper, OptionalKind(manager, ROUTE), login)
         webhook = webhooks.RayClusterWebhook(
-            config,
+            settings_of=AsyncMock(return_value=ProfileTable(config).strictest()),
             version=version,
             images=webhooks.Images(),
             has_oauth_server=platform.has_oauth_server,

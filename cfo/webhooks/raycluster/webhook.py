@@ -9,7 +9,7 @@ from typing import Final
 
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.config.kuberay import NamespaceSettings
 from cfo.runtime import (
     APIError,
     DiscoveryIncomplete,
@@ -35,18 +35,16 @@ _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 class RayClusterWebhook(Validator[Object]):
     """The defaulter and validator of RayClusters.
 
-    ``version`` is written into the version annotation of new RayClusters.
-    ``settings_of`` returns the settings for a namespace; without it, everything that any profile enforces is enforced
-    in all namespaces. ``has_oauth_server`` returns whether OpenShift's OAuth server logs users in, and
-    ``ingress_domain`` the domain; both may be unknown at startup. If one of these raises an error, all requests are
-    denied with 503, because entries that are missing in a new RayCluster are never injected later.
+    ``version`` is written into the version annotation of new RayClusters. ``settings_of`` returns the settings for a
+    namespace, ``has_oauth_server`` whether OpenShift's OAuth server logs users in, and ``ingress_domain`` the domain;
+    the last two may be unknown at startup. If one of these raises an error, all requests are denied with 503, because
+    entries that are missing in a new RayCluster are never injected later.
     """
 
-    config: KubeRayConfiguration
     _: KW_ONLY
     version: str
     images: Images
-    settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None
+    settings_of: Callable[[str], Awaitable[NamespaceSettings]]
     has_oauth_server: Callable[[], Awaitable[bool]]
     ingress_domain: Callable[[], Awaitable[str]]
 
@@ -81,10 +79,7 @@ class RayClusterWebhook(Validator[Object]):
 
     async def _settings(self, namespace: str) -> InjectionSettings:
         try:
-            if self.settings_of is not None:
-                settings = await self.settings_of(namespace)
-            else:
-                settings = ProfileTable(self.config).strictest()
+            settings = await self.settings_of(namespace)
             config = settings.kuberay
             required = config.ray_dashboard_oauth_enabled
             authentication = config.authentication if required and config.authentication.enabled else None

@@ -57,7 +57,6 @@ async def test_mutating_review_of_a_raycluster_enters_few_modules_and_builds_no_
     monkeypatch.setattr(manager.mapper, "serves_group", AsyncMock(return_value=True))
     environment = Environment.detect(manager, config)
     webhook = RayClusterWebhook(
-        config,
         version="v1",
         images=Images(),
         settings_of=lambda namespace: environment.profiles.settings(manager.client, namespace),

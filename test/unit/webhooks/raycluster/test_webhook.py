@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import re
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER, names_of
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
@@ -40,7 +41,7 @@ class FakePlatform:
     def webhook(self, *, oauth: bool = True, mtls: bool = True) -> RayClusterWebhook:
         config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": oauth, "mTLSEnabled": mtls})
         return RayClusterWebhook(
-            config,
+            settings_of=AsyncMock(return_value=ProfileTable(config).strictest()),
             version="v1",
             images=Images("proxy:1", "cert:1"),
             has_oauth_server=self.is_openshift,
