@@ -30,6 +30,7 @@ from test.fuzz.stored_objects import as_stored
 CLUSTERS = mutated(corpus_of("RayCluster"), 6)
 NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
 CONFIG = KubeRayConfiguration()
+NGINX = ingress_resources.choose_ingress_class(None, ingress_resources.NGINX_CLASS, None)
 RESTRICTED = KubeRayConfiguration.of({"networkPolicy": {"egress": {"restrict": True}}})
 GATEWAY = GatewayConfiguration(
     name="gw", namespace="gateways", dashboard_listener="https", client_listener="ray", dashboard_host="ray.apps.test"
@@ -47,14 +48,16 @@ def backend(facts: RayClusterFacts, authentication: Authentication) -> Backend:
 DESIRED: tuple[Callable[[RayClusterFacts], Object], ...] = (
     lambda facts: resources.desired_dashboard_route(facts, backend(facts, Authentication.OAUTH_PROXY)),
     resources.desired_client_route,
-    resources.desired_proxy_service,
-    resources.desired_proxy_service_account,
+    lambda facts: resources.desired_proxy_service(facts, openshift_certificate=True),
+    lambda facts: resources.desired_proxy_service_account(facts, openshift_client=True),
     lambda facts: resources.desired_cluster_role_binding(facts, facts.names.cluster_role_binding),
     lambda facts: resources.desired_secret(facts, facts.names.ca_secret, {"ca.key": b"key"}),
     lambda facts: ingress_resources.desired_dashboard_ingress(
-        facts, DOMAIN, CONFIG.ingress, backend=backend(facts, Authentication.DISABLED)
+        facts, DOMAIN, CONFIG.ingress, backend=backend(facts, Authentication.DISABLED), ingress_class=NGINX
     ),
-    lambda facts: ingress_resources.desired_client_ingress(facts, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda facts: ingress_resources.desired_client_ingress(
+        facts, DOMAIN, CONFIG.ingress, "12345678", ingress_class=NGINX
+    ),
     lambda facts: policies.desired_head_policy(facts, CONFIG, ["ray-system"]),
     lambda facts: policies.desired_workers_policy(facts, RESTRICTED),
     lambda facts: resources.desired_dashboard_http_route(

@@ -34,15 +34,14 @@ def desired_dashboard_ingress(
     *,
     backend: Backend,
     requires_tls: bool = False,
-    ingress_class: IngressClass | None = None,
+    ingress_class: IngressClass,
 ) -> Object:
     """Return the Ingress of the dashboard, which targets ``backend``.
 
     With ``requires_tls``, the Ingress has TLS even without a configured Secret, so that ingress controllers redirect
     HTTP, and tokens and cookies are not sent over it: they then use their default certificate. ``ingress_class`` should
-    have annotations for ``backend`` if that serves HTTPS (default: ingress-nginx); configured annotations are added.
+    have annotations for ``backend`` if that serves HTTPS; configured annotations are added.
     """
-    ingress_class = ingress_class or choose_ingress_class(config.class_name, "", None)
     host = dashboard_host(facts.cluster, domain, suffix)
     ingress = _ingress(
         facts,
@@ -69,13 +68,12 @@ def desired_client_ingress(
     config: IngressConfiguration,
     suffix: str = "",
     *,
-    ingress_class: IngressClass | None = None,
+    ingress_class: IngressClass,
 ) -> Object:
     """Return the Ingress of the Ray client. Clients find it by the port number of its backend.
 
-    ``ingress_class`` must have annotations for passthrough (default: ingress-nginx): Ray verifies the certificates.
+    ``ingress_class`` must have annotations for passthrough: Ray verifies the certificates.
     """
-    ingress_class = ingress_class or choose_ingress_class(config.class_name, NGINX_CLASS, None)
     return _ingress(
         facts,
         facts.names.client,

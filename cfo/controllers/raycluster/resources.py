@@ -57,7 +57,7 @@ def desired_client_route(facts: RayClusterFacts) -> Object:
     return child_object(facts, ROUTE, facts.names.client, spec=spec)
 
 
-def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool = True) -> Object:
+def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool) -> Object:
     """Return the Service in front of the proxy.
 
     With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret. The port is then
@@ -76,7 +76,7 @@ def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool
     return service
 
 
-def desired_proxy_service_account(facts: RayClusterFacts, *, openshift_client: bool = True) -> Object:
+def desired_proxy_service_account(facts: RayClusterFacts, *, openshift_client: bool) -> Object:
     """Return the ServiceAccount of the head pod.
 
     With ``openshift_client``, it is an OAuth client for OpenShift that redirects to the dashboard.

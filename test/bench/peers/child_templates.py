@@ -11,7 +11,12 @@ import orjson
 from cfo.api.raycluster.authentication import Authentication, dashboard_backend
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
+from cfo.controllers.raycluster.ingress_resources import (
+    NGINX_CLASS,
+    choose_ingress_class,
+    desired_client_ingress,
+    desired_dashboard_ingress,
+)
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy
 from cfo.controllers.raycluster.resources import (
@@ -30,11 +35,13 @@ def render_templates(config: KubeRayConfiguration) -> bytes:
     facts = RayClusterFacts({"metadata": {"name": NAME, "namespace": NAMESPACE}})
     backend = dashboard_backend(facts, Authentication.DISABLED)
     assert backend is not None
+    ingress = config.ingress
+    default_class, nginx = (choose_ingress_class(ingress.class_name, name, None) for name in ("", NGINX_CLASS))
     children = [
         desired_head_policy(facts, config, WELL_KNOWN_VANILLA),
         desired_workers_policy(facts, config),
-        desired_dashboard_ingress(facts, config.ingress_domain, config.ingress, backend=backend),
-        desired_client_ingress(facts, config.ingress_domain, config.ingress),
+        desired_dashboard_ingress(facts, config.ingress_domain, ingress, backend=backend, ingress_class=default_class),
+        desired_client_ingress(facts, config.ingress_domain, ingress, ingress_class=nginx),
     ]
     ca_secret = desired_secret(facts, facts.names.ca_secret, {})
     return orjson.dumps({"name": NAME, "namespace": NAMESPACE, "children": children, "ca_secret": ca_secret})

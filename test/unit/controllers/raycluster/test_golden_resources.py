@@ -41,8 +41,8 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
     if openshift and config.ray_dashboard_oauth_enabled:
         found += [
             resources.desired_secret(facts, names.cookie_secret, {}),
-            resources.desired_proxy_service(facts),
-            resources.desired_proxy_service_account(facts),
+            resources.desired_proxy_service(facts, openshift_certificate=True),
+            resources.desired_proxy_service_account(facts, openshift_client=True),
             resources.desired_dashboard_route(facts, _backend(facts, Authentication.OAUTH_PROXY)),
             resources.desired_client_route(facts),
             resources.desired_cluster_role_binding(facts, names.cluster_role_binding),
@@ -54,8 +54,16 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
                 config.ingress_domain,
                 config.ingress,
                 backend=_backend(facts, Authentication.DISABLED),
+                ingress_class=ingress_resources.choose_ingress_class(config.ingress.class_name, "", None),
             ),
-            ingress_resources.desired_client_ingress(facts, config.ingress_domain, config.ingress),
+            ingress_resources.desired_client_ingress(
+                facts,
+                config.ingress_domain,
+                config.ingress,
+                ingress_class=ingress_resources.choose_ingress_class(
+                    config.ingress.class_name, ingress_resources.NGINX_CLASS, None
+                ),
+            ),
         ]
     return found
 
