@@ -58,8 +58,7 @@ from cfo.runtime.webhook import (
     served_elsewhere,
     webhook_rules,
 )
-from cfo.version import CONFIG_MAP_NAME as CONFIG_MAP_NAME
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 FIELD_MANAGER = "codeflare-operator"
 """The field manager of writes outside the controllers (the ConfigMap) and of finalizers.

@@ -1,4 +1,4 @@
-"""What commands need without importing anything else.
+"""The version, and a name that commands show in their help, without importing anything else.
 
 ``python -m hack.release`` writes the version here and in ``envtest``.
 """

@@ -17,8 +17,7 @@ from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, default_image, nam
 from cfo.manifests.overlays import bases
 from cfo.manifests.rbac import feature_access
 from cfo.manifests.workload import REPLICAS, RESOURCES, WEBHOOK_PORT
-from cfo.operator import CONFIG_MAP_NAME
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 from hack.generate.kustomize import crd_file_name, dump
 
 CHART = "deploy/charts/codeflare-operator"

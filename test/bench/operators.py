@@ -19,9 +19,10 @@ import yaml
 
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
+from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, gvk_of, key_of
+from cfo.version import CONFIG_MAP_NAME
 from test.bench.api_server import APIServer
 from test.bench.harness import Sample
 from test.bench.peers.child_templates import render_templates

@@ -10,7 +10,7 @@ import yaml
 
 from cfo.console.demo import crds
 from cfo.manifests.overlays import crds as own_crds
-from cfo.operator import CONFIG_MAP_NAME
+from cfo.version import CONFIG_MAP_NAME
 from envtest.chaos import KINDS, OperatorCommand, Timing, explore
 from test.support.operator_process import PLAIN_CONFIG
 from test.support.raycluster_environment import ray_cluster

@@ -23,7 +23,6 @@ from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import find_namespace
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import render
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule, gvk_of
 from cfo.runtime.objects import (
     CLUSTER_ROLE_BINDING,
@@ -32,6 +31,7 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.objects.kinds import DEPLOYMENT
+from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate
 from test.support.config_map_webhooks import free_url
 from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, start_environment
@@ -214,6 +214,7 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert "no ready endpoint" in found["webhooks"][0][1]
     assert "failed calling webhook" in found["admission"][0][1]
     await check_remedy_of_a_missing_role(environment, admin)
+    await check_other_namespace(admin)
 
     leaf = create_certificate(create_ca(), "x", f"codeflare-operator-webhook-service.{NAMESPACE}.svc", days=100)
     data = {"tls.crt": base64.b64encode(leaf.cert_pem).decode()}
@@ -236,6 +237,17 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert {status for status, _ in found["permissions"]} == {"fail"}
     assert found["configuration"][0][1].endswith("kuberay.mTLSEnabled: 'maybe': must be true or false")
     assert found["operator"] == [("fail", "is scaled to 0 replicas")]
+
+
+async def check_other_namespace(admin: Path) -> None:
+    """A namespace without an operator is an error: its remedies would make a second installation."""
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, ["doctor", "-n", "typo", "--kubeconfig", str(admin)], prog_name="cfo")
+    )
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: --namespace typo: the operator is not there, but in namespace {NAMESPACE}\n",
+    )
 
 
 async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) -> None:

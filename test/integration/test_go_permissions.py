@@ -19,10 +19,10 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, names_of
 from cfo.console.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects.kinds import CONFIG_MAP, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.version import CONFIG_MAP_NAME
 from test.support.appwrapper_environment import pod, state, wrapper
 from test.support.config_map_webhooks import free_url
 from test.support.installation import create_config_map, install, kubectl, operator_audit_events, run_in_cluster

@@ -18,7 +18,7 @@ import yaml
 from cryptography import x509
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, AddressInUse, webhook_configurations
+from cfo.operator import WEBHOOK_SECRET_NAME, AddressInUse, webhook_configurations
 from cfo.operator import run as run_in_process
 from cfo.runtime import ClientConfig
 from cfo.runtime.client.errors import APIError
@@ -27,6 +27,7 @@ from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
+from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator

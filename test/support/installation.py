@@ -17,8 +17,8 @@ import yaml
 
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.manifests.overlays import render
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.transport import APIRequest
+from cfo.version import CONFIG_MAP_NAME
 from envtest import EmbeddedControlPlane
 from test.support.manifests import dump_all, load_all
 from test.support.operator_process import OperatorProcess

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import aiohttp
 
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.version import CONFIG_MAP_NAME
 from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import Environment, eventually
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from cfo.console.errors import ClusterUnreadable, echo
+from cfo.console.errors import ClusterUnreadable, InvalidInput, echo
 from cfo.console.execution import kubeconfig_option, run_with_client
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.version import CONFIG_MAP_NAME
@@ -46,13 +46,16 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
 
     from cfo.console.doctor.components import Findings, document, has_failed, lines
     from cfo.console.doctor.examination import examine
-    from cfo.console.doctor.facts import find_namespace
+    from cfo.console.doctor.facts import find_namespace, is_installed_elsewhere
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
     async def work(client: Client) -> Findings:
         with anyio.move_on_after(_TIMEOUT) as scope:
             await client.mapper.resource(CONFIG_MAP)
-            where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
+            found = await find_namespace(client, config_name)
+            where = namespace or found or DEFAULT_NAMESPACE
+            if found not in ("", where) and await is_installed_elsewhere(client, where, found):
+                raise InvalidInput(f"--namespace {where}: the operator is not there, but in namespace {found}")
         if scope.cancelled_caught:
             raise ClusterUnreadable(f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s")
         return await examine(client, where, config_name, SystemClock())
