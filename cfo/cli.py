@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import click
 
 from cfo.console.errors import InvalidInput, one_line_usage_errors
-from cfo.console.execution import configure_logs, execute, log_errors, namespace_variable, not_installed
-from cfo.version import CONFIG_MAP_NAME, __version__
+from cfo.console.execution import CONFIG, configure_logs, execute, log_errors, namespace_variable, not_installed
+from cfo.version import __version__
 
 if TYPE_CHECKING:
     from cfo.runtime.webhook import WebhookURL
@@ -101,14 +101,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.option(
-    "--config",
-    "config_name",
-    default=CONFIG_MAP_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="Name of the ConfigMap with the configuration, in the operator's namespace.",
-)
+@CONFIG
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, cluster_failure, one_line, run_async
+from cfo.version import CONFIG_MAP_NAME
 
 if TYPE_CHECKING:
     from cfo.runtime import Client
@@ -31,6 +32,13 @@ def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
     return click.option("--timeout", type=seconds, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
+CONFIG: Final = click.option(
+    *("--config", "config_name"),
+    default=CONFIG_MAP_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="Name of the ConfigMap with the configuration, in the operator's namespace.",
+)
 YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 
 

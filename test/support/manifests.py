@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cfo.manifests import monitoring
+
 ROOT = Path(__file__).parents[2]
 MAKEFILES = (ROOT / "Makefile", *sorted((ROOT / "hack").glob("*.mk")))
 
@@ -48,3 +50,10 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return load_all(result.stdout)
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the alerts on the metrics of the operator and its features."""
+    _, rules = monitoring.objects("any")
+    found: list[dict[str, Any]] = rules["spec"]["groups"][0]["rules"]
+    return found

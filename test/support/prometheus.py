@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cfo.features.contract import METRICS_SERVICE
-from cfo.manifests.monitoring import alerts
+from test.support.manifests import alerts
 
 PROMTOOL = shutil.which("promtool")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

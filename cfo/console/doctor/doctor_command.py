@@ -7,9 +7,8 @@ import json
 import click
 
 from cfo.console.errors import ClusterUnreadable, InvalidInput, echo
-from cfo.console.execution import kubeconfig_option, run_with_client
+from cfo.console.execution import CONFIG, kubeconfig_option, run_with_client
 from cfo.manifests.names import DEFAULT_NAMESPACE
-from cfo.version import CONFIG_MAP_NAME
 
 _TIMEOUT = 20.0
 
@@ -21,14 +20,7 @@ _TIMEOUT = 20.0
     metavar="NAMESPACE",
     help=f"Namespace of the operator; by default that of its Deployment or ConfigMap, or {DEFAULT_NAMESPACE}.",
 )
-@click.option(
-    "--config",
-    "config_name",
-    default=CONFIG_MAP_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="Name of the ConfigMap with the configuration.",
-)
+@CONFIG
 @kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)

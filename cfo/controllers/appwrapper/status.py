@@ -91,23 +91,25 @@ class Status:
         """
         self._retries = None if self._retries is None else 0
 
+    def _text(self, kind: str, field: str) -> str:
+        return (find_condition(self.conditions, kind) or {}).get(field) or ""
+
     def is_true(self, kind: str) -> bool:
         """Return whether the condition ``kind`` is true."""
-        return is_true(self.conditions, kind)
+        return self._text(kind, "status") == "True"
 
     def reason(self, kind: str) -> str:
         """Return the reason of the condition ``kind``, or the empty string."""
-        return (find_condition(self.conditions, kind) or {}).get("reason") or ""
+        return self._text(kind, "reason")
 
     def message(self, kind: str) -> str:
         """Return the message of the condition ``kind``, or the empty string."""
-        return (find_condition(self.conditions, kind) or {}).get("message") or ""
+        return self._text(kind, "message")
 
     def last_transition(self, kind: str) -> datetime:
         """Return the last transition time of the condition ``kind``; ``now`` if it does not exist."""
-        text = (find_condition(self.conditions, kind) or {}).get("lastTransitionTime")
         try:
-            return parse_time(text) if text else self.now
+            return parse_time(self._text(kind, "lastTransitionTime"))
         except ValueError:
             return self.now
 

@@ -63,12 +63,7 @@ def desired_dashboard_ingress(
 
 
 def desired_client_ingress(
-    facts: RayClusterFacts,
-    domain: str,
-    config: IngressConfiguration,
-    suffix: str = "",
-    *,
-    ingress_class: IngressClass,
+    facts: RayClusterFacts, domain: str, config: IngressConfiguration, suffix: str = "", *, ingress_class: IngressClass
 ) -> Object:
     """Return the Ingress of the Ray client. Clients find it by the port number of its backend.
 

@@ -153,25 +153,14 @@ class Webhooks:
             Webhook, groups=(gvk.group,), versions=(gvk.version,), resources=(resource or plural_of(kind),), **settings
         )
         if defaulter is not None:
-            self.add(
-                new_webhook(
-                    name=defaulter_name or f"m{word}.kb.io",
-                    path=f"/mutate-{suffix}",
-                    handler=DefaultingHandler(defaulter, kind),
-                    mutating=True,
-                    operations=tuple(operations),
-                )
-            )
+            name, handler = defaulter_name or f"m{word}.kb.io", DefaultingHandler(defaulter, kind)
+            verbs, path = tuple(operations), f"/mutate-{suffix}"
+            self.add(new_webhook(name=name, path=path, handler=handler, mutating=True, operations=verbs))
         if validator is not None:
-            self.add(
-                new_webhook(
-                    name=validator_name or f"v{word}.kb.io",
-                    path=f"/validate-{suffix}",
-                    handler=ValidatingHandler(validator, kind),
-                    mutating=False,
-                    operations=tuple(operations if validator_operations is None else validator_operations),
-                )
-            )
+            name, checker = validator_name or f"v{word}.kb.io", ValidatingHandler(validator, kind)
+            verbs = tuple(operations if validator_operations is None else validator_operations)
+            path = f"/validate-{suffix}"
+            self.add(new_webhook(name=name, path=path, handler=checker, mutating=False, operations=verbs))
 
     def configuration(self, kind: GVK, name: str, address: ServiceReference | WebhookURL) -> Object | None:
         """Return the webhook configuration ``name`` of ``kind``, with all webhooks of that kind sorted by name.

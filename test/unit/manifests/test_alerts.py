@@ -23,7 +23,6 @@ from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
-from cfo.manifests.monitoring import alerts
 from cfo.operator import new_manager
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event
@@ -31,6 +30,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
+from test.support.manifests import alerts
 from test.support.prometheus import Change, firing_alerts, needs_promtool
 from test.support.ray_clusters import ray_cluster
 

@@ -21,13 +21,14 @@ from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.features.contract import METRICS_SERVICE
-from cfo.manifests.monitoring import alerts, objects
+from cfo.manifests.monitoring import objects
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import NamespacedName
 from hack.generate.grafana import dashboard
 from hack.generate.olm.stack_operator import StackOperator
+from test.support.manifests import alerts
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS_METRICS = {"up", "process_resident_memory_bytes"}
