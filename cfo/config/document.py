@@ -19,7 +19,6 @@ _APPWRAPPER = "appwrapper"
 _CONFIG_KEY = "Config"
 """The key in the section ``appwrapper`` under which the Go operator has its settings."""
 
-
 MAX_CHARACTERS: Final = 256 << 10
 """The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
 _MAX_VALUES: Final = 200_000

@@ -31,7 +31,6 @@ def _bind_address(value: object) -> object:
 
 BindAddress = Annotated[str, _bind_address]
 
-
 EndpointName = Annotated[str, matching(r"[A-Za-z0-9._~-]*", "must be one path segment of letters, digits and . _ ~ -")]
 
 

@@ -98,6 +98,5 @@ def _selects(selector: dict[str, Any]) -> bool:
 LabelKey = Annotated[str, _label_key]
 LabelValue = Annotated[str, _label_value]
 
-
 _NO_DOMAIN = "must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)"
 Domain = Annotated[str, matching(f"({_SUBDOMAIN})?", _NO_DOMAIN)]

@@ -59,7 +59,6 @@ APPWRAPPERS: Final = Feature(
     setup=_setup,
 )
 
-
 KUEUE: Final = Feature(
     name="kueue",
     title="Kueue",

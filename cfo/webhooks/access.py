@@ -23,7 +23,6 @@ from cfo.runtime.webhook import AdmissionRequest, UserInfo
 
 _MAX_CONCURRENT_REVIEWS: Final = 16
 
-
 RULES: Final = (Rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),)
 """The RBAC rules that an :class:`AccessReviewer` needs."""
 

@@ -63,7 +63,6 @@ def rule(expression: str, message: str, **fields: str) -> dict[str, str]:
 OPEN: Final = Field(json_schema_extra=_PRESERVE)
 """The schema of an object with any fields, or of any value."""
 
-
 Scalar = Annotated[Any, Shape("scalar"), OPEN]
 """A string, number or boolean."""
 

@@ -151,7 +151,6 @@ _COLUMNS = [
     PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
 ]
 
-
 _SCALE = Scale(spec_replicas=".spec.replicas", status_replicas=".status.replicas", label_selector=".status.selector")
 
 

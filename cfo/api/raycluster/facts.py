@@ -87,7 +87,6 @@ REQUESTS: Final = (
 FEATURES: Final = tuple(request.feature for request in REQUESTS)
 """The features of other actors that can be active; the values of ``kuberay.kubeRayFeatures``."""
 
-
 _T = TypeVar("_T")
 
 

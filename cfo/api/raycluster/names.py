@@ -30,7 +30,6 @@ AUTHENTICATION_CONFIG = GVK("config.openshift.io", "v1", "Authentication")
 DSC_INITIALIZATION = GVK("dscinitialization.opendatahub.io", "v1", "DSCInitialization")
 """Open Data Hub's installation settings; the operator reads the one named ``default-dsci``."""
 
-
 FIELD_MANAGER = "codeflare-raycluster-controller"
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 """Keeps a RayCluster until its ClusterRoleBindings are deleted."""

@@ -71,7 +71,6 @@ MAX_BYTES: Final = 64 << 20
 
 _GROUP_KINDS: Final = {(gvk.group, gvk.kind) for gvk in INFERENCE_STACKS}
 
-
 _TEMPLATE: Final = ("spec", "template")
 _OBJECTS: Final = {
     "Deployment": ((*_TEMPLATE, "spec"), (*_TEMPLATE, "metadata", "labels"), (*_TEMPLATE, "metadata", "annotations")),

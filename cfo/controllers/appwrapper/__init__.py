@@ -28,7 +28,6 @@ __all__ = ["KUEUE_RULES", "RULES", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
-
 RULES: Final = reconciler.AppWrapperReconciler.rules
 """The RBAC rules of the AppWrapper controller; components of other kinds need additional rules."""
 

@@ -54,7 +54,6 @@ _status_of: Final[Callable[[Entry], dict[str, Any]]] = field_reader("status", ki
 _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a kind; until then, objects are read individually."""
 
-
 _LIVE_READ_INTERVAL: Final = 2.0
 """Seconds for which the answer of an individual read of an existing object is used."""
 

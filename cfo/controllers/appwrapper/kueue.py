@@ -66,7 +66,6 @@ _RETRY_SECONDS: Final = 5.0
 _REQUEUED_REASONS: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "LocalQueueStopped", "ClusterQueueStopped")
 """The reasons of evictions after which Kueue can admit the Workload again immediately."""
 
-
 _READY: Final = ("Started", "All pods reached readiness and the workload is running")
 _NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")
 

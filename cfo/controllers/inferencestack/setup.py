@@ -43,7 +43,6 @@ from cfo.runtime.objects import LEASE
 
 _MAX_LEASE_BYTES = 4 << 10
 
-
 RULES: Final = (*InferenceStackReconciler.rules, *ClaimReconciler.rules)
 """The RBAC rules of all InferenceStack controllers."""
 

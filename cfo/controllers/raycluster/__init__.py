@@ -49,10 +49,8 @@ __all__ = [
     "setup",
 ]
 
-
 _WORKERS = 32
 """How many RayClusters are reconciled at a time: each waits for one request after the other."""
-
 
 _CONCERNS: Final = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, Conditions)
 

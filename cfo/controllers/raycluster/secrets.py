@@ -41,7 +41,6 @@ from cfo.runtime.manager import SelectionKeywords
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""
 
-
 CLUSTER_SECRETS: SelectionKeywords = {**LABELED, "metadata_only": True}
 """The selection of the informer of Secrets, which all controllers share."""
 

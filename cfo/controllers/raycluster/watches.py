@@ -32,7 +32,6 @@ LABELED: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_
 HEAD_PODS: SelectionKeywords = {"label_selector": HEAD_LABELS, "max_bytes": 4 * MAX_CACHED_BYTES}
 """The selection of head pods; a pod contains what users write to its template."""
 
-
 _PARTS = [(name, msgspec.Raw, msgspec.Raw()) for name in ("head", "conditions")]
 _status = field_reader("status", kind=msgspec.defstruct("Status", _PARTS, gc=False), default=None)
 _head_service = field_reader("status", "head", "serviceName", kind=str, default="")
@@ -66,10 +65,8 @@ def in_first_list(event: Event) -> bool:
 CREATED_OR_DELETED: Predicate = on_update(lambda _old, _new: False)
 """An object was created or deleted."""
 
-
 ROUTE_CHANGED: Predicate = or_(CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new)))
 """A field of a route of the Gateway API changed, or what a Gateway reports about it."""
-
 
 _LABEL = "label"
 

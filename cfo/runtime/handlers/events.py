@@ -13,7 +13,6 @@ from cfo.runtime.objects.unstructured import NamespacedName
 
 MAX_PENDING: Final = 8
 
-
 PendingEvent: TypeAlias = tuple[RawEventType, Entry]
 """The type of an event in the watch, and the object."""
 

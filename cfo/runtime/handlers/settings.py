@@ -20,7 +20,6 @@ from cfo.runtime.handlers.storage import (
 
 _log = structlog.get_logger(__name__)
 
-
 _IGNORED: Final = {
     "process": {"ultimate_exiting_timeout": "the grace period of the manager limits the time until the process stops"},
     "posting": {

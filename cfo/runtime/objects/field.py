@@ -45,7 +45,6 @@ __all__ = [
     "type_invalid",
 ]
 
-
 MAX_ERRORS: Final = 100
 """The maximum number of errors that :class:`FieldErrors` reports."""
 

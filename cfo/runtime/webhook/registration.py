@@ -21,7 +21,6 @@ from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHan
 
 T = TypeVar("T")
 
-
 _PATH = re.compile(r"(/[a-zA-Z0-9\-_]+)+|/")
 _WRITES = (Operation.CREATE, Operation.UPDATE)
 

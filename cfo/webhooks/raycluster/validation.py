@@ -52,7 +52,6 @@ _ONLY_PROXY: Final = (
     f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
 )
 
-
 _IMITATION: Final = (
     "the RayCluster was created without the operator's parts of the {name}, and they cannot be added later; create the "
     "RayCluster again"

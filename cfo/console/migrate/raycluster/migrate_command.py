@@ -75,7 +75,6 @@ EXECUTION = _combined(
     YES,
 )
 
-
 _INCOMPLETE_EXIT_CODE = 3
 
 _T = TypeVar("_T")

@@ -19,7 +19,6 @@ from cfo.runtime import NamespacedName
 MAX_PREEMPTORS: Final = 16
 """The number of jobs for which one decision evicts others; the evictions cause the next decision."""
 
-
 Amounts = tuple[int, ...]
 """Pods, jobs, and the resources of the policy in the order of their names."""
 
