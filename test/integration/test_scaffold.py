@@ -334,7 +334,7 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         )
         with capture_logs() as lines:
             async with operator.new_manager(replace(config, namespace="target"), options) as manager:
-                await manager.started()
+                await manager.ready()
                 website = {
                     "apiVersion": api.Website.gvk.api_version,
                     "kind": "Website",
