@@ -80,7 +80,7 @@ class Component(msgspec.Struct, frozen=True):
     @property
     def expected_pods(self) -> int:
         """The number of pods that it must have to be ready."""
-        return expected_pods(self.gvk, self.pod_sets) - self.removable
+        return max(expected_pods(self.gvk, self.pod_sets) - self.removable, 0)
 
     @property
     def may_exist(self) -> bool:

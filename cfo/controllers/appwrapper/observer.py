@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -42,9 +43,6 @@ from cfo.runtime import (
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
-_MAX_KNOWN: Final = 10_000
-"""How many owners of an AppWrapper's pods are remembered."""
-
 _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 
@@ -65,8 +63,8 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
     nodes: NodeHealth
     gate: ValidationGate
     awaits_admission: Callable[[Object], bool]
-    _ancestors: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
-    """By uid of an AppWrapper: the owners of its pods, each with the component or AppWrapper from which it descends."""
+    _ancestors: dict[NamespacedName, dict[str, str]] = msgspec.field(default_factory=dict)
+    """By AppWrapper: the owners of its pods, each with the component or AppWrapper from which it descends."""
 
     async def observe(self, wrapper: Object) -> Observation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""
@@ -117,7 +115,11 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
         self.components.forget(uid_of(wrapper))
-        self._ancestors.pop(uid_of(wrapper), None)
+        self.forget_pods(key_of(wrapper))
+
+    def forget_pods(self, key: NamespacedName) -> None:
+        """Forget the pods of an AppWrapper, also of one that no longer exists."""
+        self._ancestors.pop(key, None)
 
     def has_unwatched_objects(self, observation: Observation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
@@ -146,46 +148,56 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
         """Return, by uid of a pod, the uid of the component or AppWrapper from which it descends."""
         wrapper = observation.wrapper
         components = recorded_uids(wrapper) | {obj.uid for obj in observation.objects if obj is not None and obj.owned}
-        known = self._ancestors.setdefault(uid_of(wrapper), {})
-        if len(known) > _MAX_KNOWN:
-            known.clear()
+        known = ChainMap[str, str]({}, self._ancestors.get(key_of(wrapper), {}))  # only current owners are kept
         own = {uid: uid for uid in (uid_of(wrapper), *components)}
         found = {}
         for pod in pods:
             uid = pod.meta.uid
             if ancestor := uid if uid in components else await self._ancestor_of(pod, own, known):
                 found[uid] = ancestor
+        self._ancestors[key_of(wrapper)] = dict(known.maps[0])
         return found
 
-    async def _ancestor_of(self, pod: Entry, own: Mapping[str, str], known: dict[str, str]) -> str:
-        """Return which of the objects ``own`` (uids) a pod descends from, and remember its owners; empty if none."""
+    async def _ancestor_of(self, pod: Entry, own: Mapping[str, str], known: MutableMapping[str, str]) -> str:
+        """Return which of the objects ``own`` (uids) a pod descends from; empty if none.
+
+        Its owners are added to ``known``, and read once: anyone can create pods with the label.
+        """
         controller = pod.meta.controller
         if controller is None:
             return ""
         visited: list[str] = []
         gvk = GVK.parse(controller.api_version, controller.kind)
-        name, uid = controller.name, controller.uid
-        ancestor = ""
+        name, uid, ancestor = controller.name, controller.uid, ""
         for _ in range(_MAX_DEPTH):
-            if uid in own or uid in known:
-                ancestor = own.get(uid) or known[uid]
+            remembered = known.get(uid)
+            if uid in own or remembered == "" or remembered in own:
+                ancestor = own.get(uid, remembered or "")
                 break
             visited.append(uid)
             try:
-                obj = await self.client.get(gvk, NamespacedName(pod.key.namespace, name))
+                owner = await self._controller_of(gvk, NamespacedName(pod.key.namespace, name), uid)
             except (APIError, TransportError, DiscoveryIncomplete) as error:
                 if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
                     return ""  # only until the next attempt
-                break
-            except (UnknownKind, ValueError):
-                break
-            owner = controller_of(obj) if obj is not None and uid_of(obj) == uid else None
+                owner = None
             if owner is None:
                 break
             gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
             name, uid = owner.get("name") or "", owner.get("uid") or ""
-        known.update(dict.fromkeys(visited, ancestor))  # anyone can create pods with the label: one read for each owner
+        known.update(dict.fromkeys([*visited, controller.uid], ancestor))
         return ancestor
+
+    async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
+        """Return the controller of the object with this uid; ``None`` if it has none, or does not exist."""
+        for live in (False, True):  # the cache may lag
+            try:
+                obj = await self.client.get(gvk, key, live=live)
+            except (UnknownKind, ValueError):
+                return None
+            if obj is not None and uid_of(obj) == uid:
+                return controller_of(obj)
+        return None
 
 
 def _is_deployed(wrapper: Mapping[str, Any]) -> bool:

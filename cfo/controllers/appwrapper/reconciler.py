@@ -115,6 +115,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
         if wrapper is None or not is_managed_here(wrapper):
+            self.observer.forget_pods(request)
             return Result()
         phase = (wrapper.get("status") or {}).get("phase") or ""
         if phase not in {known.value for known in Phase}:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from cfo.api.appwrapper.inference import MPI_JOBS
 from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
@@ -25,7 +26,7 @@ from cfo.api.appwrapper.names import (
     VALIDATED,
     Phase,
 )
-from cfo.api.appwrapper.podsets import RAY_JOB, PodSetError, replicas_of
+from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
@@ -215,21 +216,19 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
 def _success(observation: Observation, completed: Mapping[str, Component], unfinished: Sequence[Component]) -> str:
     """Return that all components have ended successfully; empty if not.
 
-    ``completed`` has the components that report that, by uid. The cluster of a RayJob needs its quota until it ends.
+    ``completed`` has the components that report that, by uid. Their pods need quota until they end, except MPIJobs'.
     """
-    rest = [pod for pod in observation.pods if pod.ancestor not in completed]
-    clusters = [pod for pod in observation.pods if pod.ancestor in completed and completed[pod.ancestor].gvk == RAY_JOB]
-    counts = count_pods(observation.pods, observation.settings, {})
-    message = f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
-    if count_pods(clusters, observation.settings, {}).is_active:
+    settings, ending = observation.settings, {uid for uid, each in completed.items() if each.gvk not in MPI_JOBS}
+    if count_pods((pod for pod in observation.pods if pod.ancestor in ending), settings, {}).is_active:
         return ""
-    if completed and not any(component.expected_pods for component in unfinished):
-        has_pods = counts.is_active or counts.failed or not counts.succeeded
-        return "All components with pods report that they have completed" if has_pods else message
-    counts = count_pods(rest, observation.settings, {})
-    if counts.is_active or counts.failed or counts.succeeded < _required_successes(unfinished):
+    rest = count_pods((pod for pod in observation.pods if pod.ancestor not in completed), settings, {})
+    have_reported = completed and not any(component.expected_pods for component in unfinished)
+    if not have_reported and (rest.is_active or rest.failed or rest.succeeded < _required_successes(unfinished)):
         return ""
-    return message
+    counts = count_pods(observation.pods, settings, {})
+    if have_reported and (counts.is_active or counts.failed or not counts.succeeded):
+        return "All components with pods report that they have completed"
+    return f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
 
 
 def _required_successes(unfinished: Sequence[Component]) -> int:

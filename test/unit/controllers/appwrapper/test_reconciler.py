@@ -5,11 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.observer import Observer
 from cfo.controllers.appwrapper.reconciler import ComponentCreator
-from cfo.runtime import AlreadyExists, Client, Object, uid_of
+from cfo.runtime import POD, AlreadyExists, Client, NamespacedName, Object, key_of, uid_of
+from cfo.runtime.cache.entry import EntryDecoder
 from test.support.observations import CONFIG, observe, wrapper
 
 WRAPPER = wrapper("Pod")
@@ -38,6 +41,37 @@ class TakenClient:
 def owned_by(uid: str, name: str = "", **metadata: Any) -> Object:
     owner = {"kind": "AppWrapper", "name": name or WRAPPER["metadata"]["name"], "uid": uid, "controller": True}
     return {"name": "c", "uid": "x", "ownerReferences": [owner], **metadata}
+
+
+class OwnersClient:
+    """The API server, and a cache of it that is empty."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.live_reads = 0
+
+    async def get(self, gvk: object, key: NamespacedName, *, live: bool) -> Object | None:
+        self.live_reads += live
+        return self.objects.get(key.name) if live else None
+
+
+async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
+    client, owner = OwnersClient(), {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "uid-0"}
+    client.objects["c"] = {"metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}}
+    observer = Observer(*([cast("Any", client)] * 8))
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
+    pods = [
+        EntryDecoder(POD).decode(
+            orjson.dumps({"metadata": {"name": name, "uid": name, "ownerReferences": [{**reference, **known}]}})
+        )
+        for name, known in (("own", {"name": "c", "uid": "owner"}), ("foreign", {"name": "d", "uid": "other"}))
+    ]
+    for _ in range(3):
+        assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "uid-0"}
+        assert client.live_reads == 2
+    assert await observer._ancestors_of(observe(WRAPPER), []) == {}
+    observer.forget_pods(key_of(WRAPPER))
+    assert not observer._ancestors
 
 
 @pytest.mark.parametrize(

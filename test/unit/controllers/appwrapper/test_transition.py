@@ -14,14 +14,14 @@ from cfo.api.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DE
 from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.appwrapper.component_informers import _from_entry, _from_object
-from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object
+from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, desired_object
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.cached import PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.kinds import JOB
-from cfo.runtime.objects.unstructured import GVK, Object, find_condition
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
 from cfo.runtime.process import printable
 from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
 
@@ -395,12 +395,30 @@ def test_completed_mpi_job_succeeds_although_its_workers_run() -> None:
 FINISHED = ComponentObject(uid="uid-0", completed=True)
 
 
-@pytest.mark.parametrize("left", [[], [FAILED_POD], [FAILED_POD, SUCCEEDED_POD], [PENDING_POD]])
+@pytest.mark.parametrize("left", [[], [FAILED_POD], [FAILED_POD, SUCCEEDED_POD]])
 def test_job_that_reports_completion_is_not_run_again(left: list[Pod]) -> None:
     obj, decision = step(running_wrapper("Job"), pods=left, objects=[FINISHED], now=seconds_later(1000))
     assert phase(obj) == Phase.SUCCEEDED
     assert not decision.events
     assert condition(obj, "QuotaReserved")["message"] == "All components with pods report that they have completed"
+
+
+def test_pods_of_a_completed_job_need_their_quota_until_they_end() -> None:
+    template = {"template": {"spec": {"containers": [{"name": "main"}]}}}
+    spec = {"pytorchReplicaSpecs": {"Master": template, "Worker": {**template, "replicas": 8}}}
+    obj = running_component(apiVersion="kubeflow.org/v1", kind="PyTorchJob", spec=spec)
+    for left, expected in (
+        ([SUCCEEDED_POD, *[RUNNING_POD] * 8], Phase.RUNNING),
+        ([SUCCEEDED_POD, PENDING_POD], Phase.RUNNING),
+        ([SUCCEEDED_POD, FAILED_POD], Phase.SUCCEEDED),
+    ):
+        found, _ = step(obj, pods=left, objects=[FINISHED], now=seconds_later(1000))
+        assert phase(found) == expected
+
+
+def test_fewer_pods_than_an_autoscaler_may_remove_are_expected_as_none() -> None:
+    component = Component(0, RAY_CLUSTER, NamespacedName("n", "c"), ({"path": "a", "replicas": 3},), removable=8)
+    assert component.expected_pods == 0
 
 
 def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others() -> None:
