@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
+from envtest.schema.cel_macros import begin_evaluation
+
 __all__ = ["CELCompileError", "CELError", "CELType", "Program", "compile_expression"]
 
 CELType = str
@@ -79,15 +81,20 @@ class Program:
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Return the value of the expression. Raises :class:`CELError`."""
+        begin_evaluation()
         try:
             result = self._evaluated.eval(data=variables)
         except (RuntimeError, TypeError, ValueError) as error:
             raise CELError(str(error)) from None
-        if result.type() == _cel().Type.ERROR:
-            raise CELError(_cel_go_message(str(result.value())))
-        return result.plain_value()
+        try:
+            if result.type() == _cel().Type.ERROR:
+                raise CELError(_cel_go_message(str(result.value())))
+            return result.plain_value()
+        except (SystemError, TypeError):
+            raise CELError("a result with an optional value is not supported by envtest") from None
 
 
+_OPTIONAL = re.compile(r"[.\[{,]\s*\?")
 _NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
 _ARGUMENT_TYPES = re.compile(r"(?<= applied to ')[^'\n]*(?='$)", re.MULTILINE)
 _ARGUMENT_TYPE_NAMES = (
@@ -188,9 +195,13 @@ def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patche
         checked = environment.compile(source)
         evaluated_source = _with_macros(source)
         evaluated = None if evaluated_source == source else environment.compile(evaluated_source)
-        return Program(checked, expression, evaluated)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
+    program = Program(checked, expression, evaluated)
+    if "transformMap" in source and (_OPTIONAL.search(source) or b"optional_type" in program.checked()):
+        # The library ends the process when it passes an optional value in a map to a function in Python.
+        raise CELCompileError("transformMap with optional values is not supported by envtest")
+    return program
 
 
 def _with_formats(expression: str) -> str:

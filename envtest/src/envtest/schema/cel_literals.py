@@ -109,7 +109,12 @@ def check_literals(program: Program, source: str, *, dynamic_matches: bool = Fal
     """
     if not _CHECKED.search(source):
         return
-    checked = _message("Checked").FromString(_message("Envelope").FromString(program.checked()).value)
+    from google.protobuf.message import DecodeError
+
+    try:
+        checked = _message("Checked").FromString(_message("Envelope").FromString(program.checked()).value)
+    except DecodeError:  # an expression that is nested too deeply for the decoder
+        return
     types = _Types({entry.key: entry.value for entry in checked.types}, dynamic_matches)
     errors = sorted((position, text) for position, text in _errors(checked, types))
     if errors:

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final, NamedTuple
 
 from envtest.schema.cel_tokens import Token, tokens
 
-__all__ = ["limited_range", "merge_entries", "rewrite_macros"]
+__all__ = ["begin_evaluation", "limited_range", "merge_entries", "rewrite_macros"]
 
 _MACROS: Final = frozenset({"transformMap", "transformMapEntry"})
 _COST_LIMIT: Final = 1_000_000
@@ -76,8 +77,26 @@ def merge_entries(maps: list[dict[Any, Any]]) -> dict[Any, Any]:
     return merged
 
 
+class _Evaluation(threading.local):
+    """The evaluation of an expression: how many items its ranges have."""
+
+    items = 0
+
+
+_EVALUATION: Final = _Evaluation()
+
+
+def begin_evaluation() -> None:
+    """Begin to count the items of ranges."""
+    _EVALUATION.items = 0
+
+
 def limited_range(size: int) -> list[int]:
-    """Return the integers below ``size``. Raises ValueError for more than kube-apiserver's cost limit permits."""
-    if size > _COST_LIMIT:
+    """Return the integers below ``size``.
+
+    Raises ValueError if the ranges of an evaluation have more items than kube-apiserver's cost limit permits.
+    """
+    _EVALUATION.items += max(size, 0)
+    if _EVALUATION.items > _COST_LIMIT:
         raise ValueError("operation cancelled: actual cost limit exceeded")
     return list(range(size))

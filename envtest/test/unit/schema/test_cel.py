@@ -328,6 +328,33 @@ def test_a_rule_that_costs_too_much_ends_the_validation_of_a_value() -> None:
     assert "'operation cancelled: actual cost limit exceeded': no further validation rules will be run" in text
 
 
+@pytest.mark.parametrize("value", ["optional.of(v)", "m.?a", "m[?'a']"])
+def test_optional_values_in_transformed_maps_are_refused(value: str) -> None:
+    with pytest.raises(CELCompileError, match="optional values"):
+        compile_expression(f"m.transformMap(k, v, {value}).size() > 0", {"m": "dyn"})
+
+
+def test_optional_results_are_evaluation_errors() -> None:
+    for expression in ("m.?a", "[optional.of(1)]"):
+        with pytest.raises(CELError, match="optional value"):
+            compile_expression(expression, {"m": "dyn"}).evaluate({"m": {}})
+
+
+def test_items_of_all_ranges_of_an_evaluation_are_limited() -> None:
+    program = compile_expression("lists.range(1000).map(x, lists.range(1000)).size()", {})
+    for _ in range(2):
+        with pytest.raises(CELError, match="actual cost limit exceeded"):
+            program.evaluate({})
+    assert compile_expression("lists.range(1000).size()", {}).evaluate({}) == 1000
+
+
+def test_literals_of_deeply_nested_expressions_are_not_checked() -> None:
+    nested = "1"
+    for _ in range(25):
+        nested = f"[1].map(x, {nested})"
+    compile_rules(Schema({"type": "object", "x-kubernetes-validations": [{"rule": f"{nested}.size() > 0"}]}))
+
+
 def test_literals_of_message_expressions_are_checked() -> None:
     rule = {"rule": "self > 0", "messageExpression": "['a', 1].join()"}
     prepared = prepare_rule(rule, Schema(INTEGER), resource_root=False)
