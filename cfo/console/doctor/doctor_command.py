@@ -38,7 +38,7 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
 
     from cfo.console.doctor.components import Findings, document, has_failed, lines
     from cfo.console.doctor.examination import examine
-    from cfo.console.doctor.facts import find_namespace, is_installed_elsewhere
+    from cfo.console.doctor.facts import find_namespace, read_installation
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
     async def work(client: Client) -> Findings:
@@ -46,8 +46,10 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
             await client.mapper.resource(CONFIG_MAP)
             found = await find_namespace(client, config_name)
             where = namespace or found or DEFAULT_NAMESPACE
-            if found not in ("", where) and await is_installed_elsewhere(client, where, found):
-                raise InvalidInput(f"--namespace {where}: the operator is not there, but in namespace {found}")
+            if found not in ("", where):
+                here, there = [await read_installation(client, each, config_name) for each in (where, found)]
+                if there.deployment and not here.deployment and not here.deployment_error:
+                    raise InvalidInput(f"--namespace {where}: the operator is not there, but in namespace {found}")
         if scope.cancelled_caught:
             raise ClusterUnreadable(f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s")
         return await examine(client, where, config_name, SystemClock())

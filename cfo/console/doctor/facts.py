@@ -130,18 +130,6 @@ async def find_namespace(client: Client, config_name: str) -> str:
     return ""
 
 
-async def is_installed_elsewhere(client: Client, namespace: str, other: str) -> bool:
-    """Return whether the operator's Deployment is in ``other``, and certainly not in ``namespace``."""
-    try:
-        there, here = [
-            await client.get(DEPLOYMENT, NamespacedName(each, DEPLOYMENT_NAME), live=True)
-            for each in (other, namespace)
-        ]
-    except (APIError, ValueError):
-        return False
-    return there is not None and here is None
-
-
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
     """Read the ConfigMap, the Deployment and its pods."""
     parsed: ParsedConfiguration | ConfigurationError | None = None

@@ -155,11 +155,8 @@ class DashboardProxies(ClusterConcern):
         controller.watch(Kind(self._proxy.accounts, owner, mapper=mapper, optional=True))
         self._openshift = OpenShiftInformers(routes, pods)
 
-    def _await_openshift(self, children: Children) -> bool:
-        """Retry later unless Routes are served, and all objects that OpenShift's proxy needs have been listed.
-
-        Returns whether it must be awaited.
-        """
+    def _await_openshift(self, children: Children, *, is_required: bool) -> bool:
+        """Return whether what OpenShift's proxy needs is not listed yet, and retry then; ``is_required``: it exists."""
         if self._openshift is None:
             children.retry(SYNC_RETRY_SECONDS)
             return True
@@ -167,7 +164,7 @@ class DashboardProxies(ClusterConcern):
         informers = [self._openshift.routes, *(self._proxy or ()), *([pods.informer] if pods is not None else [])]
         unlisted = [informer for informer in informers if not informer.has_synced]
         forbidden = sorted({informer.gvk.kind for informer in unlisted if informer.is_forbidden})
-        if forbidden:
+        if forbidden and is_required:
             children.record_warning("MissingRole", _MISSING_ROLE.format(kinds=", ".join(forbidden)))
         if unlisted:
             children.retry(_FORBIDDEN_RETRY_SECONDS if forbidden else SYNC_RETRY_SECONDS)
@@ -187,7 +184,8 @@ class DashboardProxies(ClusterConcern):
         """Bring the objects of one cluster's proxy up to date."""
         is_openshift = await self._environment.platform.is_openshift()
         exposure, settings = await cluster.exposure(), cluster.settings
-        if is_openshift and self._await_openshift(children):
+        is_required = settings.kuberay.ray_dashboard_oauth_enabled
+        if is_openshift and self._await_openshift(children, is_required=is_required):
             return
         openshift = self._openshift
         required = settings.kuberay.ray_dashboard_oauth_enabled

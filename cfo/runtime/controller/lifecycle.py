@@ -23,6 +23,7 @@ import time
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
+from weakref import WeakSet
 
 import anyio
 import structlog
@@ -37,6 +38,8 @@ _log = structlog.get_logger(__name__)
 
 MARGIN_SECONDS = 5.0
 """Seconds after the grace period in which a cancelled process must have ended."""
+ABANDONED: WeakSet[asyncio.Task[None]] = WeakSet()
+"""Tasks that ignored their cancellation, and end only with the process."""
 
 
 @runtime_checkable
@@ -202,7 +205,6 @@ class Lifecycle:
             raise RuntimeError("a Lifecycle can run only once; create a new one")
         grace = self._grace = anyio.CancelScope()
         self._ends_process = handle_signals
-        others = asyncio.all_tasks()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -219,8 +221,8 @@ class Lifecycle:
                 tasks.cancel_scope.cancel()
         finally:
             self._ended.set()
-            if not any(task.cancelling() for task in asyncio.all_tasks() - others):
-                self._last_resort = None  # no task ignores its cancellation, so the event loop can end
+            if all(task.done() for task in ABANDONED):
+                self._last_resort = None  # the event loop can end
         if self._failure is not None:
             raise self._failure
 
@@ -299,10 +301,11 @@ class Lifecycle:
     def _end_process(self, token: object, seconds: float) -> None:
         time.sleep(seconds)
         if token is self._last_resort:
-            if sys.__stderr__ is not None:
-                print("Error: the process does not stop; it is ended here:", file=sys.__stderr__, flush=True)
-                faulthandler.dump_traceback(file=sys.__stderr__)
-            os._exit(1)
+            try:
+                sys.stderr.write("Error: the process does not stop; it is ended here:\n")
+                faulthandler.dump_traceback(file=sys.stderr)
+            finally:  # also if no one reads standard error
+                os._exit(1)
 
     def _report_unfinished(self) -> None:
         unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())

@@ -28,6 +28,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from cfo.runtime.cache.informer import Reader
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.controller.lifecycle import ABANDONED
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.handlers.bodies import Body, Patch
@@ -152,7 +153,7 @@ class Daemon:
     channel: Channel
     stopped: DaemonStopped = field(default_factory=DaemonStopped)
     has_ended: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] = field(init=False)
     has_slot: bool = False
 
     def __post_init__(self) -> None:
@@ -181,18 +182,14 @@ class Daemon:
         if self.has_ended.is_set():
             return
         self.stopped.set(DaemonStoppingReason.DAEMON_CANCELLED)
-        self.cancel_task()
+        self.task.cancel()  # once: it may ignore that
         with anyio.move_on_after(timeout or 0):
             await self.has_ended.wait()
         if not self.has_ended.is_set():
             self.stopped.set(DaemonStoppingReason.DAEMON_ABANDONED)
             self.cause.logger.warning(f"{self.handler} did not exit in time. Leaving it orphaned.")
+            ABANDONED.add(self.task)
             self.end()
-
-    def cancel_task(self) -> None:
-        """Cancel the function once: it may ignore that."""
-        if self.task is not None:
-            self.task.cancel()
 
     def end(self) -> None:
         """Forget the daemon; unless it was asked to stop, it is not started again for the object."""
@@ -234,7 +231,7 @@ class Daemons:
         finally:
             self._tasks = None
             for daemon in self._running:  # such as when the Lease is lost
-                daemon.cancel_task()
+                daemon.task.cancel()
 
     def start(self, daemon: Daemon) -> None:
         """Start a daemon, unless the operator is stopping."""
@@ -250,7 +247,7 @@ class Daemons:
         if not daemon.stopped and self._tasks is not None:
             daemon.stopped.set(reason)
             if not daemon.has_slot:
-                daemon.cancel_task()
+                daemon.task.cancel()
             self._tasks.start_soon(partial(daemon.cancel, at_exit=False))
 
     async def _run(self, daemon: Daemon) -> None:

@@ -245,7 +245,7 @@ def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``target`` with a merge patch (RFC 7386) applied; modifies neither."""
+    """Return ``target`` with a merge patch (RFC 7386) applied; modifies neither, and shares unchanged maps."""
     result = dict(target)
     for key, value in patch.items():
         if value is None:

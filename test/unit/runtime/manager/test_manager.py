@@ -355,6 +355,7 @@ async def orphan():
     orphans.append(asyncio.create_task(ignore()))
     await asyncio.sleep(0)
     orphans[0].cancel()
+    lifecycle.ABANDONED.add(orphans[0])
 
 async def fail():
     await orphan()
@@ -378,6 +379,15 @@ def test_code_that_does_not_end_cannot_keep_the_process_alive(name: str) -> None
     assert process.returncode == 1
     assert "Error: the process does not stop" in process.stderr
     assert name != "block" or "in block" in process.stderr
+
+
+def test_process_ends_although_no_one_reads_its_errors() -> None:
+    program = _STUCK.replace("{name}", "block").replace("{first}", "kill")
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=write, check=False, timeout=120)
+    os.close(write)
+    assert process.returncode == 1
 
 
 async def test_signals_leave_no_timer_behind_when_all_has_ended() -> None:
