@@ -115,7 +115,7 @@ class CertificateRotator:
             trusted=[*([self.bundle] if self.bundle is not None else []), *self._injector.ca_bundles()],
             served=self._serving.leaf,
         )
-        certificates, reasons = await to_thread.run_sync(ensure)  # an RSA key takes up to half a second
+        certificates, reasons = await to_thread.run_sync(ensure) if secret is None else ensure()  # slow with RSA
         if reasons:
             try:
                 await self._write(secret, certificates)
