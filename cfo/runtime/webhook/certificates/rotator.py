@@ -12,11 +12,9 @@ valid certificate does not wait.
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 import structlog
-from anyio import to_thread
 from cryptography import x509
 
 from cfo.runtime.cache.cache import Cache
@@ -91,7 +89,7 @@ class CertificateRotator:
     async def _reconcile(self) -> Result:
         now = self._clock.now()
         certificates = await self._ensure_secret(now)
-        pair = await self._pair(certificates, now)
+        pair = self._pair(certificates, now)
         self._serve(pair, certificates.ca, now)
         await self._injector.inject(certificates.bundle)
         wait = self._serve(pair, certificates.ca, now)
@@ -106,8 +104,7 @@ class CertificateRotator:
             stored = parse_secret(secret.get("data") or {})
         else:
             stored = StoredCertificates(problems=("the Secret does not exist",))
-        ensure = partial(
-            ensure_certificates,
+        certificates, reasons = ensure_certificates(
             stored,
             self._policy,
             self._options.service.dns_names,
@@ -115,7 +112,6 @@ class CertificateRotator:
             trusted=[*([self.bundle] if self.bundle is not None else []), *self._injector.ca_bundles()],
             served=self._serving.leaf,
         )
-        certificates, reasons = await to_thread.run_sync(ensure) if secret is None else ensure()  # slow with RSA
         if reasons:
             try:
                 await self._write(secret, certificates)
@@ -144,15 +140,14 @@ class CertificateRotator:
             metadata = {"resourceVersion": resource_version_of(secret)}
             await self._client.patch(SECRET, key, {"metadata": metadata, "data": certificates.data()})
 
-    async def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
+    def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
         """Return the pair to serve: the Secret's, or one issued by this process if that pair lacks one of our names."""
         names = self._options.names
         if subject_names(certificates.pair.leaf).issuperset(names):
             return certificates.pair
         ca = certificates.ca
         if self._own is None or self._own[0] != ca.certificate or now >= renewal_time(self._own[1].leaf):
-            issue = partial(issue_certificate, ca, names, self._policy, now=now)
-            self._own = ca.certificate, await to_thread.run_sync(issue)
+            self._own = ca.certificate, issue_certificate(ca, names, self._policy, now=now)
         return self._own[1]
 
     def _serve(self, pair: KeyPair, ca: CertificateAuthority, now: datetime) -> float:
