@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import click
 
 from cfo.console.errors import InvalidInput, one_line_usage_errors
-from cfo.console.execution import CONFIG, configure_logs, execute, log_errors, namespace_variable, not_installed
+from cfo.console.execution import (
+    CONFIG,
+    configure_logs,
+    execute,
+    log_errors,
+    namespace_variable,
+    not_installed,
+)
 from cfo.version import __version__
 
 if TYPE_CHECKING:
@@ -33,7 +40,11 @@ SERVICE_ACCOUNT_DIRECTORY = Path(
 
 _READERS: Final = (
     ("Data scientists", ("status", "dashboard"), ()),
-    ("Administrators", ("run", "manifests", "doctor", "config"), ("uninstall", "migrate", "plan", "version")),
+    (
+        "Administrators",
+        ("run", "manifests", "doctor", "config"),
+        ("uninstall", "migrate", "plan", "version"),
+    ),
     ("Operator authors", ("new", "dev"), ("crd", "envtest", "handlers")),
 )
 """For each reader the commands that ``cfo --help`` shows, eight in all, and those that ``cfo more`` shows."""
@@ -43,15 +54,33 @@ class _LazyGroup(click.Group):
     """A group whose subcommands, named ``command``, are imported lazily; their short help is here."""
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
-        "config": ("cfo.console.config_command", "Check a configuration, or print the default one."),
+        "config": (
+            "cfo.console.config_command",
+            "Check a configuration, or print the default one.",
+        ),
         "crd": ("cfo.console.crd_command", "Print the CRDs of typed resources."),
-        "dashboard": ("cfo.console.dashboard_command", "Show a live page with the state of a cluster."),
-        "dev": ("cfo.console.dev.supervisor", "Run a program, and restart it when its source changes."),
-        "doctor": ("cfo.console.doctor.doctor_command", "Check an installation, and print remedies."),
+        "dashboard": (
+            "cfo.console.dashboard_command",
+            "Show a live page with the state of a cluster.",
+        ),
+        "dev": (
+            "cfo.console.dev.supervisor",
+            "Run a program, and restart it when its source changes.",
+        ),
+        "doctor": (
+            "cfo.console.doctor.doctor_command",
+            "Check an installation, and print remedies.",
+        ),
         "envtest": ("envtest.command", "Serve an embedded control plane."),
-        "handlers": ("cfo.runtime.handlers.program", "Run operators written with kopf's decorators."),
+        "handlers": (
+            "cfo.runtime.handlers.program",
+            "Run operators written with kopf's decorators.",
+        ),
         "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
-        "migrate": ("cfo.console.migrate.raycluster.migrate_command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
+        "migrate": (
+            "cfo.console.migrate.raycluster.migrate_command",
+            "Move RayClusters to KubeRay, RHOAI 3 or here.",
+        ),
         "new": ("cfo.console.new.project", "Write the project of a new operator."),
         "plan": ("cfo.console.plan.plan_command", "Show what a change of InferenceStacks alters."),
         "status": ("cfo.console.status_command", "Show the state of a cluster's workloads."),
@@ -84,7 +113,9 @@ class _LazyGroup(click.Group):
         self.write_commands(formatter, {reader: names for reader, names, _ in _READERS})
         formatter.write("\nOther commands: cfo more\n")
 
-    def write_commands(self, formatter: click.HelpFormatter, sections: Mapping[str, Sequence[str]]) -> None:
+    def write_commands(
+        self, formatter: click.HelpFormatter, sections: Mapping[str, Sequence[str]]
+    ) -> None:
         """Write the commands of each section that has any."""
         texts = {name: command.get_short_help_str() for name, command in self.commands.items()}
         texts |= {name: text for name, (_, text) in self.lazy_commands.items()}
@@ -135,8 +166,12 @@ def cli() -> None:
     help="Serve the admission webhooks with tls.crt and tls.key in DIR, which cert-manager or OLM mounts there, "
     "and let it inject the CA bundle as well. Overrides the ConfigMap.",
 )
-@click.option("--dev", is_flag=True, help="Restart the operator when its source changes; for development.")
-@click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
+@click.option(
+    "--dev", is_flag=True, help="Restart the operator when its source changes; for development."
+)
+@click.option(
+    "--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster."
+)
 @click.option(
     "--apply",
     "manifests",
@@ -171,7 +206,11 @@ def run(**options: Any) -> None:
 
 
 def _run_on_cluster(options: Mapping[str, Any]) -> None:
-    for name, flag in (("manifests", "--apply"), ("overview", "--overview"), ("until_settled", "--until-settled")):
+    for name, flag in (
+        ("manifests", "--apply"),
+        ("overview", "--overview"),
+        ("until_settled", "--until-settled"),
+    ):
         if options[name]:
             raise InvalidInput(f"{flag} requires --embedded")
     if options["webhook_url"] is not None and options["webhook_cert_dir"] is not None:
@@ -208,7 +247,9 @@ def _run_embedded(options: Mapping[str, Any]) -> None:
     for name in ("webhook_url", "webhook_cert_dir"):
         if options[name] is not None:
             flag = f"--{name.replace('_', '-')}"
-            raise InvalidInput(f"{flag} cannot be used with --embedded, which always serves webhooks")
+            raise InvalidInput(
+                f"{flag} cannot be used with --embedded, which always serves webhooks"
+            )
     limit_tls_buffers()
     with log_errors(options["log_format"] == "json"):
         execute(
@@ -247,7 +288,11 @@ def _own_namespace() -> str:
 
 
 @cli.command()
-@click.option("--stack", is_flag=True, help="Also print the versions of the components that this version works with.")
+@click.option(
+    "--stack",
+    is_flag=True,
+    help="Also print the versions of the components that this version works with.",
+)
 def version(stack: bool) -> None:
     """Print the version of the operator."""
     if not stack:

@@ -105,7 +105,9 @@ def rules(namespace: str) -> list[Rule]:
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
-        Rule("authentication.k8s.io", "tokenreviews", "create"),  # metrics.secureServing authenticates scrapes
+        Rule(
+            "authentication.k8s.io", "tokenreviews", "create"
+        ),  # metrics.secureServing authenticates scrapes
         *(rule for feature in FEATURES for rule in feature.base_rules(namespace)),
     ]
 
@@ -126,7 +128,9 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
     if config_map is None:
         document = default_document()
         try:
-            await client.create(new_object(CONFIG_MAP, key.name, key.namespace, data={"config.yaml": document}))
+            await client.create(
+                new_object(CONFIG_MAP, key.name, key.namespace, data={"config.yaml": document})
+            )
         except AlreadyExists:
             return await load_configuration(client, key)
         _log.info("Created ConfigMap with default configuration", configmap=str(key))
@@ -136,7 +140,9 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         parsed = parse(document)
     except ConfigurationError as error:
         raise error.within(f"ConfigMap {key}") from None
-    return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
+    return replace(
+        parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings]
+    )
 
 
 def leader_election_options(
@@ -147,7 +153,9 @@ def leader_election_options(
     If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
     there.
     """
-    enabled = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
+    enabled = (
+        target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
+    )
     if not enabled:
         return None
     return LeaderElectionOptions(
@@ -172,7 +180,9 @@ def webhook_options(
     configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
 ) -> WebhookOptions:
     """Return the webhook options for an operator in ``namespace``; with ``url``, it runs outside the cluster."""
-    certificates: RotatedCertificates | CertificateFiles = CertificateFiles(directory=Path(configuration.cert_dir))
+    certificates: RotatedCertificates | CertificateFiles = CertificateFiles(
+        directory=Path(configuration.cert_dir)
+    )
     if configuration.rotate_certificates:
         certificates = RotatedCertificates(
             secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME),
@@ -193,17 +203,23 @@ def webhook_options(
     )
 
 
-def webhook_configurations(namespace: str, configuration: OperatorConfiguration | None = None) -> list[Object]:
+def webhook_configurations(
+    namespace: str, configuration: OperatorConfiguration | None = None
+) -> list[Object]:
     """Return the webhook configurations of an operator with ``configuration`` (default: all defaults) for manifests."""
     configuration = configuration or OperatorConfiguration()
     options = webhook_options(configuration.webhook, namespace)
-    webhooks = new_manager(ClientConfig(server="https://localhost"), configuration, namespace, options).webhooks
+    webhooks = new_manager(
+        ClientConfig(server="https://localhost"), configuration, namespace, options
+    ).webhooks
     names = configuration.webhook.configurations
     configurations = (webhooks.configuration(kind, name, options.service) for kind, name in names)
     return [item for item in configurations if item is not None]
 
 
-def _with_mounted_certificate(configuration: WebhookConfiguration, directory: Path) -> WebhookConfiguration:
+def _with_mounted_certificate(
+    configuration: WebhookConfiguration, directory: Path
+) -> WebhookConfiguration:
     """Return ``configuration`` with the certificate in ``directory`` and unmanaged webhook configurations.
 
     Another tool mounts the certificate and manages the webhook configurations.
@@ -219,7 +235,10 @@ def _with_mounted_certificate(configuration: WebhookConfiguration, directory: Pa
 
 
 async def _should_serve_webhooks(
-    target: ClientConfig, client: Client, configuration: WebhookConfiguration, url: WebhookURL | None
+    target: ClientConfig,
+    client: Client,
+    configuration: WebhookConfiguration,
+    url: WebhookURL | None,
 ) -> bool:
     """Return whether to serve webhooks.
 
@@ -244,7 +263,10 @@ async def _should_serve_webhooks(
 
 
 async def _check_webhook_owner(
-    client: Client, configuration: WebhookConfiguration, options: WebhookOptions, config_map: NamespacedName
+    client: Client,
+    configuration: WebhookConfiguration,
+    options: WebhookOptions,
+    config_map: NamespacedName,
 ) -> None:
     """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
@@ -268,7 +290,10 @@ async def _check_webhook_owner(
 
 
 def new_manager(
-    target: ClientConfig, configuration: OperatorConfiguration, namespace: str, webhook: WebhookOptions | None = None
+    target: ClientConfig,
+    configuration: OperatorConfiguration,
+    namespace: str,
+    webhook: WebhookOptions | None = None,
 ) -> Manager:
     """Return a manager with all controllers that ``configuration`` enables, ready to run.
 
@@ -282,7 +307,10 @@ def new_manager(
             field_managers=[name for feature in FEATURES for name in feature.field_managers],
             namespaces=configuration.watch_namespaces or None,
             selectors={
-                gvk: configuration.label_selector for feature in FEATURES if not feature.shared for gvk in feature.kinds
+                gvk: configuration.label_selector
+                for feature in FEATURES
+                if not feature.shared
+                for gvk in feature.kinds
             },
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
@@ -290,11 +318,15 @@ def new_manager(
             debug_bind_address=configuration.debug.bind_address,
             qps=connection.qps,
             burst=connection.burst,
-            leader_election=leader_election_options(target, configuration.leader_election, namespace),
+            leader_election=leader_election_options(
+                target, configuration.leader_election, namespace
+            ),
             webhook=webhook,
         ),
     )
-    build = Info("cfo_build", "The version of the operator and of Python.", registry=manager.metrics.registry)
+    build = Info(
+        "cfo_build", "The version of the operator and of Python.", registry=manager.metrics.registry
+    )
     build.info({"version": __version__, "python": platform.python_version()})
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
@@ -345,10 +377,14 @@ async def run(
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
                 await _check_webhook_owner(client, settings, webhook, config_map)
             if target.in_cluster:
-                await warn_about_missing_roles(client, await enabled_features(client, parsed.configuration))
+                await warn_about_missing_roles(
+                    client, await enabled_features(client, parsed.configuration)
+                )
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
-        raise ConfigurationUnavailable(f"cannot read the configuration from {target.server}{where}: {error}") from error
+        raise ConfigurationUnavailable(
+            f"cannot read the configuration from {target.server}{where}: {error}"
+        ) from error
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
@@ -362,5 +398,9 @@ async def run(
     except RunnableFailed as error:
         if not isinstance(error.__cause__, AddressUnavailable):
             raise
-        setting = "--webhook-url" if error.__cause__.server == "webhook" and webhook_url is not None else ""
+        setting = (
+            "--webhook-url"
+            if error.__cause__.server == "webhook" and webhook_url is not None
+            else ""
+        )
         raise AddressInUse.by(error.__cause__, config_map, setting) from error

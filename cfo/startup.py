@@ -32,7 +32,12 @@ _ENVIRONMENT_DURING_IMPORTS = {
 }
 
 _LIBRARIES = (
-    *("aiohttp.web", "anyio._backends._asyncio", "cryptography.hazmat.primitives.serialization", "cryptography.x509"),
+    *(
+        "aiohttp.web",
+        "anyio._backends._asyncio",
+        "cryptography.hazmat.primitives.serialization",
+        "cryptography.x509",
+    ),
     *("msgspec", "prometheus_client", "structlog", "tempfile", "yaml"),
 )
 """The libraries to which the settings below apply."""
@@ -47,23 +52,50 @@ _HIDDEN_MODULES = (
 
 _DEFERRED_MODULES = (
     # aiohttp, for files, forms, WebSockets, traces, its command line, hosts in Unicode, parameters of Content-Type
-    *("aiohttp.client_middleware_digest_auth", "aiohttp.formdata", "aiohttp.multipart", "aiohttp.payload_streamer"),
+    *(
+        "aiohttp.client_middleware_digest_auth",
+        "aiohttp.formdata",
+        "aiohttp.multipart",
+        "aiohttp.payload_streamer",
+    ),
     *("aiohttp.tracing", "aiohttp.web_fileresponse", "aiohttp.web_ws"),
     *("aiohttp._websocket.reader", "aiohttp._websocket.writer", "idna"),
-    *("argparse", "email.message", "email.parser", "email.policy", "email.utils", "html", "mimetypes", "pickle"),
+    *(
+        "argparse",
+        "email.message",
+        "email.parser",
+        "email.policy",
+        "email.utils",
+        "html",
+        "mimetypes",
+        "pickle",
+    ),
     # anyio, for sockets and streams
     *("anyio._core._sockets", "anyio._core._streams", "anyio.streams.memory"),
     # attrs, for its newer classes
     *("attr._next_gen", "attr.converters", "attr.filters", "attr.validators"),
     # cryptography, for SSH keys, encryption, and keys of other types
     *("cryptography.hazmat.primitives.serialization.ssh", "cryptography.hazmat.primitives.ciphers"),
-    *("cryptography.hazmat.primitives.ciphers.algorithms", "cryptography.hazmat.primitives.ciphers.modes"),
-    *(f"cryptography.hazmat.primitives.asymmetric.{name}" for name in ("dh", "mldsa", "mlkem", "x25519", "x448")),
+    *(
+        "cryptography.hazmat.primitives.ciphers.algorithms",
+        "cryptography.hazmat.primitives.ciphers.modes",
+    ),
+    *(
+        f"cryptography.hazmat.primitives.asymmetric.{name}"
+        for name in ("dh", "mldsa", "mlkem", "x25519", "x448")
+    ),
     "cryptography.x509.verification",
     # msgspec, for schemas and other formats
     *("msgspec._json_schema", "msgspec.toml", "msgspec.yaml"),
     # prometheus_client, for its own server and the Pushgateway
-    *("gzip", "http.server", "prometheus_client.asgi", "socketserver", "urllib.request", "wsgiref.simple_server"),
+    *(
+        "gzip",
+        "http.server",
+        "prometheus_client.asgi",
+        "socketserver",
+        "urllib.request",
+        "wsgiref.simple_server",
+    ),
     *("structlog.testing", "structlog.threadlocal"),
 )
 """Modules that libraries import for functions that the operator does not call (6 MB, 150 modules, 80 ms).
@@ -100,7 +132,9 @@ def tune_process() -> Iterator[Callable[[], None]]:
         gc.freeze()
         gc.set_threshold(*thresholds)
 
-    modules = dict.fromkeys(_HIDDEN_MODULES) | {name: _DeferredModule(name) for name in _DEFERRED_MODULES}
+    modules = dict.fromkeys(_HIDDEN_MODULES) | {
+        name: _DeferredModule(name) for name in _DEFERRED_MODULES
+    }
     modules |= {name: module for name, module in sys.modules.items() if name in modules}
     try:
         # Child processes that are started later do not inherit these variables.
@@ -122,7 +156,9 @@ class _DeferredModule(ModuleType):
     def __getattr__(self, name: str) -> _DeferredName:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _DeferredName(name, (), {"__module__": self.__name__, "_source": (self.__name__, name)})
+        return _DeferredName(
+            name, (), {"__module__": self.__name__, "_source": (self.__name__, name)}
+        )
 
 
 class _DeferredName(type):
@@ -136,7 +172,9 @@ class _DeferredName(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls.__bases__ == (object,):
             return cls._load()(*args, **kwargs)
-        cls.__bases__ = tuple(base._load() if type(base) is _DeferredName else base for base in cls.__bases__)
+        cls.__bases__ = tuple(
+            base._load() if type(base) is _DeferredName else base for base in cls.__bases__
+        )
         return super().__call__(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:

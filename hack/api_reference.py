@@ -24,5 +24,7 @@ def pages() -> dict[str, str]:
         title = f"# cfo.runtime.{package}\n\n::: cfo.runtime.{package}\n"
         options = "    options: {members: false, show_root_heading: false}\n"
         by_name = sorted(paths, key=lambda path: path.rpartition(".")[2].lower())
-        found[f"{FOLDER}/{package}.md"] = "\n".join([title + options, *(f"::: {path}\n" for path in by_name)])
+        found[f"{FOLDER}/{package}.md"] = "\n".join(
+            [title + options, *(f"::: {path}\n" for path in by_name)]
+        )
     return found

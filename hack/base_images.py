@@ -18,7 +18,9 @@ from hack import ROOT
 FILES = ("Dockerfile", "envtest/Dockerfile", "hack/generate/olm/catalog.py")
 """The files that name base images; deploy/catalog.Dockerfile is generated."""
 
-_FROM = re.compile(r"\bFROM (?P<image>[\w.-]+(?:/[\w.-]+)*:[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?")
+_FROM = re.compile(
+    r"\bFROM (?P<image>[\w.-]+(?:/[\w.-]+)*:[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?"
+)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -39,7 +41,15 @@ def pin(text: str, resolve: Callable[[str], str]) -> str:
 
 def resolve_digest(image: str) -> str:
     """Return the digest of ``image`` for all platforms. Raises :class:`ValueError` for any other answer."""
-    command = ["docker", "buildx", "imagetools", "inspect", image, "--format", "{{.Manifest.Digest}}"]
+    command = [
+        "docker",
+        "buildx",
+        "imagetools",
+        "inspect",
+        image,
+        "--format",
+        "{{.Manifest.Digest}}",
+    ]
     digest = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     if _DIGEST.fullmatch(digest) is None:
         raise ValueError(f"{image}: {digest!r}: must be a digest")
@@ -48,7 +58,9 @@ def resolve_digest(image: str) -> str:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the command, and return its exit code."""
-    parser = argparse.ArgumentParser(prog="hack.base_images", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="hack.base_images", description=(__doc__ or "").partition("\n")[0]
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--strict", action="store_true", help="fail if a base image has no digest")
     mode.add_argument("--write", action="store_true", help="write the current digests")

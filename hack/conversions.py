@@ -18,12 +18,40 @@ from hack import ROOT
 
 CONVERSIONS: Final = frozenset({"int", "float", "Decimal", "fromisoformat"})
 NUMBERS: Final = frozenset(
-    {"len", "round", "abs", "max", "min", "sum", "bool", "total_seconds", "timestamp", "to_integral_value", "time"}
+    {
+        "len",
+        "round",
+        "abs",
+        "max",
+        "min",
+        "sum",
+        "bool",
+        "total_seconds",
+        "timestamp",
+        "to_integral_value",
+        "time",
+    }
 )
 """Functions that return numbers."""
 INTEGERS: Final = frozenset(
-    {"generation", "observedGeneration", "replicas", "readyReplicas", "updatedReplicas", "availableReplicas", "ready"}
-    | {"succeeded", "parallelism", "backoffLimit", "ttlSecondsAfterFinished", "value", "minSize", "maxSize"}
+    {
+        "generation",
+        "observedGeneration",
+        "replicas",
+        "readyReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "ready",
+    }
+    | {
+        "succeeded",
+        "parallelism",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "value",
+        "minSize",
+        "maxSize",
+    }
     | {"maximumSize", "minReplicas", "maxReplicas", "numOfHosts", "enginePort"}
 )
 """Fields that the schemas of all their kinds declare as integers."""
@@ -80,22 +108,32 @@ def findings(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and code of each conversion of what may be text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and node.args:
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             if name in CONVERSIONS and not _is_number(node.args[0]):
                 yield node.lineno, ast.unparse(node)
 
 
 def _is_number(node: ast.expr) -> bool:
-    if isinstance(node, ast.BoolOp):  # the first operand may be missing, the last one is the default
+    if isinstance(
+        node, ast.BoolOp
+    ):  # the first operand may be missing, the last one is the default
         return all(map(_is_number, node.values))
-    if isinstance(node, ast.Constant | ast.Compare) or (isinstance(node, ast.Name) and node.id.isupper()):
+    if isinstance(node, ast.Constant | ast.Compare) or (
+        isinstance(node, ast.Name) and node.id.isupper()
+    ):
         return True
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Constant) and node.slice.value in INTEGERS
     if isinstance(node, ast.UnaryOp | ast.BinOp):
         return not isinstance(node.op, ast.Mod)
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         key = node.args[0] if name == "get" and node.args else None
         return name in NUMBERS or (isinstance(key, ast.Constant) and key.value in INTEGERS)
     return False

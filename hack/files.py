@@ -29,12 +29,18 @@ def parse_all(text: str, where: str) -> list[dict[str, Any]]:
     Raises :class:`ToolError`, which names ``where``.
     """
     try:
-        documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document is not None]
+        documents = [
+            document
+            for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
+            if document is not None
+        ]
     except yaml.YAMLError as error:
         raise ToolError(_describe(error, where)) from None
     for document in documents:
         if not isinstance(document, dict):
-            raise ToolError(f"{where}: every document must be an object, not {str(document)[:40]!r}")
+            raise ToolError(
+                f"{where}: every document must be an object, not {str(document)[:40]!r}"
+            )
     return documents
 
 

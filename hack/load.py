@@ -18,7 +18,9 @@ def run(processes: int, command: list[str]) -> int:
     """Run ``command`` alongside ``processes`` that use a core each, and return its exit code."""
     with ExitStack() as stack:
         for _ in range(processes):
-            stack.callback(stack.enter_context(subprocess.Popen([sys.executable, "-c", _LOOP])).kill)
+            stack.callback(
+                stack.enter_context(subprocess.Popen([sys.executable, "-c", _LOOP])).kill
+            )
         return subprocess.run(command, check=False).returncode
 
 

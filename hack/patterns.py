@@ -26,7 +26,9 @@ LENGTHS: Final = (18, 21, 24, 400, 2_000, 12_000, 100_000)
 """Growing lengths: even exponential time ends at the first."""
 LIMIT_SECONDS: Final = 0.05
 ENDS: Final = ("", "\x00", "\n")
-METHODS: Final = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
+METHODS: Final = frozenset(
+    {"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"}
+)
 DYNAMIC: Final = {
     "cfo/config/values.py": "the argument of matching(), whose callers are checked",
     "envtest/src/envtest/schema/formats.py": "the argument of _matches(), whose callers are checked",
@@ -51,7 +53,9 @@ class Use(NamedTuple):
 def uses(*files: str) -> Iterator[Use]:
     """Yield the patterns in ``files``, by default in all. Raises :class:`ValueError` for one that is not a constant."""
     trees = {
-        path: ast.parse(path.read_text()) for folder, package in SOURCES for path in (folder / package).rglob("*.py")
+        path: ast.parse(path.read_text())
+        for folder, package in SOURCES
+        for path in (folder / package).rglob("*.py")
     }
     everywhere = _methods_by_name(trees.values())
     for path, tree in sorted(trees.items()):
@@ -85,7 +89,11 @@ def _pattern_function(node: ast.AST) -> str | None:
     function = node.func
     if isinstance(function, ast.Name) and function.id in _FACTORIES:
         return function.id
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "re":
+    if (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "re"
+    ):
         return function.attr if function.attr in METHODS or function.attr == "compile" else None
     return None
 
@@ -107,7 +115,11 @@ def _methods_by_name(trees: Any) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for tree in trees:
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr in METHODS and isinstance(node.value, ast.Name):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in METHODS
+                and isinstance(node.value, ast.Name)
+            ):
                 found.setdefault(node.value.id, set()).add(node.attr)
     return found
 
@@ -123,8 +135,12 @@ def _methods_of(parent: ast.AST, methods: dict[str, set[str]]) -> frozenset[str]
 
 def attacks(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
     """Yield what leads to each unbounded repetition of ``pattern``, and what it repeats."""
-    tree = sre_parser.parse(pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1"))
-    yield from dict.fromkeys((prefix[-200:], unit) for prefix, unit in _repetitions(tree, "") if unit)
+    tree = sre_parser.parse(
+        pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    )
+    yield from dict.fromkeys(
+        (prefix[-200:], unit) for prefix, unit in _repetitions(tree, "") if unit
+    )
     for unit in sorted(set(_alphabet(tree))):
         yield "", unit
 
@@ -159,7 +175,9 @@ def _samples(tree: Any) -> list[str]:
             continue
         if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
             least, most, body = argument
-            parts = [part * max(least, 1) for part in _samples(body)] + ([""] if least == 0 and most else [])
+            parts = [part * max(least, 1) for part in _samples(body)] + (
+                [""] if least == 0 and most else []
+            )
         elif bodies := _bodies(operator, argument):
             parts = [part for body in bodies for part in _samples(body)]
         else:
@@ -216,8 +234,12 @@ def slowest(pattern: re.Pattern[Any], method: str) -> tuple[float, str]:
                 text = prefix + (unit * (length // len(unit) + 1))[:length] + end
                 seconds = _seconds(pattern, method, text)
                 if seconds > LIMIT_SECONDS:  # unless another process interrupted it
-                    seconds = min(seconds, _seconds(pattern, method, text), _seconds(pattern, method, text))
-                worst = max(worst, (seconds, f"{len(text)} characters: {prefix!r} + {unit!r}... + {end!r}"))
+                    seconds = min(
+                        seconds, _seconds(pattern, method, text), _seconds(pattern, method, text)
+                    )
+                worst = max(
+                    worst, (seconds, f"{len(text)} characters: {prefix!r} + {unit!r}... + {end!r}")
+                )
                 if seconds > LIMIT_SECONDS:
                     return worst
                 if seconds < 0.001 and length == LENGTHS[-2]:

@@ -130,7 +130,11 @@ def findings(path: Path) -> list[Finding]:
         found += _identifiers(tokens)
     elif path.suffix == ".md":
         passages = list(_markdown_passages(lines))
-    elif path.suffix in _COMMENTED_SUFFIXES or path.name in _COMMENTED_NAMES or re.match(r"#!.*\b(?:ba)?sh\b", text):
+    elif (
+        path.suffix in _COMMENTED_SUFFIXES
+        or path.name in _COMMENTED_NAMES
+        or re.match(r"#!.*\b(?:ba)?sh\b", text)
+    ):
         passages = list(_comment_passages(lines))
     else:
         return []
@@ -142,17 +146,24 @@ def findings(path: Path) -> list[Finding]:
             word = " ".join(match.group().split())
             found.append(Finding(line, word, _REPLACEMENTS[(match.lastindex or 1) - 1]))
         found += _chains(passage)
-    return sorted((each for each in found if KEEP not in lines[each.line - 1]), key=lambda each: each.line)
+    return sorted(
+        (each for each in found if KEEP not in lines[each.line - 1]), key=lambda each: each.line
+    )
 
 
 def _chains(passage: _Passage) -> Iterator[Finding]:
     """Yield the sentences with more than :data:`MAXIMUM_OF` "of", at the line of the last one."""
     start = 0
-    for end in [*(match.start() for match in _SENTENCE_END.finditer(passage.text)), len(passage.text)]:
+    for end in [
+        *(match.start() for match in _SENTENCE_END.finditer(passage.text)),
+        len(passage.text),
+    ]:
         words = list(_OF.finditer(passage.text, start, end))
         if len(words) > MAXIMUM_OF:
             line = passage.line + passage.text.count("\n", 0, words[-1].start())
-            yield Finding(line, " ".join(["of"] * len(words)), "a possessive, a compound noun or a verb")
+            yield Finding(
+                line, " ".join(["of"] * len(words)), "a possessive, a compound noun or a verb"
+            )
         start = end
 
 

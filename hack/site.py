@@ -31,10 +31,14 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Replace the files of ``docs`` with all pages and images of the repository, and keep the theme's files."""
     root = Path(config.config_file_path).parent
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_PAGES]
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
     theme = [file for file in files if file.src_dir != config.docs_dir]
     own = [
-        File(path, str(root), config.site_dir, config.use_directory_urls) for path in listed if (root / path).is_file()
+        File(path, str(root), config.site_dir, config.use_directory_urls)
+        for path in listed
+        if (root / path).is_file()
     ]
     reference = [File.generated(config, path, content=text) for path, text in pages().items()]
     return Files([*theme, *own, *reference])
@@ -57,7 +61,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return f"{config.extra['repository']}/{kind}/main/{target}{match[2] or ''}"
 
     parts = _FENCE.split(markdown)
-    return "".join(part if index % 2 else _LINK.sub(rewrite, part) for index, part in enumerate(parts))
+    return "".join(
+        part if index % 2 else _LINK.sub(rewrite, part) for index, part in enumerate(parts)
+    )
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -41,7 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         marker = item.get_closest_marker("embedded")
         if marker is not None:
-            item.add_marker(pytest.mark.skip(reason=f"needs the embedded control plane: {marker.kwargs['reason']}"))
+            item.add_marker(
+                pytest.mark.skip(
+                    reason=f"needs the embedded control plane: {marker.kwargs['reason']}"
+                )
+            )
 
 
 @pytest.hookimpl(wrapper=True)

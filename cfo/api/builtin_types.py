@@ -39,11 +39,20 @@ class TypeProblem(NamedTuple):
     type_name: str = ""
 
     def __str__(self) -> str:
-        return f'field "{self.path}" must be {self.expected}' if self.expected else f'unknown field "{self.path}"'
+        return (
+            f'field "{self.path}" must be {self.expected}'
+            if self.expected
+            else f'unknown field "{self.path}"'
+        )
 
 
 def type_problems(
-    value: Any, shape: str, types: TypeTable | None = None, *, path: str = "", null_items: bool = True
+    value: Any,
+    shape: str,
+    types: TypeTable | None = None,
+    *,
+    path: str = "",
+    null_items: bool = True,
 ) -> Iterator[TypeProblem]:
     """Yield the differences between ``value`` and ``shape``, in the order of the value.
 
@@ -51,7 +60,9 @@ def type_problems(
     ``null`` field or map entry is always valid, a ``null`` item of a list of scalars only with ``null_items``. The work
     is linear in the number of values, which the caller must bound, as well as their depth.
     """
-    yield from _Check(builtin_types() if types is None else types, null_items).value(value, shape, path)
+    yield from _Check(builtin_types() if types is None else types, null_items).value(
+        value, shape, path
+    )
 
 
 class _Check:
@@ -99,7 +110,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_integer(limit: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and -limit - 1 <= value <= limit
+    return lambda value: (
+        isinstance(value, int) and not isinstance(value, bool) and -limit - 1 <= value <= limit
+    )
 
 
 def _is_string(value: Any) -> bool:
@@ -123,14 +136,19 @@ _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "Time": ("a time", _is_string),
     "FieldsV1": ("an object", lambda value: isinstance(value, Mapping)),
     "object": ("an object", lambda value: isinstance(value, Mapping)),
-    "scalar": ("a string, a number, true or false", lambda value: isinstance(value, str | int | float | bool)),
+    "scalar": (
+        "a string, a number, true or false",
+        lambda value: isinstance(value, str | int | float | bool),
+    ),
 }
 
 
 @cache
 def builtin_types() -> TypeTable:
     """Return the fields, with their shapes, of the built-in types in the table."""
-    types: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("builtin_types.json").read_bytes())
+    types: dict[str, dict[str, str]] = orjson.loads(
+        Path(__file__).with_name("builtin_types.json").read_bytes()
+    )
     return types
 
 

@@ -22,9 +22,13 @@ from cfo.runtime import GVK, Object, find_condition, namespace_of
 GROUP: Final = "gateway.networking.k8s.io"
 GATEWAY: Final = GVK(GROUP, "v1", "Gateway")
 HTTP_ROUTE: Final = GVK(GROUP, "v1", "HTTPRoute")
-TLS_ROUTES: Final = tuple(GVK(GROUP, version, "TLSRoute") for version in ("v1", "v1alpha3", "v1alpha2"))
+TLS_ROUTES: Final = tuple(
+    GVK(GROUP, version, "TLSRoute") for version in ("v1", "v1alpha3", "v1alpha2")
+)
 """The versions of TLSRoute, the preferred one first: v1 since Gateway API 1.5, before only experimental ones."""
-BACKEND_TLS_POLICIES: Final = tuple(GVK(GROUP, version, "BackendTLSPolicy") for version in ("v1", "v1alpha3"))
+BACKEND_TLS_POLICIES: Final = tuple(
+    GVK(GROUP, version, "BackendTLSPolicy") for version in ("v1", "v1alpha3")
+)
 """The versions of BackendTLSPolicy, the preferred one first: v1 since Gateway API 1.4, before an experimental one."""
 HTTPS_PORT: Final = 443
 """The port of a listener unless another one is configured."""
@@ -62,8 +66,13 @@ def route_problems(route: Mapping[str, Any]) -> Iterator[RouteProblem]:
         for name in _ROUTE_CONDITIONS:
             condition = find_condition(parent.get("conditions"), name) or {}
             if _is_current(condition, route) and condition.get("status") == "False":
-                reason, message = str(condition.get("reason") or "NotReady"), str(condition.get("message") or "")
-                yield RouteProblem(_name_of_parent(parent.get("parentRef") or {}), name, reason, message)
+                reason, message = (
+                    str(condition.get("reason") or "NotReady"),
+                    str(condition.get("message") or ""),
+                )
+                yield RouteProblem(
+                    _name_of_parent(parent.get("parentRef") or {}), name, reason, message
+                )
 
 
 def is_accepted(route: Mapping[str, Any]) -> bool:
@@ -89,7 +98,10 @@ def _current_parents(route: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _wanted_parents(route: Mapping[str, Any]) -> set[tuple[Any, ...]]:
-    return {_identity(reference, route) for reference in (route.get("spec") or {}).get("parentRefs") or ()}
+    return {
+        _identity(reference, route)
+        for reference in (route.get("spec") or {}).get("parentRefs") or ()
+    }
 
 
 def _is_true(parent: Mapping[str, Any], name: str, route: Mapping[str, Any]) -> bool:
@@ -109,6 +121,10 @@ def _identity(reference: Mapping[str, Any], route: Mapping[str, Any]) -> tuple[A
 
 
 def _name_of_parent(reference: Mapping[str, Any]) -> str:
-    name = "/".join(str(part) for part in (reference.get("namespace"), reference.get("name")) if part)
+    name = "/".join(
+        str(part) for part in (reference.get("namespace"), reference.get("name")) if part
+    )
     section = reference.get("sectionName")
-    return f"{reference.get('kind') or 'Gateway'} {name}" + (f", listener {section}" if section else "")
+    return f"{reference.get('kind') or 'Gateway'} {name}" + (
+        f", listener {section}" if section else ""
+    )

@@ -20,7 +20,14 @@ MAX_TEXT: Final = 300
 MAX_ITEMS: Final = 200
 """The maximum number of items of a list that are read."""
 
-MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError, ArithmeticError, RecursionError)
+MALFORMED: Final = (
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
 """What functions raise that expect fields of the right type, if they are not."""
 
 WAITING_REASONS: Final = {
@@ -59,7 +66,13 @@ def text(value: object, limit: int = MAX_TEXT) -> str:
     """Return a string or number as one printable line of at most ``limit`` characters; empty for any other type."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
-    given = value if isinstance(value, str) else f"{value:.15g}" if isinstance(value, float) else _integer(value)
+    given = (
+        value
+        if isinstance(value, str)
+        else f"{value:.15g}"
+        if isinstance(value, float)
+        else _integer(value)
+    )
     return printable(" ".join(given[: 4 * limit].split()), limit)
 
 

@@ -33,11 +33,16 @@ class AutopilotConfiguration(Section):
     """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: Annotated[
-        bool, "Whether to keep pods that request a resource off nodes on which it is marked as unhealthy."
+        bool,
+        "Whether to keep pods that request a resource off nodes on which it is marked as unhealthy.",
     ] = True
-    monitor_nodes: Annotated[bool, "Whether to watch nodes, and to evacuate AppWrappers from unhealthy ones."] = True
+    monitor_nodes: Annotated[
+        bool, "Whether to watch nodes, and to evacuate AppWrappers from unhealthy ones."
+    ] = True
     prefer_no_schedule_weight: Annotated[
-        int, bounded(1, 100), "Weight of the preferred node affinity for marks with the effect `PreferNoSchedule`."
+        int,
+        bounded(1, 100),
+        "Weight of the preferred node affinity for marks with the effect `PreferNoSchedule`.",
     ] = 50
     resource_taints: Annotated[
         dict[str, list[ResourceTaint]],
@@ -48,23 +53,27 @@ class AutopilotConfiguration(Section):
 class FaultToleranceConfiguration(Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
-    admission_grace_period: Annotated[Duration, "Deadline for creating the components and all their pods."] = timedelta(
-        minutes=1
+    admission_grace_period: Annotated[
+        Duration, "Deadline for creating the components and all their pods."
+    ] = timedelta(minutes=1)
+    warmup_grace_period: Annotated[Duration, "Deadline for the pods to become ready."] = timedelta(
+        minutes=5
     )
-    warmup_grace_period: Annotated[Duration, "Deadline for the pods to become ready."] = timedelta(minutes=5)
-    failure_grace_period: Annotated[Duration, "How long a failure must persist before the AppWrapper is reset."] = (
-        timedelta(minutes=1)
+    failure_grace_period: Annotated[
+        Duration, "How long a failure must persist before the AppWrapper is reset."
+    ] = timedelta(minutes=1)
+    reset_pause: Annotated[Duration, "Pause between a reset and the next attempt."] = timedelta(
+        seconds=90
     )
-    reset_pause: Annotated[Duration, "Pause between a reset and the next attempt."] = timedelta(seconds=90)
     retry_limit: Annotated[int, bounded(0), "Maximum number of retries."] = 3
-    deletion_grace_period: Annotated[Duration, "How long the deletion of components may take before it is forced."] = (
-        timedelta(minutes=10)
-    )
-    grace_period_ceiling: Annotated[Duration, "Maximum of all grace periods, including those in annotations."] = (
-        timedelta(hours=24)
-    )
-    success_ttl_ceiling: Annotated[Duration, "Maximum time to keep a succeeded AppWrapper."] = field(
-        default=timedelta(days=7), name="successTTLCeiling"
+    deletion_grace_period: Annotated[
+        Duration, "How long the deletion of components may take before it is forced."
+    ] = timedelta(minutes=10)
+    grace_period_ceiling: Annotated[
+        Duration, "Maximum of all grace periods, including those in annotations."
+    ] = timedelta(hours=24)
+    success_ttl_ceiling: Annotated[Duration, "Maximum time to keep a succeeded AppWrapper."] = (
+        field(default=timedelta(days=7), name="successTTLCeiling")
     )
 
 
@@ -72,7 +81,9 @@ class AppWrapperConfiguration(Section):
     """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: Annotated[bool, "Whether the AppWrapper controller runs."] = False
-    scheduler_name: Annotated[str, "`schedulerName` of the wrapped pods; if empty, it is not changed."] = ""
+    scheduler_name: Annotated[
+        str, "`schedulerName` of the wrapped pods; if empty, it is not changed."
+    ] = ""
     default_queue_name: Annotated[
         str, "Kueue LocalQueue of AppWrappers without a queue name label; if empty, none."
     ] = ""
@@ -87,7 +98,8 @@ class AppWrapperConfiguration(Section):
         "nodes; if empty, none.",
     ] = ""
     user_rbac_admission_check: Annotated[
-        bool, "Whether the creator of an AppWrapper must have permission to create the wrapped objects."
+        bool,
+        "Whether the creator of an AppWrapper must have permission to create the wrapped objects.",
     ] = field(default=True, name="userRBACAdmissionCheck")
     require_admission_webhook: Annotated[
         bool,

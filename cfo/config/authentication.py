@@ -21,7 +21,8 @@ Issuer = Annotated[
 Argument = Annotated[
     str,
     matching(
-        r"[!#%&(-+\--~]{0,253}", "must be at most 253 printable ASCII characters except space, comma, quotes and $"
+        r"[!#%&(-+\--~]{0,253}",
+        "must be at most 253 printable ASCII characters except space, comma, quotes and $",
     ),
 ]
 
@@ -29,8 +30,8 @@ Argument = Annotated[
 class OIDCConfiguration(Section):
     """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
 
-    issuer_url: Annotated[Issuer, "URL of the OpenID Connect issuer; must be https. Required."] = field(
-        name="issuerURL"
+    issuer_url: Annotated[Issuer, "URL of the OpenID Connect issuer; must be https. Required."] = (
+        field(name="issuerURL")
     )
     secret_name: Annotated[
         ObjectName,
@@ -42,19 +43,23 @@ class OIDCConfiguration(Section):
         "Secret with the key `ca.crt`, in the namespace of each RayCluster: the CA of the issuer's "
         "certificate; if empty, the CAs in the images.",
     ] = ""
-    scopes: Annotated[list[Annotated[Argument, not_empty]], not_empty, "Scopes that the login requests."] = field(
-        default_factory=lambda: ["openid", "email", "profile"]
-    )
+    scopes: Annotated[
+        list[Annotated[Argument, not_empty]], not_empty, "Scopes that the login requests."
+    ] = field(default_factory=lambda: ["openid", "email", "profile"])
     username_claim: Annotated[
         Argument,
         not_empty,
         "Claim with the user's name, without which no login succeeds; for `verifier: TokenReview`, the API server's.",
     ] = "email"
-    username_prefix: Annotated[Argument, "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`."] = (
-        "oidc:"
-    )
-    groups_claim: Annotated[Argument, not_empty, "Claim with the user's groups; only for `verifier: OIDC`."] = "groups"
-    groups_prefix: Annotated[Argument, "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`."] = "oidc:"
+    username_prefix: Annotated[
+        Argument, "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`."
+    ] = "oidc:"
+    groups_claim: Annotated[
+        Argument, not_empty, "Claim with the user's groups; only for `verifier: OIDC`."
+    ] = "groups"
+    groups_prefix: Annotated[
+        Argument, "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`."
+    ] = "oidc:"
 
     def __post_init__(self) -> None:
         if "openid" not in self.scopes:
@@ -64,7 +69,9 @@ class OIDCConfiguration(Section):
 class AccessConfiguration(Section):
     """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
 
-    api_group: Annotated[Argument, "API group of the resource; empty for the core group."] = "ray.io"
+    api_group: Annotated[Argument, "API group of the resource; empty for the core group."] = (
+        "ray.io"
+    )
     resource: Annotated[
         Argument,
         not_empty,
@@ -99,7 +106,9 @@ class AuthenticationConfiguration(Section):
             if self.oidc is None:
                 raise ValueError("verifier OIDC requires oidc")
             if self.audiences:
-                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
+                raise ValueError(
+                    "audiences must be empty for verifier OIDC, where it is the client ID"
+                )
             if not self.oidc.groups_prefix:
                 raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
             if not self.oidc.username_prefix:

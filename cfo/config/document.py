@@ -50,7 +50,9 @@ def parse(text: str) -> ParsedConfiguration:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigurationError(f"not valid YAML: {error.problem or error.context}{where}") from None
+        raise ConfigurationError(
+            f"not valid YAML: {error.problem or error.context}{where}"
+        ) from None
     except YAML_ERRORS as error:
         raise ConfigurationError(f"not valid YAML: {' '.join(str(error).split())}") from None
     if document is None:
@@ -82,12 +84,16 @@ class _Findings(msgspec.Struct, frozen=True):
     def add_spelling(self, path: str, name: str) -> None:
         """Warn that the last key of ``path``, which names the setting ``name``, is spelled differently."""
         if len(self.warnings) < _MAX_WARNINGS:
-            self.warnings.append(f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go")
+            self.warnings.append(
+                f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go"
+            )
 
     def add_conflict(self, path: str, keys: Iterable[str]) -> None:
         """Report spellings of one setting; Go's decoder would merge their values."""
         if len(self.problems) < _MAX_WARNINGS:
-            self.problems.append(f"{path}: is set more than once, as {', '.join(keys)}; keep one of them")
+            self.problems.append(
+                f"{path}: is set more than once, as {', '.join(keys)}; keep one of them"
+            )
 
 
 def _check_size(text: str) -> None:
@@ -168,7 +174,9 @@ _MANIFEST_FIELDS = ("metadata", "spec", "data", "stringData", "binaryData", "ite
 
 def _is_manifest(document: Mapping[str, Any]) -> bool:
     """Return whether ``document`` is a Kubernetes object; the keys apiVersion and kind alone are unknown keys."""
-    return isinstance(document.get("kind"), str) and any(name in document for name in _MANIFEST_FIELDS)
+    return isinstance(document.get("kind"), str) and any(
+        name in document for name in _MANIFEST_FIELDS
+    )
 
 
 def _manifest_problem(document: Mapping[str, Any]) -> str:
@@ -188,7 +196,9 @@ def single_document(data: Mapping[str, str]) -> tuple[str, str]:
     """
     if len(data) != 1:
         found = ", ".join(sorted(data)) or "none"
-        raise ConfigurationError(f"data: must contain exactly one key, such as config.yaml; found {found}")
+        raise ConfigurationError(
+            f"data: must contain exactly one key, such as config.yaml; found {found}"
+        )
     return next(iter(data.items()))
 
 
@@ -213,7 +223,9 @@ def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> N
     document[_APPWRAPPER] = _merge(inner, section, _APPWRAPPER, warnings)
 
 
-def _merge(base: dict[str, Any], override: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
+def _merge(
+    base: dict[str, Any], override: dict[str, Any], path: str, warnings: list[str]
+) -> dict[str, Any]:
     merged = base | override
     for key in (key for key in override if key in base):
         here = f"{path}.{key}"
@@ -229,10 +241,14 @@ def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
     """Return the key that Go's decoder matches with ``name``: the exact one, else one that differs only in case."""
     if name in candidates:
         return name
-    return next((key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None)
+    return next(
+        (key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None
+    )
 
 
-def _known_settings(data: dict[str, Any], model: type[Section], path: str, findings: _Findings) -> dict[str, Any]:
+def _known_settings(
+    data: dict[str, Any], model: type[Section], path: str, findings: _Findings
+) -> dict[str, Any]:
     """Return ``data`` with keys spelled as in ``model``; drop null values, and unknown keys with a warning."""
     fields: dict[str, Any] = {key: setting.type for key, setting in settings_of(model).items()}
     if model is AppWrapperConfiguration and path.count(".") == 1:
@@ -247,7 +263,9 @@ def _known_settings(data: dict[str, Any], model: type[Section], path: str, findi
         if name is None:
             import difflib  # 0.2 MB, only for warnings
 
-            nearest = difflib.get_close_matches(str(key), fields, n=1) or [_paths_by_key().get(str(key).lower(), "")]
+            nearest = difflib.get_close_matches(str(key), fields, n=1) or [
+                _paths_by_key().get(str(key).lower(), "")
+            ]
             suggestion = f" (did you mean {nearest[0]}?)" if nearest[0] else ""
             findings.warnings.append(f"unknown key {here}{suggestion}, ignored")
             continue
@@ -266,13 +284,23 @@ def _known_settings(data: dict[str, Any], model: type[Section], path: str, findi
 def _cleaned_value(value: Any, annotation: Any, path: str, findings: _Findings) -> Any:
     model = section_model(annotation)
     if model is not None:
-        return _known_settings(value, model, f"{path}.", findings) if isinstance(value, dict) else value
+        return (
+            _known_settings(value, model, f"{path}.", findings)
+            if isinstance(value, dict)
+            else value
+        )
     kind = value_type(annotation)
     element = next(iter(get_args(kind)[-1:]), None)
     if isinstance(value, dict) and get_origin(kind) is dict:
-        return {key: _cleaned_value(item, element, f"{path}.{key}", findings) for key, item in value.items()}
+        return {
+            key: _cleaned_value(item, element, f"{path}.{key}", findings)
+            for key, item in value.items()
+        }
     if isinstance(value, list) and get_origin(kind) is list:
-        return [_cleaned_value(item, element, f"{path}[{index}]", findings) for index, item in enumerate(value)]
+        return [
+            _cleaned_value(item, element, f"{path}[{index}]", findings)
+            for index, item in enumerate(value)
+        ]
     return value
 
 

@@ -20,7 +20,9 @@ def _bind_address(value: object) -> object:
         return value
     host, separator, port = value.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError('must be HOST:PORT such as ":8080" (port 0 to 65535), or "0" to disable the server')
+        raise ValueError(
+            'must be HOST:PORT such as ":8080" (port 0 to 65535), or "0" to disable the server'
+        )
     if host.startswith("[") and host.endswith("]"):
         try:
             ip_address(host[1:-1])
@@ -31,18 +33,23 @@ def _bind_address(value: object) -> object:
 
 BindAddress = Annotated[str, _bind_address]
 
-EndpointName = Annotated[str, matching(r"[A-Za-z0-9._~-]*", "must be one path segment of letters, digits and . _ ~ -")]
+EndpointName = Annotated[
+    str, matching(r"[A-Za-z0-9._~-]*", "must be one path segment of letters, digits and . _ ~ -")
+]
 
 
 class MetricsConfiguration(Section):
     """The Prometheus metrics endpoint."""
 
-    bind_address: Annotated[BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'] = ":8080"
+    bind_address: Annotated[
+        BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
+    ] = ":8080"
     secure_serving: Annotated[
         bool, "Serve over HTTPS, only to clients with permission to `get` the path `/metrics`."
     ] = False
     cert_dir: Annotated[
-        str, "Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated."
+        str,
+        "Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated.",
     ] = ""
     dashboard: Annotated[
         bool,
@@ -51,18 +58,28 @@ class MetricsConfiguration(Section):
     ] = False
 
     def __post_init__(self) -> None:
-        if not self.bind_address:  # as in controller-runtime, whereas an empty address for health disables it
+        if (
+            not self.bind_address
+        ):  # as in controller-runtime, whereas an empty address for health disables it
             force_setattr(self, "bind_address", ":8080")
         if self.dashboard and (not self.secure_serving or self.bind_address == "0"):
-            raise ValueError("dashboard requires secureServing: true and a bindAddress, to authorize its clients")
+            raise ValueError(
+                "dashboard requires secureServing: true and a bindAddress, to authorize its clients"
+            )
 
 
 class HealthConfiguration(Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
-    bind_address: Annotated[BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'] = ":8081"
-    readiness_endpoint_name: Annotated[EndpointName, "Name of the readiness check, a path below `/readyz`."] = "readyz"
-    liveness_endpoint_name: Annotated[EndpointName, "Name of the liveness check, a path below `/healthz`."] = "healthz"
+    bind_address: Annotated[
+        BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
+    ] = ":8081"
+    readiness_endpoint_name: Annotated[
+        EndpointName, "Name of the readiness check, a path below `/readyz`."
+    ] = "readyz"
+    liveness_endpoint_name: Annotated[
+        EndpointName, "Name of the liveness check, a path below `/healthz`."
+    ] = "healthz"
 
 
 def _debug_address(value: object) -> object:
@@ -72,7 +89,9 @@ def _debug_address(value: object) -> object:
     with suppress(ValueError):
         if host == "localhost" or ip_address(host).is_loopback:
             return value
-    raise ValueError('must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server')
+    raise ValueError(
+        'must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server'
+    )
 
 
 class DebugConfiguration(Section):
@@ -88,7 +107,9 @@ class DebugConfiguration(Section):
 
 def _webhook_address(value: object) -> object:
     if _bind_address(value) in ("", "0"):
-        raise ValueError('must be HOST:PORT such as ":9443"; to disable webhooks, set webhook.enabled to false')
+        raise ValueError(
+            'must be HOST:PORT such as ":9443"; to disable webhooks, set webhook.enabled to false'
+        )
     return value
 
 
@@ -107,7 +128,9 @@ class WebhookConfiguration(Section):
         "`codeflare-operator-webhook-server-cert`. If false, cert-manager or OLM mounts it in `certDir`.",
     ] = True
     cert_dir: Annotated[
-        str, not_empty, "Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false."
+        str,
+        not_empty,
+        "Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
     ] = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 (controller-runtime's default)
     client_ca_file: Annotated[
         Annotated[str, not_empty] | None,
@@ -120,10 +143,12 @@ class WebhookConfiguration(Section):
         "Service through which the API server calls the webhooks.",
     ] = "codeflare-operator-webhook-service"
     mutating_configuration_name: Annotated[
-        str, "The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it."
+        str,
+        "The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     ] = "codeflare-operator-mutating-webhook-configuration"
     validating_configuration_name: Annotated[
-        str, "The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it."
+        str,
+        "The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     ] = "codeflare-operator-validating-webhook-configuration"
 
     @property

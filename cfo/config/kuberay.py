@@ -19,7 +19,11 @@ from msgspec import field, structs
 
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import Duration
-from cfo.config.network import GatewayConfiguration, IngressConfiguration, NetworkPolicyConfiguration
+from cfo.config.network import (
+    GatewayConfiguration,
+    IngressConfiguration,
+    NetworkPolicyConfiguration,
+)
 from cfo.config.section import Section
 from cfo.config.values import DNS_LABEL, Domain, Namespace, Selector, matching
 from cfo.runtime import LabelSelector
@@ -39,7 +43,9 @@ class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[
-        Literal["ecdsa", "rsa"], _algorithm, "Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
+        Literal["ecdsa", "rsa"],
+        _algorithm,
+        "Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits).",
     ] = "ecdsa"
     issuer: Annotated[
         Literal["secret", "certificateSigningRequest"],
@@ -68,9 +74,12 @@ class ProfileConfiguration(Section):
 class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
-    enabled: Annotated[bool, "Whether the RayCluster controllers run and their webhooks are served."] = True
+    enabled: Annotated[
+        bool, "Whether the RayCluster controllers run and their webhooks are served."
+    ] = True
     ray_dashboard_oauth_enabled: Annotated[
-        bool, "Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`."
+        bool,
+        "Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
     ] = field(default=True, name="rayDashboardOAuthEnabled")
     ingress_domain: Annotated[
         Domain,
@@ -81,7 +90,8 @@ class KubeRayConfiguration(Section):
         default=True, name="mTLSEnabled"
     )
     operator_namespaces: Annotated[
-        list[Namespace], "Namespaces of the KubeRay operator, which may reach head pods; if empty, they are detected."
+        list[Namespace],
+        "Namespaces of the KubeRay operator, which may reach head pods; if empty, they are detected.",
     ] = field(default_factory=list)
     kuberay_features: Annotated[
         list[
@@ -157,15 +167,27 @@ class ProfileTable:
     def __init__(self, config: KubeRayConfiguration) -> None:
         self._default = NamespaceSettings(config)
         self._settings = [
-            (LabelSelector.of(profile.namespace_selector), _settings(config, profile.name, _enforced_by(profile)))
+            (
+                LabelSelector.of(profile.namespace_selector),
+                _settings(config, profile.name, _enforced_by(profile)),
+            )
             for profile in config.profiles
         ]
-        everything: Iterable[str] = (concern for profile in config.profiles for concern in _enforced_by(profile))
-        self._strictest = _settings(config, "of all namespaces", frozenset(everything)) if config.profiles else None
+        everything: Iterable[str] = (
+            concern for profile in config.profiles for concern in _enforced_by(profile)
+        )
+        self._strictest = (
+            _settings(config, "of all namespaces", frozenset(everything))
+            if config.profiles
+            else None
+        )
 
     def of_labels(self, labels: Mapping[str, str]) -> NamespaceSettings:
         """Return the settings for a namespace with these labels."""
-        return next((settings for selector, settings in self._settings if selector.matches(labels)), self._default)
+        return next(
+            (settings for selector, settings in self._settings if selector.matches(labels)),
+            self._default,
+        )
 
     def strictest(self) -> NamespaceSettings:
         """Return settings that enforce everything that any profile enforces; the default if there are no profiles."""
@@ -176,10 +198,14 @@ def _enforced_by(profile: ProfileConfiguration) -> frozenset[str]:
     return frozenset(concern for concern in _CONCERNS if getattr(profile, concern) == "enforced")
 
 
-def _settings(config: KubeRayConfiguration, name: str, enforced: frozenset[str]) -> NamespaceSettings:
+def _settings(
+    config: KubeRayConfiguration, name: str, enforced: frozenset[str]
+) -> NamespaceSettings:
     inactive = frozenset(feature for concern in enforced for feature in _WITHOUT[concern])
     changes: dict[str, Any] = {
-        "kuberay_features": [feature for feature in config.kuberay_features if feature not in inactive]
+        "kuberay_features": [
+            feature for feature in config.kuberay_features if feature not in inactive
+        ]
     }
     if "mtls" in enforced:
         changes["mtls_enabled"] = True

@@ -14,7 +14,12 @@ from msgspec import field
 
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.durations import Duration, duration_of, format_duration
-from cfo.config.endpoints import DebugConfiguration, HealthConfiguration, MetricsConfiguration, WebhookConfiguration
+from cfo.config.endpoints import (
+    DebugConfiguration,
+    HealthConfiguration,
+    MetricsConfiguration,
+    WebhookConfiguration,
+)
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.section import Section
 from cfo.config.values import Namespace, ObjectName, OptionalNamespace, Selector, bounded, matching
@@ -29,7 +34,9 @@ class DefaultSetupConfiguration(Section):
         "has none.",
     ] = False
     max_size: Annotated[int, bounded(0), "Maximum number of pods of all FluxJobs."] = 20
-    mini_cluster_size: Annotated[int, bounded(1, 100_000), "Number of pods of FluxJobs that have no size."] = 1
+    mini_cluster_size: Annotated[
+        int, bounded(1, 100_000), "Number of pods of FluxJobs that have no size."
+    ] = 1
     queueing_strategy: Annotated[
         Literal["BestEffortFIFO", "StrictFIFO", "Backfill"],
         "Which FluxJobs may be admitted before one that does not fit.",
@@ -74,12 +81,18 @@ class InferenceStackConfiguration(Section):
 class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""
 
-    leader_elect: Annotated[bool | None, "Whether to use leader election. If unset: only in a cluster."] = None
-    lease_duration: Annotated[Duration, "How long a Lease that is not renewed stays valid."] = timedelta(seconds=15)
-    renew_deadline: Annotated[Duration, "How long the leader retries a renewal before it gives up leadership."] = (
-        timedelta(seconds=10)
+    leader_elect: Annotated[
+        bool | None, "Whether to use leader election. If unset: only in a cluster."
+    ] = None
+    lease_duration: Annotated[Duration, "How long a Lease that is not renewed stays valid."] = (
+        timedelta(seconds=15)
     )
-    retry_period: Annotated[Duration, "Interval between attempts to acquire or renew the Lease."] = timedelta(seconds=2)
+    renew_deadline: Annotated[
+        Duration, "How long the leader retries a renewal before it gives up leadership."
+    ] = timedelta(seconds=10)
+    retry_period: Annotated[
+        Duration, "Interval between attempts to acquire or renew the Lease."
+    ] = timedelta(seconds=2)
     resource_lock: Annotated[Literal["leases"], "The only kind that is supported."] = "leases"
     resource_name: Annotated[
         ObjectName, "Name of the Lease. The operator's default Role allows only the default name."
@@ -87,7 +100,9 @@ class LeaderElection(Section):
     resource_namespace: Annotated[
         OptionalNamespace, "Namespace of the Lease; if empty, the operator's own namespace."
     ] = ""
-    release_on_cancel: Annotated[bool, "Whether the leader releases the Lease when it exits."] = True
+    release_on_cancel: Annotated[bool, "Whether the leader releases the Lease when it exits."] = (
+        True
+    )
 
     @classmethod
     def without_unset(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,7 +116,9 @@ class LeaderElection(Section):
 
     def __post_init__(self) -> None:
         if self.lease_duration < timedelta(seconds=1):
-            raise ValueError(f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s")
+            raise ValueError(
+                f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s"
+            )
         if self.lease_duration <= self.renew_deadline:
             raise ValueError(
                 f"leaseDuration ({format_duration(self.lease_duration)}) must be greater than "
@@ -127,7 +144,12 @@ _ALL_ADDRESSES = ("", "0.0.0.0", "[::]")  # noqa: S104 (compared, not bound)
 def _overlap(first: str, second: str) -> bool:
     """Return whether two bind addresses have the same port on the same address; port 0 is any free port."""
     (host, _, port), (other_host, _, other_port) = first.rpartition(":"), second.rpartition(":")
-    if not port.isdigit() or not other_port.isdigit() or int(port) == 0 or int(port) != int(other_port):
+    if (
+        not port.isdigit()
+        or not other_port.isdigit()
+        or int(port) == 0
+        or int(port) != int(other_port)
+    ):
         return False
     return host == other_host or host in _ALL_ADDRESSES or other_host in _ALL_ADDRESSES
 
@@ -136,7 +158,9 @@ class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: Annotated[
-        float | None, bounded(-(2**31)), "Maximum requests per second; unset or negative means no limit."
+        float | None,
+        bounded(-(2**31)),
+        "Maximum requests per second; unset or negative means no limit.",
     ] = None
     burst: Annotated[int | None, bounded(0), "Maximum burst of requests above `qps`."] = None
 
@@ -170,7 +194,10 @@ class OperatorConfiguration(Section):
     def __post_init__(self) -> None:
         if self.debug.bind_address == "metrics" and not self.metrics.secure_serving:
             raise ValueError('debug.bindAddress "metrics" requires metrics.secureServing: true')
-        if self.watch_namespaces and self.kuberay.network_policy.default_deny.namespace_selector is not None:
+        if (
+            self.watch_namespaces
+            and self.kuberay.network_policy.default_deny.namespace_selector is not None
+        ):
             raise ValueError(
                 "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
                 "unset it, or unset watchNamespaces"
@@ -195,7 +222,9 @@ def changed_settings(old: OperatorConfiguration, new: OperatorConfiguration) -> 
     A list or map counts as one setting.
     """
     before, after = dict(_settings(old.to_document())), dict(_settings(new.to_document()))
-    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
 
 
 def _settings(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

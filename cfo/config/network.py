@@ -34,7 +34,8 @@ class IngressConfiguration(Section):
         "through.",
     ] = None
     tls_secret_name: Annotated[
-        str, "Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS."
+        str,
+        "Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS.",
     ] = ""
     namespaces: Annotated[
         list[Namespace],
@@ -110,7 +111,9 @@ class EgressDestination(Section):
 
     def __post_init__(self) -> None:
         if not self.cidrs and not self.namespaces:
-            raise ValueError("must contain cidrs or namespaces; to allow all addresses, list 0.0.0.0/0 and ::/0")
+            raise ValueError(
+                "must contain cidrs or namespaces; to allow all addresses, list 0.0.0.0/0 and ::/0"
+            )
 
 
 class EgressConfiguration(Section):
@@ -121,9 +124,9 @@ class EgressConfiguration(Section):
         "Whether the NetworkPolicies restrict egress of head and workers to their own RayCluster and the "
         "destinations below.",
     ] = False
-    own_namespace: Annotated[bool, "Whether pods in the namespace of the RayCluster (such as Redis) are allowed."] = (
-        False
-    )
+    own_namespace: Annotated[
+        bool, "Whether pods in the namespace of the RayCluster (such as Redis) are allowed."
+    ] = False
     dns_namespaces: Annotated[
         list[Namespace],
         at_most(_MAX_ENTRIES),
@@ -141,7 +144,10 @@ class EgressConfiguration(Section):
         "that request certificates need.",
     ] = field(default_factory=list, name="apiServerCIDRs")
     api_server_ports: Annotated[
-        list[Port], not_empty, at_most(_MAX_ENTRIES), "Ports of the API servers in `apiServerCIDRs`."
+        list[Port],
+        not_empty,
+        at_most(_MAX_ENTRIES),
+        "Ports of the API servers in `apiServerCIDRs`.",
     ] = field(default_factory=lambda: [443, 6443])
     destinations: Annotated[
         list[EgressDestination],

@@ -11,7 +11,18 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -31,7 +42,10 @@ class ConfigurationError(ValueError):
 
     def __init__(self, *problems: str) -> None:
         if len(problems) > _MAX_PROBLEMS + 1:
-            problems = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more problems")
+            problems = (
+                *problems[:_MAX_PROBLEMS],
+                f"and {len(problems) - _MAX_PROBLEMS} more problems",
+            )
         self.problems = tuple(map(printable, problems))
         super().__init__("; ".join(self.problems))
 
@@ -134,18 +148,25 @@ def _value(value: Any, annotation: Any, path: str, problems: list[str]) -> Any:
                 checked = check(checked)
         except ValueError as error:
             return _problem(path, value, str(error), problems)
-        return checked if arguments[0] is timedelta else _value(checked, arguments[0], path, problems)
+        return (
+            checked if arguments[0] is timedelta else _value(checked, arguments[0], path, problems)
+        )
     if origin in _UNIONS:
         return None if value is None else _value(value, _set_type(arguments), path, problems)
     if origin is list:
         if not isinstance(value, list):
             return _problem(path, value, "must be a list", problems)
-        return [_value(item, arguments[0], f"{path}[{index}]", problems) for index, item in enumerate(value)]
+        return [
+            _value(item, arguments[0], f"{path}[{index}]", problems)
+            for index, item in enumerate(value)
+        ]
     if origin is dict:
         if not isinstance(value, Mapping):
             return _problem(path, value, "must be a mapping", problems)
         return {
-            _value(key, arguments[0], path, problems): _value(item, arguments[1], f"{path}.{key}", problems)
+            _value(key, arguments[0], path, problems): _value(
+                item, arguments[1], f"{path}.{key}", problems
+            )
             for key, item in value.items()
         }
     if origin is Literal:
@@ -161,7 +182,11 @@ def _value(value: Any, annotation: Any, path: str, problems: list[str]) -> Any:
 
 def _problem(path: str, value: object, allowed: str, problems: list[str]) -> None:
     """Add a line that names path, beginning of the value and what is allowed."""
-    shown = "" if value and isinstance(value, dict | list) else f"{printable(repr(value), _MAX_SHOWN)}: "
+    shown = (
+        ""
+        if value and isinstance(value, dict | list)
+        else f"{printable(repr(value), _MAX_SHOWN)}: "
+    )
     problems.append((f"{path}: " if path else "") + shown + allowed.removeprefix(shown))
 
 

@@ -77,8 +77,12 @@ Selector = Annotated[str, _selector]
 
 
 def _label_key(value: object) -> object:
-    if not isinstance(value, str) or not _selects({"matchExpressions": [{"key": value, "operator": "Exists"}]}):
-        raise ValueError("must be a label key: an optional DNS subdomain and '/', then a name of up to 63 characters")
+    if not isinstance(value, str) or not _selects(
+        {"matchExpressions": [{"key": value, "operator": "Exists"}]}
+    ):
+        raise ValueError(
+            "must be a label key: an optional DNS subdomain and '/', then a name of up to 63 characters"
+        )
     return value
 
 

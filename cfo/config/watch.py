@@ -46,11 +46,14 @@ class ConfigurationChange(msgspec.Struct, frozen=True):
     settings: tuple[str, ...] = ()
 
 
-def compare_configuration(used: ParsedConfiguration, data: Mapping[str, Any] | None) -> ConfigurationChange:
+def compare_configuration(
+    used: ParsedConfiguration, data: Mapping[str, Any] | None
+) -> ConfigurationChange:
     """Compare the configuration in use with the ``data`` of the ConfigMap; ``None``: it was deleted."""
     if data is None:
         return ConfigurationChange(
-            "ConfigurationDeleted", "The ConfigMap was deleted. The operator keeps its configuration until it restarts."
+            "ConfigurationDeleted",
+            "The ConfigMap was deleted. The operator keeps its configuration until it restarts.",
         )
     if list(data.values()) == [used.text]:  # as at each start: it was just parsed
         return ConfigurationChange()
@@ -58,7 +61,8 @@ def compare_configuration(used: ParsedConfiguration, data: Mapping[str, Any] | N
         found = _parse(data)
     except ConfigurationError as error:
         return ConfigurationChange(
-            "ConfigurationInvalid", f"The operator keeps its configuration, and cannot use the new one: {error}"
+            "ConfigurationInvalid",
+            f"The operator keeps its configuration, and cannot use the new one: {error}",
         )
     settings = changed_settings(used.configuration, found)
     if not settings:
@@ -125,9 +129,15 @@ class ConfigurationWatch:
             _log.info("Configuration is again the one in use", configmap=str(self._key))
             return
         _log.warning(
-            "Configuration changed, restart to apply" if change.settings else "Configuration cannot be applied",
+            "Configuration changed, restart to apply"
+            if change.settings
+            else "Configuration cannot be applied",
             configmap=str(self._key),
-            **({"settings": list(change.settings)} if change.settings else {"error": change.message}),
+            **(
+                {"settings": list(change.settings)}
+                if change.settings
+                else {"error": change.message}
+            ),
         )
         if config_map is not None and self._manager.is_leader:
             self._events.event(

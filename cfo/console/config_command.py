@@ -61,5 +61,7 @@ def check(file: Any, strict: bool, output: str | None) -> None:
         return
     document = parsed.configuration.to_document()
     click.echo(
-        json.dumps(document, indent=2) if output == "json" else yaml.safe_dump(document, sort_keys=False).rstrip()
+        json.dumps(document, indent=2)
+        if output == "json"
+        else yaml.safe_dump(document, sort_keys=False).rstrip()
     )

@@ -45,7 +45,9 @@ def _classes(source: str) -> list[type[CustomResource]]:
         if selected not in found:
             raise InvalidInput(f"{source}: not a class that declares a kind")
         kind = selected.gvk
-        found = [other for other in found if (other.gvk.group, other.gvk.kind) == (kind.group, kind.kind)]
+        found = [
+            other for other in found if (other.gvk.group, other.gvk.kind) == (kind.group, kind.kind)
+        ]
     if not found:
         raise InvalidInput(f"{name}: no class declares a kind")
     return found

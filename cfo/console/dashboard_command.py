@@ -23,7 +23,12 @@ from cfo.version import __version__
 
 
 @click.command("dashboard")
-@click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace to show; by default that of the kubeconfig.")
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAMESPACE",
+    help="Namespace to show; by default that of the kubeconfig.",
+)
 @click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
 @click.option(
     "--port",
@@ -32,7 +37,9 @@ from cfo.version import __version__
     metavar="PORT",
     help="Port of the loopback interface to listen on; by default a free one.",
 )
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default its current context.")
+@click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig; by default its current context."
+)
 @kubeconfig_option()
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 def command(
@@ -51,7 +58,9 @@ def command(
     if namespace and all_namespaces:
         raise InvalidInput("--namespace and --all-namespaces cannot be used together")
     if namespace is not None and not is_dns_label(namespace):
-        raise InvalidInput(f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+        raise InvalidInput(
+            f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)"
+        )
     from cfo.runtime import logs
 
     async def serve() -> None:
@@ -72,7 +81,9 @@ def command(
     try:
         run_async(serve)
     except AddressUnavailable as error:
-        raise CommandFailed(f"--port: {error.strerror}; choose another one, or 0 for a free one") from None
+        raise CommandFailed(
+            f"--port: {error.strerror}; choose another one, or 0 for a free one"
+        ) from None
     except (ConfigError, OSError) as error:
         raise CommandFailed(one_line(error)) from None
 

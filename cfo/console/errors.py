@@ -77,7 +77,11 @@ def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandF
     ``embedded``: the command can also run on the embedded control plane. Then the message says so, but only if there
     is no cluster: no kubeconfig is configured, or no program listens at the server's address.
     """
-    hint = "; no cluster available? Try: cfo run --embedded" if embedded and _is_cluster_absent(error) else ""
+    hint = (
+        "; no cluster available? Try: cfo run --embedded"
+        if embedded and _is_cluster_absent(error)
+        else ""
+    )
     return CommandFailed(one_line(error) + hint)
 
 
@@ -86,7 +90,9 @@ def _is_cluster_absent(error: BaseException | None) -> bool:
     from cfo.runtime.client import NoClusterConfigured  # lazily: loads the API client
 
     while error is not None:
-        if isinstance(error, NoClusterConfigured) or (isinstance(error, TransportError) and error.refused):
+        if isinstance(error, NoClusterConfigured) or (
+            isinstance(error, TransportError) and error.refused
+        ):
             return True
         error = error.__cause__
     return False

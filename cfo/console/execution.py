@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, cluster_failure, one_line, run_async
+from cfo.console.errors import (
+    ClusterUnreadable,
+    CommandFailed,
+    InvalidInput,
+    cluster_failure,
+    one_line,
+    run_async,
+)
 from cfo.version import CONFIG_MAP_NAME
 
 if TYPE_CHECKING:
@@ -20,16 +27,22 @@ _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def kubeconfig_option(text: str = "by default $KUBECONFIG, then ~/.kube/config.") -> Callable[[_F], _F]:
+def kubeconfig_option(
+    text: str = "by default $KUBECONFIG, then ~/.kube/config.",
+) -> Callable[[_F], _F]:
     """Return the option ``--kubeconfig``; ``text`` follows in its help."""
     path = click.Path(dir_okay=False)
-    return click.option("--kubeconfig", type=path, metavar="FILE", help=f"Path of the kubeconfig; {text}")
+    return click.option(
+        "--kubeconfig", type=path, metavar="FILE", help=f"Path of the kubeconfig; {text}"
+    )
 
 
 def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
     """Return the option ``--timeout`` in seconds, of which ``text`` is the help."""
     seconds = click.FloatRange(min=0, min_open=True)
-    return click.option("--timeout", type=seconds, default=default, show_default=True, metavar="SECONDS", help=text)
+    return click.option(
+        "--timeout", type=seconds, default=default, show_default=True, metavar="SECONDS", help=text
+    )
 
 
 CONFIG: Final = click.option(
@@ -39,7 +52,9 @@ CONFIG: Final = click.option(
     metavar="NAME",
     help="Name of the ConfigMap with the configuration, in the operator's namespace.",
 )
-YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+YES: Final = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal."
+)
 
 
 def confirm(question: str) -> None:
@@ -87,7 +102,9 @@ def namespace_variable() -> str:
 
     namespace = os.environ.get("NAMESPACE", "").strip()
     if namespace and not is_dns_label(namespace):
-        raise InvalidInput(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+        raise InvalidInput(
+            f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)"
+        )
     return namespace
 
 

@@ -21,7 +21,9 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
 
 
 @click.command("manifests")
-@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option(
+    "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator."
+)
 @click.option("--image", default=default_image(), show_default=True, help="Image of the operator.")
 @click.option(
     "--with",
@@ -38,7 +40,9 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     metavar="CIDR",
     help="With the component network-policy: addresses of API servers; no others can call the webhooks. Repeatable.",
 )
-def command(namespace: str, image: str, components: tuple[str, ...], api_servers: tuple[str, ...]) -> None:
+def command(
+    namespace: str, image: str, components: tuple[str, ...], api_servers: tuple[str, ...]
+) -> None:
     """Print the manifests that install the operator.
 
     To install it, pipe them into: kubectl apply --server-side -f -
@@ -53,10 +57,19 @@ def command(namespace: str, image: str, components: tuple[str, ...], api_servers
         try:
             ipaddress.ip_network(cidr)
         except ValueError:
-            raise InvalidInput(f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28") from None
-    unused = [each.name for each in OPTIONAL if each.name in components and not each.enabled(OperatorConfiguration())]
+            raise InvalidInput(
+                f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28"
+            ) from None
+    unused = [
+        each.name
+        for each in OPTIONAL
+        if each.name in components and not each.enabled(OperatorConfiguration())
+    ]
     if unused:
         where = f"the ConfigMap {CONFIG_MAP_NAME} has to enable what uses them"
-        echo(f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default", err=True)
+        echo(
+            f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default",
+            err=True,
+        )
     objects = render(namespace, image, components, api_servers)
     click.echo(yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False, width=120), nl=False)

@@ -22,7 +22,13 @@ from cfo.console.execution import kubeconfig_option, timeout_option
 from cfo.console.summaries.kind_view import KindView, related_kinds
 from cfo.console.summaries.overview import Overview
 from cfo.console.summaries.summary import Summary
-from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, print_changes, show_live
+from cfo.console.view.show import (
+    NOT_INSTALLED,
+    is_installed,
+    is_interactive,
+    print_changes,
+    show_live,
+)
 from cfo.console.view.text import counts, detail, problem_lines, table
 from cfo.runtime import (
     GVK,
@@ -45,7 +51,12 @@ _INTERRUPTED_EXIT_CODE = 130
 
 @click.command("status")
 @click.argument("target", metavar="[KIND[/NAME]]", required=False)
-@click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace; by default that of the kubeconfig's context.")
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAMESPACE",
+    help="Namespace; by default that of the kubeconfig's context.",
+)
 @click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
 @click.option(
     "--output",
@@ -55,10 +66,19 @@ _INTERRUPTED_EXIT_CODE = 130
     show_default=True,
     help="Format of the output; wide has all facts.",
 )
-@click.option("--watch", "-w", is_flag=True, help="Show changes until interrupted: live on a terminal, else as lines.")
+@click.option(
+    "--watch",
+    "-w",
+    is_flag=True,
+    help="Show changes until interrupted: live on a terminal, else as lines.",
+)
 @kubeconfig_option()
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
-@timeout_option(30.0, "Time in which everything must be read; what could not be read by then is left out.")
+@click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig; by default the current one."
+)
+@timeout_option(
+    30.0, "Time in which everything must be read; what could not be read by then is left out."
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -84,7 +104,9 @@ def command(
 
     views, name = _select(all_views(), target)
     if all_namespaces and (namespace or name):
-        raise InvalidInput(f"--all-namespaces cannot be used with {'--namespace' if namespace else 'a name'}")
+        raise InvalidInput(
+            f"--all-namespaces cannot be used with {'--namespace' if namespace else 'a name'}"
+        )
     if watch and output != "table":
         raise InvalidInput(f"--watch cannot be used with --output {output}")
     logs.configure("console", "error")
@@ -92,11 +114,18 @@ def command(
     async def work() -> int:
         config = await load_config(kubeconfig, context=context)
         where = None if all_namespaces else namespace or config.namespace
-        async with Transport(config) as transport, connect(transport, views, where, timeout) as session:
+        async with (
+            Transport(config) as transport,
+            connect(transport, views, where, timeout) as session,
+        ):
             if watch:
                 await _watch(session, config.server)
                 return 0
-            summaries = [each for each in await session.overview.snapshot() if not name or each.key.name == name]
+            summaries = [
+                each
+                for each in await session.overview.snapshot()
+                if not name or each.key.name == name
+            ]
             _report(views, name, summaries, session, output, where)
             return _UNHEALTHY_EXIT_CODE if any(each.level.is_wrong for each in summaries) else 0
 
@@ -128,7 +157,13 @@ def _select(views: Sequence[KindView], target: str | None) -> tuple[Sequence[Kin
 
 def _names_of(view: KindView) -> tuple[str, ...]:
     kind = view.gvk.kind.lower()
-    return (kind, f"{kind}s", f"{kind}.{view.gvk.group}", f"{kind}s.{view.gvk.group}", *view.short_names)
+    return (
+        kind,
+        f"{kind}s",
+        f"{kind}.{view.gvk.group}",
+        f"{kind}s.{view.gvk.group}",
+        *view.short_names,
+    )
 
 
 async def _watch(session: Session, server: str) -> None:
@@ -152,7 +187,9 @@ def _report(
     unavailable = session.unavailable()
     if name and not summaries:
         kind = views[0].gvk.kind
-        reason = unavailable.get(kind) or ("not installed" if len(session.not_served) == len(views) else "")
+        reason = unavailable.get(kind) or (
+            "not installed" if len(session.not_served) == len(views) else ""
+        )
         problem = f"cannot be read ({reason})" if reason else "not found"
         raise CommandFailed(f"{kind} {name} in namespace {namespace}: {problem}")
     if output == "json":
@@ -161,7 +198,10 @@ def _report(
     if output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(_document(summaries, unavailable), sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(
+            yaml.safe_dump(_document(summaries, unavailable), sort_keys=False, allow_unicode=True),
+            nl=False,
+        )
         return
     now = SystemClock().now()
     if name:
@@ -185,7 +225,9 @@ def _notes(session: Session, unavailable: dict[str, str]) -> list[str]:
     """Return one line about the kinds that cannot be read, and one about those that are not installed."""
     notes = []
     if unavailable:
-        notes.append(f"not read: {', '.join(f'{kind} ({reason})' for kind, reason in unavailable.items())}")
+        notes.append(
+            f"not read: {', '.join(f'{kind} ({reason})' for kind, reason in unavailable.items())}"
+        )
     if session.not_served:
         kinds = dict.fromkeys(gvk.kind for gvk in session.not_served)
         served = {informer.gvk.kind for informer in session.overview.informers}
@@ -269,12 +311,20 @@ async def connect(
         tasks.cancel_scope.cancel()
 
 
-def _check_readable(session: Session, served: Collection[GVK], namespace: str | None, timeout: float) -> None:
+def _check_readable(
+    session: Session, served: Collection[GVK], namespace: str | None, timeout: float
+) -> None:
     overview = session.overview
-    if not served or any(informer.has_synced for informer in overview.informers if informer.gvk in served):
+    if not served or any(
+        informer.has_synced for informer in overview.informers if informer.gvk in served
+    ):
         return
     if all(informer.is_forbidden for informer in overview.informers if informer.gvk in served):
-        where = f"namespace {namespace}" if namespace is not None else "all namespaces; try -n NAMESPACE"
+        where = (
+            f"namespace {namespace}"
+            if namespace is not None
+            else "all namespaces; try -n NAMESPACE"
+        )
         raise NotReadable(f"you are not allowed to list any of the kinds in {where}")
     reasons = "; ".join(sorted(set(overview.unavailable().values())))
     raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")

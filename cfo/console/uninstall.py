@@ -52,17 +52,34 @@ from cfo.version import CONFIG_MAP_NAME
 
 
 @click.command("uninstall")
-@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option(
+    "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator."
+)
 @kubeconfig_option("it needs cluster-admin permissions.")
-@click.option("--crds", is_flag=True, help="Also delete our CRDs, and with them all AppWrappers and Flux objects.")
+@click.option(
+    "--crds",
+    is_flag=True,
+    help="Also delete our CRDs, and with them all AppWrappers and Flux objects.",
+)
 @timeout_option(
-    120.0, "Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are."
+    120.0,
+    "Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
-@click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")
+@click.option(
+    "--leftovers",
+    is_flag=True,
+    help="Continue if the operator itself is not in the namespace any more.",
+)
 @YES
 def command(
-    namespace: str, kubeconfig: str | None, crds: bool, timeout: float, dry_run: bool, leftovers: bool, yes: bool
+    namespace: str,
+    kubeconfig: str | None,
+    crds: bool,
+    timeout: float,
+    dry_run: bool,
+    leftovers: bool,
+    yes: bool,
 ) -> None:
     """Uninstall the operator.
 
@@ -130,7 +147,10 @@ async def check_installation(client: Client, namespace: str, *, leftovers: bool 
 def _namespaces_in(obj: Object) -> set[str]:
     """Return the namespaces to which a cluster-scoped object of an installation refers."""
     subjects = obj.get("subjects") or () if obj["kind"] == "ClusterRoleBinding" else ()
-    services = [(webhook.get("clientConfig") or {}).get("service") or {} for webhook in obj.get("webhooks") or ()]
+    services = [
+        (webhook.get("clientConfig") or {}).get("service") or {}
+        for webhook in obj.get("webhooks") or ()
+    ]
     return {namespace for item in (*subjects, *services) if (namespace := item.get("namespace"))}
 
 
@@ -155,7 +175,11 @@ async def uninstall(
     objects = render(namespace=namespace, components=COMPONENTS)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
     kept = ("Namespace", "CustomResourceDefinition")
-    rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in (*kept, "Deployment")]
+    rest = [
+        obj
+        for obj in reversed(objects)
+        if obj not in webhooks and obj["kind"] not in (*kept, "Deployment")
+    ]
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
@@ -175,7 +199,11 @@ async def uninstall(
                 await removal.delete(left.gvk, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
-    names = {SECRET: WEBHOOK_SECRET_NAME, LEASE: LeaderElection().resource_name, CONFIG_MAP: CONFIG_MAP_NAME}
+    names = {
+        SECRET: WEBHOOK_SECRET_NAME,
+        LEASE: LeaderElection().resource_name,
+        CONFIG_MAP: CONFIG_MAP_NAME,
+    }
     for gvk, name in names.items():
         await removal.delete(gvk, NamespacedName(namespace, name))
     if delete_crds:
@@ -210,7 +238,9 @@ class _Removal:
         """Delete an object if it exists."""
         try:
             if self._dry_run:
-                if (gvk, key) not in self._planned and await self._client.get(gvk, key, live=True) is not None:
+                if (gvk, key) not in self._planned and await self._client.get(
+                    gvk, key, live=True
+                ) is not None:
                     self._planned.add((gvk, key))
                     self._report(f"would delete {gvk.kind} {key}")
             elif await self._client.delete(gvk, key):
@@ -234,7 +264,9 @@ class _Removal:
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
         """Remove our finalizer from an object; retry if another client has changed the object concurrently."""
-        while (obj := await self._client.get(gvk, key, live=True)) is not None and has_finalizer(obj, finalizer):
+        while (obj := await self._client.get(gvk, key, live=True)) is not None and has_finalizer(
+            obj, finalizer
+        ):
             if self._dry_run:
                 self._report(f"would remove finalizer {finalizer} from {gvk.kind} {key}")
                 return

@@ -125,7 +125,11 @@ class PodFailure(NamedTuple):
 def failure_of(status: PodStatus) -> PodFailure | None:
     """Return why a pod does not run; ``None`` if it runs, or is only starting."""
     for condition in status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+        if (
+            condition.type == "PodScheduled"
+            and condition.status == "False"
+            and condition.reason == "Unschedulable"
+        ):
             return PodFailure("Unschedulable", shortened(condition.message or "no node fits"))
     if status.phase == "Failed" and status.reason:
         return PodFailure(_reason(status.reason), shortened(status.message or "the pod failed"))
@@ -141,12 +145,22 @@ def _container_failure(container: ContainerStatus) -> PodFailure | None:
     if waiting is None:
         return None
     if waiting.reason == "CrashLoopBackOff":
-        ended = f"exited with code {terminated.exit_code}" if terminated is not None else "exits repeatedly"
-        cause = f" ({terminated.reason})" if terminated is not None and terminated.reason not in ("", "Error") else ""
+        ended = (
+            f"exited with code {terminated.exit_code}"
+            if terminated is not None
+            else "exits repeatedly"
+        )
+        cause = (
+            f" ({terminated.reason})"
+            if terminated is not None and terminated.reason not in ("", "Error")
+            else ""
+        )
         message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
         return PodFailure("CrashLoopBackOff", shortened(message))
     if waiting.reason in WAITING_REASONS:
-        return PodFailure(waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": ")))
+        return PodFailure(
+            waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": "))
+        )
     return None
 
 

@@ -74,7 +74,9 @@ def _claims(claimant: _Claimant) -> list[str]:
     if spec is None:
         return []
     rules = spec.rules or ()
-    paths = [match.path.value for rule in rules for match in rule.matches or () if match.path is not None]
+    paths = [
+        match.path.value for rule in rules for match in rule.matches or () if match.path is not None
+    ]
     return [
         *(rule.host for rule in rules if rule.host),
         *(spec.hostnames or ()),

@@ -29,7 +29,9 @@ def _setup(context: Context) -> None:
             "anyone who can create an AppWrapper gains this operator's permissions"
         )
     elif not context.serves_webhooks:
-        _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
+        _log.warning(
+            "Not serving webhooks; new AppWrappers are not deployed unless another process serves them"
+        )
     appwrapper.setup(context.manager, configuration)
 
 
@@ -51,7 +53,11 @@ APPWRAPPERS: Final = Feature(
     rules=lazy("cfo.controllers.appwrapper:RULES"),
     probe=Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),
     user_roles=(
-        UserRole("appwrapper-editor-role", api_rules(CRUD, APPWRAPPER.group, "appwrappers"), ("admin", "edit")),
+        UserRole(
+            "appwrapper-editor-role",
+            api_rules(CRUD, APPWRAPPER.group, "appwrappers"),
+            ("admin", "edit"),
+        ),
         UserRole("viewer-role", api_rules(READ, APPWRAPPER.group, "appwrappers"), ("view",)),
     ),
     field_managers=(FIELD_MANAGER,),

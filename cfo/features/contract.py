@@ -39,9 +39,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     serves_webhooks: bool
     enabled: Sequence[Feature] = ()
-    embedded_validators: dict[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]] = msgspec.field(
-        default_factory=dict
-    )
+    embedded_validators: dict[
+        GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]
+    ] = msgspec.field(default_factory=dict)
 
 
 class UserRole(NamedTuple):
@@ -120,7 +120,11 @@ def lazy(reference: str) -> Callable[..., Any]:
 
 def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
     """Return the rules of a user role: ``verbs`` for each of ``resources``, and to read its status."""
-    return [rule for name in resources for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))]
+    return [
+        rule
+        for name in resources
+        for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))
+    ]
 
 
 def review_rules(namespace: str) -> list[Rule]:

@@ -11,7 +11,9 @@ from cfo.runtime import Rule
 def _setup(context: Context) -> None:
     from cfo.console.dashboard import in_cluster
 
-    in_cluster.setup(context.manager, [view for feature in context.enabled for view in feature.views()])
+    in_cluster.setup(
+        context.manager, [view for feature in context.enabled for view in feature.views()]
+    )
 
 
 DASHBOARD: Final = Feature(

@@ -19,7 +19,9 @@ def _setup_webhooks(context: Context) -> None:
         check_permissions=configuration.user_rbac_admission_check,
         is_served=configuration.enabled,
     )
-    context.embedded_validators.update((kind, validator.submission_errors) for kind, validator in validators.items())
+    context.embedded_validators.update(
+        (kind, validator.submission_errors) for kind, validator in validators.items()
+    )
 
 
 def _setup(context: Context) -> None:

@@ -31,7 +31,10 @@ def _user_rules(verbs: Sequence[str], *scale: str) -> list[Rule]:
     return [
         rule
         for gvk in INFERENCE_STACKS
-        for rule in (*api_rules(verbs, gvk.group, "inferencestacks"), Rule(gvk.group, "inferencestacks/scale", scale))
+        for rule in (
+            *api_rules(verbs, gvk.group, "inferencestacks"),
+            Rule(gvk.group, "inferencestacks/scale", scale),
+        )
     ]
 
 
@@ -47,7 +50,11 @@ STACKS: Final = Feature(
     rules=lazy("cfo.controllers.inferencestack:RULES"),
     probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
     user_roles=(
-        UserRole("inferencestack-editor-role", _user_rules(CRUD, "get", "patch", "update"), ("admin", "edit")),
+        UserRole(
+            "inferencestack-editor-role",
+            _user_rules(CRUD, "get", "patch", "update"),
+            ("admin", "edit"),
+        ),
         UserRole("viewer-role", _user_rules(READ, "get"), ("view",)),
     ),
     field_managers=(FIELD_MANAGER, CLAIMS_FIELD_MANAGER),

@@ -85,7 +85,11 @@ RAY_CLUSTERS: Final = Feature(
     base_rules=lambda namespace: _rules(),
     user_roles=(
         # the role to use RayClusters with Kubernetes tokens; its verb is Ray's own
-        UserRole("ray-token-user-role", [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], ("admin", "edit")),
+        UserRole(
+            "ray-token-user-role",
+            [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")],
+            ("admin", "edit"),
+        ),
     ),
     field_managers=(FIELD_MANAGER,),
     setup=_setup,
@@ -116,7 +120,9 @@ OPENSHIFT: Final = Feature(
 GATEWAY: Final = Feature(
     name="gateway",
     title="the Gateway API",
-    enabled=lambda configuration: configuration.kuberay.enabled and configuration.kuberay.gateway.enabled,
+    enabled=lambda configuration: (
+        configuration.kuberay.enabled and configuration.kuberay.gateway.enabled
+    ),
     rules=lazy("cfo.controllers.raycluster:GATEWAY_RULES"),
     probe=Rule(GATEWAY_GROUP, "httproutes", "create"),
 )

@@ -17,6 +17,10 @@ def objects(namespace: str) -> list[Object]:
     endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http", "honorLabels": True}
     monitor = {"endpoints": [endpoint], "selector": {"matchLabels": dict(LABELS)}}
     return [
-        named("monitoring.coreos.com/v1", "ServiceMonitor", METRICS_SERVICE, namespace, spec=monitor),
-        named("monitoring.coreos.com/v1", "PrometheusRule", f"{PREFIX}-alerts", namespace, spec=rules),
+        named(
+            "monitoring.coreos.com/v1", "ServiceMonitor", METRICS_SERVICE, namespace, spec=monitor
+        ),
+        named(
+            "monitoring.coreos.com/v1", "PrometheusRule", f"{PREFIX}-alerts", namespace, spec=rules
+        ),
     ]

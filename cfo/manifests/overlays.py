@@ -53,9 +53,17 @@ def certificate_patch() -> list[dict[str, Any]]:
     spec, directory = "/spec/template/spec", OperatorConfiguration().webhook.cert_dir
     mount = {"name": "cert", "mountPath": directory, "readOnly": True}
     return [
-        {"op": "add", "path": f"{spec}/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]},
+        {
+            "op": "add",
+            "path": f"{spec}/containers/0/args",
+            "value": [f"--webhook-cert-dir={directory}"],
+        },
         {"op": "add", "path": f"{spec}/containers/0/volumeMounts/-", "value": mount},
-        {"op": "add", "path": f"{spec}/volumes/-", "value": {"name": "cert", "secret": {"secretName": CERTIFICATE}}},
+        {
+            "op": "add",
+            "path": f"{spec}/volumes/-",
+            "value": {"name": "cert", "secret": {"secretName": CERTIFICATE}},
+        },
     ]
 
 
@@ -136,8 +144,23 @@ def bundled_crds() -> list[Object]:
 
 
 _ORDER = (
-    *("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole", "RoleBinding"),
-    *("ClusterRoleBinding", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Issuer", "Certificate"),
+    *(
+        "Namespace",
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "Role",
+        "ClusterRole",
+        "RoleBinding",
+    ),
+    *(
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Service",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+        "Issuer",
+        "Certificate",
+    ),
     *("Deployment", "ServiceMonitor", "PrometheusRule"),
     *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
 )
@@ -160,4 +183,6 @@ def render(
     if "network-policy" in components and (blocks := tuple(api_servers)):
         objects = [obj for obj in objects if obj["kind"] != "NetworkPolicy"]
         objects += network_policies(namespace, blocks)
-    return sorted(objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj)))
+    return sorted(
+        objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj))
+    )

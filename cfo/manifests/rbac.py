@@ -25,7 +25,9 @@ def access(namespace: str) -> list[Object]:
         named("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace),
         *_role_and_binding("manager-role", "manager-rolebinding", "", namespace, cluster_wide),
         *_role_and_binding("manager-role", "manager-rolebinding", namespace, namespace, own),
-        *_role_and_binding("leader-election-role", "leader-election-rolebinding", namespace, namespace, election),
+        *_role_and_binding(
+            "leader-election-role", "leader-election-rolebinding", namespace, namespace, election
+        ),
     ]
 
 
@@ -47,11 +49,20 @@ def _role_and_binding(
     """Return a role with ``rules`` and its binding, both in ``role_namespace``; cluster-scoped if that is empty."""
     prefix = "" if role_namespace else "Cluster"
     subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": f"{PREFIX}-{role}"}
+    reference = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": f"{prefix}Role",
+        "name": f"{PREFIX}-{role}",
+    }
     return [
         named(_API, f"{prefix}Role", f"{PREFIX}-{role}", role_namespace, rules=policy_rules(rules)),
         named(
-            _API, f"{prefix}RoleBinding", f"{PREFIX}-{binding}", role_namespace, roleRef=reference, subjects=[subject]
+            _API,
+            f"{prefix}RoleBinding",
+            f"{PREFIX}-{binding}",
+            role_namespace,
+            roleRef=reference,
+            subjects=[subject],
         ),
     ]
 
@@ -75,7 +86,9 @@ def feature_roles() -> list[UserRole]:
     found: dict[str, UserRole] = {}
     for role in (role for feature in FEATURES for role in feature.user_roles):
         known = found.get(role.name)
-        found[role.name] = known._replace(rules=[*known.rules, *role.rules]) if known is not None else role
+        found[role.name] = (
+            known._replace(rules=[*known.rules, *role.rules]) if known is not None else role
+        )
     return list(found.values())
 
 

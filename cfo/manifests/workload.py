@@ -37,7 +37,10 @@ def namespace_object(namespace: str) -> Object:
 def deployment(namespace: str, image: str) -> Object:
     """Return the Deployment. It meets the restricted Pod Security Standard, and sets no user, as OpenShift requires."""
     template = {
-        "metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "manager"}, "labels": dict(LABELS)},
+        "metadata": {
+            "annotations": {"kubectl.kubernetes.io/default-container": "manager"},
+            "labels": dict(LABELS),
+        },
         "spec": {
             "serviceAccountName": SERVICE_ACCOUNT,
             "terminationGracePeriodSeconds": 40,
@@ -65,7 +68,9 @@ def _container(image: str) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": [ENTRY_POINT],
-        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "env": [
+            {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+        ],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
@@ -95,17 +100,27 @@ def services(namespace: str) -> list[Object]:
     """Return the metrics Service, and the PodDisruptionBudget, with which one replica at a time is evicted."""
     budget = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
     return [
-        _service(METRICS_SERVICE, namespace, {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}),
+        _service(
+            METRICS_SERVICE,
+            namespace,
+            {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"},
+        ),
         named("policy/v1", "PodDisruptionBudget", DEPLOYMENT, namespace, spec=budget),
     ]
 
 
 def webhook_service(namespace: str) -> Object:
     """Return the Service through which API servers call the webhooks."""
-    return _service(f"{PREFIX}-webhook-service", namespace, {"port": 443, "targetPort": WEBHOOK_PORT})
+    return _service(
+        f"{PREFIX}-webhook-service", namespace, {"port": 443, "targetPort": WEBHOOK_PORT}
+    )
 
 
 def _service(name: str, namespace: str, port: dict[str, Any]) -> Object:
     return named(
-        "v1", "Service", name, namespace, spec={"ports": [{**port, "protocol": "TCP"}], "selector": dict(LABELS)}
+        "v1",
+        "Service",
+        name,
+        namespace,
+        spec={"ports": [{**port, "protocol": "TCP"}], "selector": dict(LABELS)},
     )

@@ -20,7 +20,9 @@ async def _kube_client(control_plane: Any) -> AsyncIterator[Client]:
     from cfo.runtime.client.client import connect
     from cfo.runtime.client.config import ClientConfig
 
-    async with connect(ClientConfig.for_control_plane(control_plane), field_manager="test") as client:
+    async with connect(
+        ClientConfig.for_control_plane(control_plane), field_manager="test"
+    ) as client:
         yield client
 
 

@@ -15,7 +15,16 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, FieldError, Rule, TransportError, UnknownKind
+from cfo.runtime import (
+    GVK,
+    APIError,
+    Client,
+    DiscoveryIncomplete,
+    FieldError,
+    Rule,
+    TransportError,
+    UnknownKind,
+)
 from cfo.runtime.client import Resource, is_allowed
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path, forbidden, internal
@@ -68,7 +77,9 @@ class AccessReviewer:
             for gvk in set(kinds):
                 tasks.start_soon(look_up, gvk)
         namespaced = {
-            gvk: access.resource.gvr for gvk, access in found.items() if access.resource and access.resource.namespaced
+            gvk: access.resource.gvr
+            for gvk, access in found.items()
+            if access.resource and access.resource.namespaced
         }
         reviewed = await self.review_resources(namespaced.values(), request)
         for gvk, resource in namespaced.items():
@@ -92,7 +103,11 @@ class AccessReviewer:
             if self._check_permissions:
                 try:
                     async with limiter:
-                        access = Access(denial=await self._denial(resource, request.namespace, request.user_info))
+                        access = Access(
+                            denial=await self._denial(
+                                resource, request.namespace, request.user_info
+                            )
+                        )
                 except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
                     access = Access(failure=str(error))
             found[resource.group, resource.resource] = access
@@ -103,7 +118,9 @@ class AccessReviewer:
                 tasks.start_soon(review, wanted[key])
         return found
 
-    async def errors(self, resources: Mapping[GVR, Path], request: AdmissionRequest) -> list[FieldError]:
+    async def errors(
+        self, resources: Mapping[GVR, Path], request: AdmissionRequest
+    ) -> list[FieldError]:
         """Return an error for each of ``resources`` that the user of ``request`` is not allowed to create.
 
         ``resources`` has for each the field of the user's object that makes the operator create it.
@@ -115,7 +132,9 @@ class AccessReviewer:
             if access.failure:
                 found.append(internal(path, access.failure))
             elif access.denial:
-                found.append(forbidden(path, f"{access.denial}, which the operator creates for this object"))
+                found.append(
+                    forbidden(path, f"{access.denial}, which the operator creates for this object")
+                )
         return found
 
     async def _denial(self, resource: GVR, namespace: str, user: UserInfo) -> str:
@@ -127,11 +146,17 @@ class AccessReviewer:
             "version": resource.version,
             "resource": resource.resource,
         }
-        spec: dict[str, Any] = {"resourceAttributes": attributes, "user": user.username, "groups": list(user.groups)}
+        spec: dict[str, Any] = {
+            "resourceAttributes": attributes,
+            "user": user.username,
+            "groups": list(user.groups),
+        }
         if user.uid:
             spec["uid"] = user.uid
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}
         if await is_allowed(self._client, **spec):
             return ""
-        return f"User {user.username} is not authorized to create {resource.resource} in {namespace}"
+        return (
+            f"User {user.username} is not authorized to create {resource.resource} in {namespace}"
+        )

@@ -49,7 +49,9 @@ def mismatches(value: Any, shape: Shape) -> Iterator[Mismatch]:
 def _has_type(value: Any, expected: type) -> bool:
     if expected is int:
         return (
-            value.is_integer() if isinstance(value, float) else isinstance(value, int) and not isinstance(value, bool)
+            value.is_integer()
+            if isinstance(value, float)
+            else isinstance(value, int) and not isinstance(value, bool)
         )
     return isinstance(value, expected)
 

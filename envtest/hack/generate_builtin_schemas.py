@@ -61,20 +61,29 @@ KEPT_KEYS = frozenset(
     }
 )
 SCALARS = frozenset({"string", "integer", "number", "boolean"})
-CUSTOM_JSON_TYPES = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "RawExtension", "FieldsV1", "JSON"})
+CUSTOM_JSON_TYPES = frozenset(
+    {"Time", "MicroTime", "Quantity", "IntOrString", "RawExtension", "FieldsV1", "JSON"}
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "source", help="folder of documents without descriptions, or URL of an API server that serves all kinds"
+        "source",
+        help="folder of documents without descriptions, or URL of an API server that serves all kinds",
     )
     parser.add_argument("--token", default="", help="bearer token for the API server")
     parser.add_argument("--ca", default="", help="file with the CA certificate of the API server")
-    parser.add_argument("--insecure", action="store_true", help="do not verify the certificate of the API server")
-    parser.add_argument("--target", type=Path, default=TARGET, help="folder to write to (default: %(default)s)")
+    parser.add_argument(
+        "--insecure", action="store_true", help="do not verify the certificate of the API server"
+    )
+    parser.add_argument(
+        "--target", type=Path, default=TARGET, help="folder to write to (default: %(default)s)"
+    )
     options = parser.parse_args()
-    documents = from_server(options) if "://" in options.source else from_folder(Path(options.source))
+    documents = (
+        from_server(options) if "://" in options.source else from_folder(Path(options.source))
+    )
     types: dict[str, Any] = {}
     for document in documents:
         for name, schema in document.items():
@@ -113,7 +122,11 @@ def from_server(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for path, entry in sorted(get("/openapi/v3")["paths"].items()):
         if path.startswith(("api/", "apis/")):
             schemas = get(entry["serverRelativeURL"]).get("components", {}).get("schemas", {})
-            yield {name: strip_descriptions(schema) for name, schema in schemas.items() if name.startswith("io.k8s.")}
+            yield {
+                name: strip_descriptions(schema)
+                for name, schema in schemas.items()
+                if name.startswith("io.k8s.")
+            }
 
 
 def strip_descriptions(schema: Any) -> Any:
@@ -152,11 +165,15 @@ def set_wire(types: dict[str, Any], exceptions: dict[str, dict[str, list[str]]])
     for name, schema in types.items():
         required = schema.get("required", ())
         for field, kept_keys in schema.get("properties", {}).items():
-            kept_keys[WIRE_KEY] = wire_of.get((name, field)) or default_wire(kept_keys, field in required)
+            kept_keys[WIRE_KEY] = wire_of.get((name, field)) or default_wire(
+                kept_keys, field in required
+            )
 
 
 def default_wire(kept_keys: dict[str, Any], required: bool) -> str:
-    reference = kept_keys.get("$ref") or next((part.get("$ref", "") for part in kept_keys.get("allOf", ())), "")
+    reference = kept_keys.get("$ref") or next(
+        (part.get("$ref", "") for part in kept_keys.get("allOf", ())), ""
+    )
     name = reference.rpartition(".")[2]
     kind = kept_keys.get("type")
     if kind == "array":
@@ -166,7 +183,11 @@ def default_wire(kept_keys: dict[str, Any], required: bool) -> str:
     if name in CUSTOM_JSON_TYPES:
         return "always" if required else "set"
     if reference:
-        return "always" if kept_keys.get("default") == {} or (required and "default" in kept_keys) else "set"
+        return (
+            "always"
+            if kept_keys.get("default") == {} or (required and "default" in kept_keys)
+            else "set"
+        )
     if kind in SCALARS and required and "default" in kept_keys:
         return "always"
     return "nonempty" if kind == "string" else "set"

@@ -26,7 +26,9 @@ from pathlib import Path
 from envtest.builtins.catalog import schema_of
 
 DATA = Path(__file__).parents[1] / "src" / "envtest" / "data"
-FIELD = re.compile(r"\s*(optional|repeated|required)?\s*(map<(\w+),\s*([\w.]+)>|[\w.]+)\s+(\w+)\s*=\s*(\d+)\s*;")
+FIELD = re.compile(
+    r"\s*(optional|repeated|required)?\s*(map<(\w+),\s*([\w.]+)>|[\w.]+)\s+(\w+)\s*=\s*(\d+)\s*;"
+)
 SCALARS = {
     "string": "s",
     "bytes": "b",
@@ -89,7 +91,11 @@ def field_kind(type_name: str, package: str) -> str:
     """Return the kind of a field: a letter for scalars, the full name for messages."""
     if type_name in SCALARS:
         return SCALARS[type_name]
-    return package_name(type_name.removeprefix(".")) if type_name.startswith(".") else f"{package}.{type_name}"
+    return (
+        package_name(type_name.removeprefix("."))
+        if type_name.startswith(".")
+        else f"{package}.{type_name}"
+    )
 
 
 def properties(package: str, name: str) -> set[str] | None:
@@ -110,7 +116,11 @@ def json_names(kind: str, messages_by_type: MessageLines) -> set[str]:
     json_fields = properties(package, name)
     if json_fields is not None:
         return json_fields
-    return {match.group(5) for match in map(FIELD.match, messages_by_type.get((package, name), ())) if match}
+    return {
+        match.group(5)
+        for match in map(FIELD.match, messages_by_type.get((package, name), ()))
+        if match
+    }
 
 
 def fields(
@@ -131,7 +141,10 @@ def fields(
         field = RENAMED.get(field, field) if name == "JSONSchemaProps" else field
         kind = field_kind(value or type_name, package)
         if json_fields and field not in json_fields:
-            field = next((json_field for json_field in json_fields if json_field.lower() == field.lower()), "")
+            field = next(
+                (json_field for json_field in json_fields if json_field.lower() == field.lower()),
+                "",
+            )
             embedded_names = json_names(kind, messages_by_type)
             if not field and not (embedded_names and embedded_names <= json_fields):
                 problems.append(f"{package}.{name}.{match.group(5)}: not a field of the JSON type")
@@ -155,7 +168,9 @@ def missing(package: str, table: Table, messages_by_type: MessageLines) -> Itera
 
 def generate(folders: Iterable[Path]) -> tuple[Table, list[str]]:
     """Return the table of the ``generated.proto`` files below the folders, and what it lacks."""
-    packages = sorted(file.name.removesuffix(".json.gz") for file in (DATA / "types").glob("*.json.gz"))
+    packages = sorted(
+        file.name.removesuffix(".json.gz") for file in (DATA / "types").glob("*.json.gz")
+    )
     messages_by_type: MessageLines = {}
     for folder in folders:
         for file in sorted(folder.rglob("generated.proto")):
@@ -168,7 +183,9 @@ def generate(folders: Iterable[Path]) -> tuple[Table, list[str]]:
     table: Table = {}
     problems: list[str] = []
     for (package, name), lines in messages_by_type.items():
-        table.setdefault(package, {})[name] = fields(package, name, lines, messages_by_type, problems)
+        table.setdefault(package, {})[name] = fields(
+            package, name, lines, messages_by_type, problems
+        )
     for package in packages:
         problems += missing(package, table, messages_by_type)
     return table, problems
@@ -180,9 +197,13 @@ def main(folders: list[str]) -> None:
     if problems:
         sys.exit("\n".join(problems))
     target = DATA / "protobuf.json.gz"
-    target.write_bytes(gzip.compress(json.dumps(table, separators=(",", ":"), sort_keys=True).encode(), 9, mtime=0))
+    target.write_bytes(
+        gzip.compress(json.dumps(table, separators=(",", ":"), sort_keys=True).encode(), 9, mtime=0)
+    )
     count = sum(map(len, table.values()))
-    print(f"wrote {count} messages of {len(table)} packages to {target} ({target.stat().st_size} bytes)")
+    print(
+        f"wrote {count} messages of {len(table)} packages to {target} ({target.stat().st_size} bytes)"
+    )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,9 @@ _LIFECYCLE = re.compile(
     r"\treturn (?P<value>.*)$",
     re.MULTILINE,
 )
-_KIND = re.compile(r'Group: "(?P<group>[^"]*)", Version: "(?P<version>[^"]*)", Kind: "(?P<kind>[^"]*)"')
+_KIND = re.compile(
+    r'Group: "(?P<group>[^"]*)", Version: "(?P<version>[^"]*)", Kind: "(?P<kind>[^"]*)"'
+)
 
 
 class Field(NamedTuple):
@@ -79,7 +81,9 @@ Structs = dict[str, dict[str, Field]]
 
 def git(clone: Path, *arguments: str) -> str:
     """Return the output of git. Raises CalledProcessError."""
-    return subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", "-C", clone, *arguments], capture_output=True, text=True, check=True
+    ).stdout
 
 
 class Sources:
@@ -92,7 +96,9 @@ class Sources:
 
     @staticmethod
     def _module(clone: Path) -> str:
-        declared = re.search(r"^module (\S+)", git(clone, "show", f"v0.{minor(SHIPPED)}.0:go.mod"), re.MULTILINE)
+        declared = re.search(
+            r"^module (\S+)", git(clone, "show", f"v0.{minor(SHIPPED)}.0:go.mod"), re.MULTILINE
+        )
         assert declared, clone
         return declared[1]
 
@@ -100,12 +106,19 @@ class Sources:
     def structs(self, package: str, version: str) -> Structs:
         """Return the structs of an OpenAPI package (``io.k8s.api.core.v1``); none if the version does not have it."""
         prefix = next(prefix for prefix in MODULES if package.startswith(f"{prefix}."))
-        clone, folder = self._clones[MODULES[prefix]], package.removeprefix(f"{prefix}.").replace(".", "/")
+        clone, folder = (
+            self._clones[MODULES[prefix]],
+            package.removeprefix(f"{prefix}.").replace(".", "/"),
+        )
         tag = f"v0.{minor(version)}.0"
         found: Structs = {}
         for name in git(clone, "ls-tree", "--name-only", tag, f"{folder}/").split():
             file = name.rpartition("/")[2]
-            if file.endswith(".go") and not file.endswith("_test.go") and not file.startswith(("zz_", "generated.")):
+            if (
+                file.endswith(".go")
+                and not file.endswith("_test.go")
+                and not file.startswith(("zz_", "generated."))
+            ):
                 found |= parse_structs(git(clone, "show", f"{tag}:{name}"))
         return found
 
@@ -118,10 +131,18 @@ class Sources:
                 folder, _, file = path.rpartition("/")
                 if file != "zz_generated.prerelease-lifecycle.go":
                     continue
-                declared = re.search(r'GroupName = "([^"]*)"', git(clone, "show", f"{tag}:{folder}/register.go"))
+                declared = re.search(
+                    r'GroupName = "([^"]*)"', git(clone, "show", f"{tag}:{folder}/register.go")
+                )
                 assert declared, folder
                 for match in _LIFECYCLE.finditer(git(clone, "show", f"{tag}:{path}")):
-                    yield declared[1], folder.rpartition("/")[2], match["kind"], match["fact"], match["value"]
+                    yield (
+                        declared[1],
+                        folder.rpartition("/")[2],
+                        match["kind"],
+                        match["fact"],
+                        match["value"],
+                    )
 
 
 def parse_structs(text: str) -> Structs:
@@ -189,19 +210,23 @@ def differences(sources: Sources, types: dict[str, Any], version: str) -> dict[s
         off = [
             field
             for field in properties
-            if field in then and not all(is_enabled(gate, version) for gate in gates_of(name, field, now, unmarked))
+            if field in then
+            and not all(is_enabled(gate, version) for gate in gates_of(name, field, now, unmarked))
         ]
         if off:
             disabled[name] = sorted(off)
         for field in sorted(then.keys() - now.keys()):
             added.setdefault(name, {})[field] = {
                 **schema_of(then[field].type, package, sources, version, extra),
-                "x-envtest-wire": "set" if all(is_enabled(gate, version) for gate in then[field].gates) else "never",
+                "x-envtest-wire": "set"
+                if all(is_enabled(gate, version) for gate in then[field].gates)
+                else "never",
             }
     unserved = [
         f"{each.group}/{each.version}/{each.plural}"
         for each in all_resources()
-        if each.type in types and not sources.structs(each.type.rpartition(".")[0], version).get(each.kind)
+        if each.type in types
+        and not sources.structs(each.type.rpartition(".")[0], version).get(each.kind)
     ]
     return {
         "absent": absent,
@@ -213,14 +238,18 @@ def differences(sources: Sources, types: dict[str, Any], version: str) -> dict[s
     }
 
 
-def gates_of(name: str, field: str, structs: dict[str, Field], unmarked: dict[str, str]) -> tuple[str, ...]:
+def gates_of(
+    name: str, field: str, structs: dict[str, Field], unmarked: dict[str, str]
+) -> tuple[str, ...]:
     """Return the feature gates of a field."""
     if gate := unmarked.get(f"{name}.{field}"):
         return (gate,)
     return structs[field].gates if field in structs else ()
 
 
-def schema_of(go_type: str, package: str, sources: Sources, version: str, extra: dict[str, Any]) -> dict[str, Any]:
+def schema_of(
+    go_type: str, package: str, sources: Sources, version: str, extra: dict[str, Any]
+) -> dict[str, Any]:
     """Return the schema of a Go type; structs that are not shipped are added to ``extra``."""
     go_type = go_type.removeprefix("*")
     if go_type.startswith("[]"):
@@ -246,7 +275,9 @@ def schema_of(go_type: str, package: str, sources: Sources, version: str, extra:
 
 def users_of(types: dict[str, Any], names: set[str]) -> list[str]:
     """Return ``names`` and all types that contain one of them."""
-    references = {name: set(re.findall(r"schemas/([\w.-]+)", json.dumps(raw))) for name, raw in types.items()}
+    references = {
+        name: set(re.findall(r"schemas/([\w.-]+)", json.dumps(raw))) for name, raw in types.items()
+    }
     found = set(names)
     while more := {name for name, used in references.items() if used & found} - found:
         found |= more
@@ -264,7 +295,9 @@ def lifecycles(sources: Sources) -> dict[str, dict[str, str]]:
         if fact == "Replacement":
             target = _KIND.search(value)
             assert target, value
-            api_version = f"{target['group']}/{target['version']}" if target["group"] else target["version"]
+            api_version = (
+                f"{target['group']}/{target['version']}" if target["group"] else target["version"]
+            )
             entry["replacement"] = f"{api_version} {target['kind']}"
         else:
             entry[fact.lower()] = ".".join(value.split(", "))

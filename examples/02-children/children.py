@@ -56,13 +56,17 @@ class TeamReconciler:
         """Apply the desired ServiceAccounts, then delete the surplus ones."""
         team = await self.client.get(TEAM, request)
         if team is None or is_deleting(team):
-            return Result()  # the garbage collector deletes the ServiceAccounts, because the Team owns them
+            return (
+                Result()
+            )  # the garbage collector deletes the ServiceAccounts, because the Team owns them
         desired = desired_accounts(team)
         for account in desired:
             await self.client.apply(account, owner=team)
         # Read from the cache, which already contains the ServiceAccounts that were applied above.
         accounts = await self.client.list(
-            SERVICE_ACCOUNT, namespace=request.namespace, label_selector=f"{TEAM_LABEL}={request.name}"
+            SERVICE_ACCOUNT,
+            namespace=request.namespace,
+            label_selector=f"{TEAM_LABEL}={request.name}",
         )
         owned = [account for account in accounts if is_controlled_by(account, team)]
         surplus = [account for account in owned if key_of(account) not in map(key_of, desired)]

@@ -47,10 +47,17 @@ class ProbeReconciler:
             return Result()
         url = probe["spec"]["url"]
         if not url.startswith(("http://", "https://")):
-            await self.report(probe, False, "InvalidURL", "The URL must start with http:// or https://.")
-            raise TerminalError(f"spec.url: {url!r}: must start with http:// or https://")  # no retry until it changes
+            await self.report(
+                probe, False, "InvalidURL", "The URL must start with http:// or https://."
+            )
+            raise TerminalError(
+                f"spec.url: {url!r}: must start with http:// or https://"
+            )  # no retry until it changes
         try:
-            async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.get(url) as response:
+            async with (
+                aiohttp.ClientSession(timeout=TIMEOUT) as session,
+                session.get(url) as response,
+            ):
                 code = response.status
         except (aiohttp.ClientError, TimeoutError) as error:
             await self.report(probe, False, "Unreachable", f"The URL does not respond: {error}")

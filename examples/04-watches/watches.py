@@ -74,7 +74,11 @@ class ReloaderReconciler:
                 "apiVersion": DEPLOYMENT.api_version,
                 "kind": DEPLOYMENT.kind,
                 # With the uid the apply fails, instead of creating a Deployment, if the Deployment was deleted.
-                "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid_of(deployment)},
+                "metadata": {
+                    "namespace": key.namespace,
+                    "name": key.name,
+                    "uid": uid_of(deployment),
+                },
                 "spec": {"template": {"metadata": {"annotations": {ANNOTATION: annotation}}}},
             }
         )
@@ -88,16 +92,22 @@ def new_manager(config: ClientConfig) -> Manager:
     reloaders.add_index("secret", secrets_of).add_index("deployment", deployment_of)
 
     def reloaders_by(index: str) -> EnqueueRequestsFromMapFunc:
-        return EnqueueRequestsFromMapFunc(lambda entry: reloaders.reader.keys(index, str(entry.key)))
+        return EnqueueRequestsFromMapFunc(
+            lambda entry: reloaders.reader.keys(index, str(entry.key))
+        )
 
     (
         Builder(manager)
         .for_(RELOADER, GenerationChanged())
         # A deleted Secret must not restart pods, which could not start without it.
-        .watches(SECRET, reloaders_by("secret"), from_functions(delete=lambda secret: False), **SECRETS)
+        .watches(
+            SECRET, reloaders_by("secret"), from_functions(delete=lambda secret: False), **SECRETS
+        )
         # The status of a Deployment changes often and is irrelevant here.
         .watches(DEPLOYMENT, reloaders_by("deployment"), GenerationChanged())
-        .complete(ReloaderReconciler(manager.client, manager.cache.informer(SECRET, **SECRETS).reader))
+        .complete(
+            ReloaderReconciler(manager.client, manager.cache.informer(SECRET, **SECRETS).reader)
+        )
     )
     return manager
 

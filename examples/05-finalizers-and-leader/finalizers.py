@@ -46,14 +46,18 @@ class BucketReconciler:
         self.client = manager.client
         self.finalizer = Finalizer(manager.client, FINALIZER)
         self.root = root
-        self.removed = Counter("bucket_directories_removed", "Removed directories", registry=manager.metrics.registry)
+        self.removed = Counter(
+            "bucket_directories_removed", "Removed directories", registry=manager.metrics.registry
+        )
 
     async def reconcile(self, request: Request) -> Result:
         """Add the finalizer before the directory is created, and remove it after the directory was removed."""
         bucket = await self.client.get(BUCKET, request)
         if bucket is None:
             return Result()
-        return await self.finalizer.reconcile(bucket, apply=self.create_directory, cleanup=self.remove_directory)
+        return await self.finalizer.reconcile(
+            bucket, apply=self.create_directory, cleanup=self.remove_directory
+        )
 
     async def create_directory(self, bucket: Object) -> None:
         """Create the directory of a bucket that has the finalizer."""
@@ -70,7 +74,9 @@ class BucketReconciler:
         return self.root / namespace_of(bucket) / name_of(bucket)
 
 
-def new_manager(config: ClientConfig, root: Path, metrics: str = ":8080", health: str = ":8081") -> Manager:
+def new_manager(
+    config: ClientConfig, root: Path, metrics: str = ":8080", health: str = ":8081"
+) -> Manager:
     """Return a manager with the controller for Buckets; ``metrics`` and ``health`` are HOST:PORT."""
     options = ManagerOptions(
         field_manager=NAME,
@@ -92,7 +98,10 @@ def new_manager(config: ClientConfig, root: Path, metrics: str = ":8080", health
 def roles(namespace: str) -> list[Object]:
     """Return the ClusterRole and the Role with the minimum permissions of the program."""
     cluster, lease = [*BucketReconciler.rules, *EVENT_RULES], leader_election_rules(NAME, namespace)
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME, "namespace": namespace}}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": NAME, "namespace": namespace},
+    }
     return [
         {**role, "kind": "ClusterRole", "metadata": {"name": NAME}, "rules": policy_rules(cluster)},
         {**role, "kind": "Role", "rules": policy_rules(lease)},
@@ -102,7 +111,9 @@ def roles(namespace: str) -> list[Object]:
 async def main() -> None:
     """Run until SIGTERM or SIGINT: running reconciles finish first, then the Lease is released."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path("buckets"), help="where the directories are created")
+    parser.add_argument(
+        "--root", type=Path, default=Path("buckets"), help="where the directories are created"
+    )
     parser.add_argument("--metrics", default=":8080", help="HOST:PORT of /metrics")
     parser.add_argument("--health", default=":8081", help="HOST:PORT of /healthz and /readyz")
     parser.add_argument("--roles", action="store_true", help="print the RBAC roles and exit")

@@ -20,7 +20,13 @@ from cfo.runtime import (
     logs,
 )
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.webhook import AdmissionRequest, RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL
+from cfo.runtime.webhook import (
+    AdmissionRequest,
+    RotatedCertificates,
+    ServiceReference,
+    WebhookOptions,
+    WebhookURL,
+)
 
 WINDOW = GVK("example.com", "v1", "MaintenanceWindow")
 NAME = "maintenance-windows"
@@ -49,7 +55,11 @@ class WindowWebhook:
                 errors.append(field.duplicate(path, day))
         minutes = spec["durationMinutes"]
         if minutes > 24 * 60:
-            errors.append(field.invalid(SPEC.child("durationMinutes"), minutes, "must be at most one day (1440)"))
+            errors.append(
+                field.invalid(
+                    SPEC.child("durationMinutes"), minutes, "must be at most one day (1440)"
+                )
+            )
         FieldErrors.check(errors)
         return ["the window is longer than eight hours"] if minutes > 8 * 60 else []
 
@@ -82,14 +92,23 @@ def manifests(config: ClientConfig) -> list[Object | None]:
     """Return the webhook configurations for a deployment in the cluster; the running program sets their CA."""
     webhooks = new_manager(config).webhooks
     kinds = (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
-    return [webhooks.configuration(kind, NAME, ServiceReference(config.namespace, NAME)) for kind in kinds]
+    return [
+        webhooks.configuration(kind, NAME, ServiceReference(config.namespace, NAME))
+        for kind in kinds
+    ]
 
 
 async def main() -> None:
     """Run until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--webhook-url", default="", help="https://HOST:PORT where the API server reaches this process")
-    parser.add_argument("--manifests", action="store_true", help="print the webhook configurations and exit")
+    parser.add_argument(
+        "--webhook-url",
+        default="",
+        help="https://HOST:PORT where the API server reaches this process",
+    )
+    parser.add_argument(
+        "--manifests", action="store_true", help="print the webhook configurations and exit"
+    )
     args = parser.parse_args()
     logs.configure()
     config = await load_config()

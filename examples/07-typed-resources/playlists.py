@@ -29,7 +29,8 @@ from cfo.runtime.objects import list_map
 log = structlog.get_logger("playlists")
 
 LIMIT = CELRule(
-    rule="!has(self.maxSongs) || size(self.songs) <= self.maxSongs", message="must not have more songs than maxSongs"
+    rule="!has(self.maxSongs) || size(self.songs) <= self.maxSongs",
+    message="must not have more songs than maxSongs",
 )
 
 
@@ -80,7 +81,9 @@ class PlaylistReconciler:
         if playlist is None or playlist.is_deleting:
             return Result()
         total = sum(song.seconds for song in playlist.spec.songs)
-        status = PlaylistStatus(observed_generation=playlist.metadata.generation, total_seconds=total)
+        status = PlaylistStatus(
+            observed_generation=playlist.metadata.generation, total_seconds=total
+        )
         await self.client.apply(Playlist.intent(request, status=status), subresource="status")
         log.info("Summed up the songs", songs=len(playlist.spec.songs), seconds=total)
         return Result()

@@ -78,8 +78,12 @@ class InventoryReconciler:
         if inventory is None or inventory.is_deleting:
             return Result()
         selector = f"{LABEL}={request.name}"
-        found = await self.client.list(CONFIG_MAP, namespace=request.namespace, label_selector=selector)
-        status = InventoryStatus(items=len(found), values=sum(len(item.get("data") or {}) for item in found))
+        found = await self.client.list(
+            CONFIG_MAP, namespace=request.namespace, label_selector=selector
+        )
+        status = InventoryStatus(
+            items=len(found), values=sum(len(item.get("data") or {}) for item in found)
+        )
         log.info("Summed up the ConfigMaps", items=status.items, values=status.values)
         await self.client.apply(Inventory.intent(request, status=status), subresource="status")
         return Result(requeue_after=inventory.spec.refresh_seconds)

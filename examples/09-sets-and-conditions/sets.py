@@ -45,7 +45,9 @@ class Component(APIModel):
     """A part of an environment."""
 
     name: str = Field(min_length=1, max_length=40, pattern="^[a-z][a-z0-9]*$")
-    settings: dict[str, str] = Field(default_factory=dict, description="Without any, the component is not configured.")
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="Without any, the component is not configured."
+    )
     account: bool = Field(default=False, description="Whether the component gets a ServiceAccount.")
 
 
@@ -66,7 +68,9 @@ class Environment(
     group="example.com",
     version="v1",
     short_names=["env"],
-    printer_columns=[PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', "string")],
+    printer_columns=[
+        PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', "string")
+    ],
 ):
     """A set of components, each with a ConfigMap and, on request, a ServiceAccount."""
 
@@ -78,8 +82,18 @@ def desired_objects(environment: Environment) -> list[Object]:
     """Return all members of the set."""
     objects: list[Object] = []
     for component in environment.spec.components:
-        metadata = {"namespace": environment.key.namespace, "name": f"{environment.key.name}-{component.name}"}
-        objects.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": component.settings})
+        metadata = {
+            "namespace": environment.key.namespace,
+            "name": f"{environment.key.name}-{component.name}",
+        }
+        objects.append(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": metadata,
+                "data": component.settings,
+            }
+        )
         if component.account:
             objects.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     return objects
@@ -88,7 +102,12 @@ def desired_objects(environment: Environment) -> list[Object]:
 def receipt_of(environment: Environment, members: list[str]) -> Object:
     """Return the ConfigMap that remains after the deletion; it has no owner, so it is not deleted with one."""
     metadata = {"namespace": environment.key.namespace, "name": f"{environment.key.name}-receipt"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"members": "\n".join(members)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"members": "\n".join(members)},
+    }
 
 
 class EnvironmentReconciler:
@@ -99,7 +118,8 @@ class EnvironmentReconciler:
         self.clock = manager.clock
         self.finalizer = Finalizer(manager.client, FINALIZER)
         self.readers = {
-            kind: manager.cache.informer(kind).add_index("controller", by_controller).reader for kind in MEMBERS
+            kind: manager.cache.informer(kind).add_index("controller", by_controller).reader
+            for kind in MEMBERS
         }
 
     def members(self, environment: Environment) -> list[Object]:
@@ -123,19 +143,29 @@ class EnvironmentReconciler:
         except NameTaken as error:  # an object of another owner has a name
             failure = error
             conditions.set("Applied", False, "Refused", str(error))
-        missing = [component.name for component in environment.spec.components if not component.settings]
-        reason, message = ("NoSettings", f"no settings: {', '.join(missing)}") if missing else ("AllConfigured", "")
+        missing = [
+            component.name for component in environment.spec.components if not component.settings
+        ]
+        reason, message = (
+            ("NoSettings", f"no settings: {', '.join(missing)}")
+            if missing
+            else ("AllConfigured", "")
+        )
         conditions.set("Configured", not missing, reason, message)
         conditions.summarize(["Applied", "Configured"])
         status = EnvironmentStatus(conditions=conditions.as_models())
-        await self.client.apply(Environment.intent(environment.key, status=status), subresource="status")
+        await self.client.apply(
+            Environment.intent(environment.key, status=status), subresource="status"
+        )
         if failure is not None:
             raise failure
 
     async def write(self, environment: Environment) -> None:
         """Apply the members, then delete those that are no longer desired."""
         writes = OwnedWrites(self.client, environment.to_object())
-        desired = {(gvk_of(member), key_of(member)): member for member in desired_objects(environment)}
+        desired = {
+            (gvk_of(member), key_of(member)): member for member in desired_objects(environment)
+        }
         for (kind, key), member in desired.items():
             await writes.apply(member, self.readers[kind].get(key))
         for member in self.members(environment):
@@ -162,7 +192,9 @@ def new_manager(config: ClientConfig) -> Manager:
     return manager
 
 
-async def wait_until_ready(client: Client, key: NamespacedName, timeout: float) -> Environment | None:
+async def wait_until_ready(
+    client: Client, key: NamespacedName, timeout: float
+) -> Environment | None:
     """Return the Environment once it is ready for its current generation; raise TimeoutError after ``timeout`` s."""
     return await wait_for(client, Environment, key, has_condition("Ready"), timeout=timeout)
 
@@ -170,7 +202,9 @@ async def wait_until_ready(client: Client, key: NamespacedName, timeout: float) 
 async def main() -> None:
     """Run until SIGTERM or SIGINT, or wait for one Environment."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--wait", metavar="NAME", help="do not reconcile, but wait until this Environment is ready")
+    parser.add_argument(
+        "--wait", metavar="NAME", help="do not reconcile, but wait until this Environment is ready"
+    )
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--timeout", type=float, default=30, help="seconds")
     args = parser.parse_args()

@@ -43,10 +43,17 @@ async def write_menu(spec: kopf.Spec, name: str, client: Client, **_: Any) -> di
 
 @kopf.on.field("bakeries", field="spec.city")
 def announce(
-    old: str | None, new: str, body: kopf.Body, patch: kopf.Patch, by_city: kopf.Index[str, str], **_: Any
+    old: str | None,
+    new: str,
+    body: kopf.Body,
+    patch: kopf.Patch,
+    by_city: kopf.Index[str, str],
+    **_: Any,
 ) -> None:
     """Run in a thread when the city is set or changed."""
-    kopf.info(body, reason="Opened" if old is None else "Moved", message=f"The bakery is now in {new}.")
+    kopf.info(
+        body, reason="Opened" if old is None else "Moved", message=f"The bakery is now in {new}."
+    )
     patch.status["neighbors"] = len(by_city.get(new, ())) - 1
 
 

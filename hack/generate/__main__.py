@@ -36,7 +36,9 @@ def files() -> dict[str, str]:
         drawings,
         what_passes,
     )
-    return {name: content for generator in generators for name, content in generator.files().items()}
+    return {
+        name: content for generator in generators for name, content in generator.files().items()
+    }
 
 
 def main() -> None:

@@ -69,5 +69,7 @@ def schema(reference: str) -> dict[str, Any]:
 @cache
 def package_types(package: str) -> dict[str, Any]:
     """Return the schemas of a package of types."""
-    types: dict[str, Any] = json.loads(gzip.decompress((SOURCE / f"{package}.json.gz").read_bytes()))
+    types: dict[str, Any] = json.loads(
+        gzip.decompress((SOURCE / f"{package}.json.gz").read_bytes())
+    )
     return types

@@ -77,7 +77,9 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 """
 
 
-_ROOMS_OF_KINDS = frozenset({"cfo.features", "cfo.controllers", "cfo.webhooks", "cfo.console.summaries", "cfo.api"})
+_ROOMS_OF_KINDS = frozenset(
+    {"cfo.features", "cfo.controllers", "cfo.webhooks", "cfo.console.summaries", "cfo.api"}
+)
 """The rooms that have a module or a folder for each kind."""
 
 
@@ -96,16 +98,32 @@ class _Step(NamedTuple):
 
 _RUNTIME = "cfo/runtime"
 _EVENT = (
-    _Step(f"{_RUNTIME}/cache", "reflector", "lists and watches; splits pages and lines without decoding"),
+    _Step(
+        f"{_RUNTIME}/cache",
+        "reflector",
+        "lists and watches; splits pages and lines without decoding",
+    ),
     _Step(f"{_RUNTIME}/cache", "store", "keeps the newest state of each object as bytes"),
-    _Step(f"{_RUNTIME}/controller", "handler", "maps the object to requests, if the predicates match"),
+    _Step(
+        f"{_RUNTIME}/controller", "handler", "maps the object to requests, if the predicates match"
+    ),
     _Step(f"{_RUNTIME}/controller", "workqueue", "holds a name once, with back-off"),
-    _Step(f"{_RUNTIME}/controller", "reconcile", "calls the reconciler; retries after an exception"),
+    _Step(
+        f"{_RUNTIME}/controller", "reconcile", "calls the reconciler; retries after an exception"
+    ),
     _Step("cfo/controllers", "", "a name in, desired objects out of pure functions"),
 )
 _WRITE = (
-    _Step(f"{_RUNTIME}/client", "transport", "credentials, retries; the gate lets only the leader write"),
-    _Step(f"{_RUNTIME}/client", "recorded_requests", "stores the response, so that we read our own writes"),
+    _Step(
+        f"{_RUNTIME}/client",
+        "transport",
+        "credentials, retries; the gate lets only the leader write",
+    ),
+    _Step(
+        f"{_RUNTIME}/client",
+        "recorded_requests",
+        "stores the response, so that we read our own writes",
+    ),
     _Step(f"{_RUNTIME}/client", "apply", "ends here if nothing would change"),
     _Step(f"{_RUNTIME}/client", "discovery", "finds resource and path of the kind"),
     _Step(f"{_RUNTIME}/client", "client", "create, apply, patch, delete"),
@@ -113,7 +131,11 @@ _WRITE = (
 )
 _READ = (
     _Step(f"{_RUNTIME}/client", "transport", "credentials, Retry-After, rate limit"),
-    _Step(f"{_RUNTIME}/client", "recorded_requests", "if no informer has the object, or with live=True"),
+    _Step(
+        f"{_RUNTIME}/client",
+        "recorded_requests",
+        "if no informer has the object, or with live=True",
+    ),
     _Step(f"{_RUNTIME}/cache", "entry", "decodes a fresh copy for each caller"),
     _Step(f"{_RUNTIME}/cache", "store", "finds it by key, index or selector"),
     _Step(f"{_RUNTIME}/cache", "cache", "chooses the informer that has the objects"),
@@ -121,7 +143,9 @@ _READ = (
 )
 _REVIEW = (
     _Step(f"{_RUNTIME}/process", "listener", "limits connections"),
-    _Step(f"{_RUNTIME}/webhook", "server", "limits bodies, and time; large reviews run in a thread"),
+    _Step(
+        f"{_RUNTIME}/webhook", "server", "limits bodies, and time; large reviews run in a thread"
+    ),
     _Step(f"{_RUNTIME}/webhook", "review", "parses the AdmissionReview"),
     _Step(f"{_RUNTIME}/webhook", "review_handlers", "calls the defaulter or the validator"),
     _Step("cfo/webhooks", "", "pure rules on the facts of the object"),
@@ -137,9 +161,13 @@ def files() -> dict[str, str]:
 def floors(contract: str) -> list[list[str]]:
     """Return the full names of the modules on each floor of an import contract, from the top."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (found,) = [each for each in project["tool"]["importlinter"]["contracts"] if each["name"] == contract]
+    (found,) = [
+        each for each in project["tool"]["importlinter"]["contracts"] if each["name"] == contract
+    ]
     prefix = "".join(f"{container}." for container in found.get("containers", ()))
-    return [[prefix + name.strip() for name in re.split("[:|]", layer)] for layer in found["layers"]]
+    return [
+        [prefix + name.strip() for name in re.split("[:|]", layer)] for layer in found["layers"]
+    ]
 
 
 def kinds() -> list[str]:
@@ -150,7 +178,10 @@ def kinds() -> list[str]:
 def house() -> str:
     """Draw the packages of cfo, and below them those of ``cfo.runtime``."""
     body, y = [], 62
-    body += [_text(24, 32, "cfo", "title"), _text(24, 50, "A floor imports only from the floors below it.", "quiet")]
+    body += [
+        _text(24, 32, "cfo", "title"),
+        _text(24, 50, "A floor imports only from the floors below it.", "quiet"),
+    ]
     upper = floors("the floors of cfo")
     for index, floor in enumerate(upper):
         drawn, y = _floor(y, len(upper) - index, list(_rooms(floor)))
@@ -166,8 +197,12 @@ def house() -> str:
         room for floor in [*upper, *lower] for name in floor for room in (name, _room_of(name))
     }
     if unused:
-        raise ToolError(f"hack/generate/drawings.py: not in an import contract: {', '.join(sorted(unused))}")
-    return _svg(_WIDTH_OF_FLOORS + 64, y + 14, "The packages in cfo and cfo.runtime, by import floors", body)
+        raise ToolError(
+            f"hack/generate/drawings.py: not in an import contract: {', '.join(sorted(unused))}"
+        )
+    return _svg(
+        _WIDTH_OF_FLOORS + 64, y + 14, "The packages in cfo and cfo.runtime, by import floors", body
+    )
 
 
 def _room_of(module: str) -> str:
@@ -180,11 +215,15 @@ def _room_of(module: str) -> str:
 def _rooms(floor: list[str]) -> Iterator[_Room]:
     for room in dict.fromkeys(map(_room_of, floor)):
         if room not in _PURPOSES:
-            raise ToolError(f"hack/generate/drawings.py: no purpose of {room}, which is in an import contract")
+            raise ToolError(
+                f"hack/generate/drawings.py: no purpose of {room}, which is in an import contract"
+            )
         purpose = _PURPOSES[room]
         if room == "cfo.console":
             modules = cli.lazy_commands.items()
-            purpose += ", ".join(sorted(name for name, (module, _) in modules if module.startswith(f"{room}.")))
+            purpose += ", ".join(
+                sorted(name for name, (module, _) in modules if module.startswith(f"{room}."))
+            )
         yield _Room(room, purpose)
         if room == "cfo.features":
             extra = [feature.name for feature in FEATURES if not feature.kinds]
@@ -197,7 +236,10 @@ _WIDTH_OF_FLOORS = 496 + 110 * max(4, len(kinds()))
 def _floor(y: int, number: int, rooms: list[_Room]) -> tuple[list[str], int]:
     """Draw a floor at ``y``; return it and the start of the next one."""
     height = 10 + 24 * len(rooms)
-    drawn = [_rect(48, y, _WIDTH_OF_FLOORS, height, "floor"), _text(24, y + height / 2 + 4, str(number), "quiet")]
+    drawn = [
+        _rect(48, y, _WIDTH_OF_FLOORS, height, "floor"),
+        _text(24, y + height / 2 + 4, str(number), "quiet"),
+    ]
     for index, room in enumerate(rooms):
         base = y + 22 + 24 * index
         drawn.append(_text(62, base, room.name, "code name"))
@@ -234,25 +276,47 @@ def ways() -> str:
     body.append(_arrow((_center(1), write), (_center(1), event + _HEIGHT), "dashed"))
     body.append(_text(_center(1) + 7, event + _HEIGHT + 17, "the response", "quiet"))
     right = _x(5) + _WIDTH
-    body.append(_path([(right, event + 50), (right + 12, event + 50), (right + 12, read + 50), (right, read + 50)], ""))
+    body.append(
+        _path(
+            [
+                (right, event + 50),
+                (right + 12, event + 50),
+                (right + 12, read + 50),
+                (right, read + 50),
+            ],
+            "",
+        )
+    )
     body.append(_head(right, read + 50, -1, 0))
     # a read that the cache does not serve
     under = read + _HEIGHT + 12
     body.append(
-        _path([(last, read + _HEIGHT), (last, under), (_center(1), under), (_center(1), read + _HEIGHT)], "dashed")
+        _path(
+            [
+                (last, read + _HEIGHT),
+                (last, under),
+                (_center(1), under),
+                (_center(1), read + _HEIGHT),
+            ],
+            "dashed",
+        )
     )
     body.append(_head(_center(1), read + _HEIGHT, 0, -1))
     answer = review + _HEIGHT + 14
     body.append(_path([(last, review + _HEIGHT), (last, answer), (_API_SERVER + 6, answer)], ""))
     body.append(_head(_API_SERVER, answer, -1, 0))
-    return _svg(1100, bottom + 26, "The way of an event, a write, a read and a review through cfo", body)
+    return _svg(
+        1100, bottom + 26, "The way of an event, a write, a read and a review through cfo", body
+    )
 
 
 _API_SERVER = 88
 """The right end of the API server, on the left of all lanes."""
 
 
-def _lane(y: int, title: str, steps: Sequence[_Step], *, forward: bool, break_before: int = 0) -> list[str]:
+def _lane(
+    y: int, title: str, steps: Sequence[_Step], *, forward: bool, break_before: int = 0
+) -> list[str]:
     drawn = [_text(_LEFT, y - 10, title, "name")]
     for index, step in enumerate(steps):
         path = ROOT / step.package / step.name
@@ -260,9 +324,14 @@ def _lane(y: int, title: str, steps: Sequence[_Step], *, forward: bool, break_be
             raise ToolError(f"hack/generate/drawings.py: {step.package}/{step.name} does not exist")
         x = _x(index)
         drawn.append(_rect(x, y, _WIDTH, _HEIGHT, "box" if step.name else "kind"))
-        drawn.append(_text(x + 8, y + 17, step.package.removeprefix("cfo/").replace("/", "."), "code quiet"))
+        drawn.append(
+            _text(x + 8, y + 17, step.package.removeprefix("cfo/").replace("/", "."), "code quiet")
+        )
         drawn.append(_text(x + 8, y + 32, step.name or "KIND", "code name"))
-        drawn += [_text(x + 8, y + 49 + 14 * row, line, "step") for row, line in enumerate(wrap(step.text, 21))]
+        drawn += [
+            _text(x + 8, y + 49 + 14 * row, line, "step")
+            for row, line in enumerate(wrap(step.text, 21))
+        ]
         if index and index == break_before:
             continue
         before, here = (x - _GAP if index else _API_SERVER, y + 50), (x, y + 50)
@@ -279,7 +348,9 @@ def _center(column: int) -> float:
 
 
 def _rect(x: float, y: float, width: float, height: float, style: str) -> str:
-    return f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>'
+    return (
+        f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>'
+    )
 
 
 def _text(x: float, y: float, text: str, style: str = "", anchor: str = "start") -> str:
@@ -287,7 +358,9 @@ def _text(x: float, y: float, text: str, style: str = "", anchor: str = "start")
 
 
 def _path(points: Sequence[tuple[float, float]], style: str) -> str:
-    return f'<polyline class="line {style}" points="{" ".join(f"{x:g},{y:g}" for x, y in points)}"/>'
+    return (
+        f'<polyline class="line {style}" points="{" ".join(f"{x:g},{y:g}" for x, y in points)}"/>'
+    )
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], style: str = "") -> str:
@@ -299,7 +372,11 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], style: str = ""
 
 def _head(x: float, y: float, dx: int, dy: int) -> str:
     """Return the head of an arrow at a point, in the direction of ``dx`` and ``dy``."""
-    corners = [(x, y), (x - 8 * dx + 4 * dy, y - 8 * dy + 4 * dx), (x - 8 * dx - 4 * dy, y - 8 * dy - 4 * dx)]
+    corners = [
+        (x, y),
+        (x - 8 * dx + 4 * dy, y - 8 * dy + 4 * dx),
+        (x - 8 * dx - 4 * dy, y - 8 * dy - 4 * dx),
+    ]
     return f'<polygon class="head" points="{" ".join(f"{a:g},{b:g}" for a, b in corners)}"/>'
 
 

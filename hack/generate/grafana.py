@@ -26,18 +26,28 @@ class Panel(NamedTuple):
     queries: tuple[tuple[str, str], ...]
 
 
-def _counted(name: str, metric: str, label: str, selector: str = _OBJECTS, prefix: str = "") -> Panel:
+def _counted(
+    name: str, metric: str, label: str, selector: str = _OBJECTS, prefix: str = ""
+) -> Panel:
     """Return a panel with the sum of ``metric`` for each value of ``label``; the legend is ``prefix`` and the value."""
-    return Panel(name, "short", ((f"sum by ({label}) ({metric}{selector})", f"{prefix}{{{{{label}}}}}"),))
+    return Panel(
+        name, "short", ((f"sum by ({label}) ({metric}{selector})", f"{prefix}{{{{{label}}}}}"),)
+    )
 
 
 def _by_setup(metric: str, legend: str) -> tuple[str, str]:
-    return f"sum by (namespace, fluxsetup) ({metric}{_OBJECTS})", f"{{{{namespace}}}}/{{{{fluxsetup}}}} {legend}"
+    return (
+        f"sum by (namespace, fluxsetup) ({metric}{_OBJECTS})",
+        f"{{{{namespace}}}}/{{{{fluxsetup}}}} {legend}",
+    )
 
 
 def _quantile(metric: str, by: str) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{_JOB}[$__rate_interval])))", legend)
+        (
+            f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{_JOB}[$__rate_interval])))",
+            legend,
+        )
         for share, legend in ((0.5, f"{{{{{by}}}}} p50"), (0.99, f"{{{{{by}}}}} p99"))
     )
 
@@ -49,10 +59,18 @@ def _rate(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
 
 _PANELS: Final = (
     Panel("Reconciles", "ops", _rate("controller_runtime_reconcile_total", "controller", "result")),
-    Panel("Reconcile errors", "ops", _rate("controller_runtime_reconcile_errors_total", "controller")),
-    Panel("Reconcile duration", "s", _quantile("controller_runtime_reconcile_time_seconds", "controller")),
     Panel(
-        "Busy workers", "short", ((f"sum by (controller) (controller_runtime_active_workers{_JOB})", "{{controller}}"),)
+        "Reconcile errors", "ops", _rate("controller_runtime_reconcile_errors_total", "controller")
+    ),
+    Panel(
+        "Reconcile duration",
+        "s",
+        _quantile("controller_runtime_reconcile_time_seconds", "controller"),
+    ),
+    Panel(
+        "Busy workers",
+        "short",
+        ((f"sum by (controller) (controller_runtime_active_workers{_JOB})", "{{controller}}"),),
     ),
     Panel("Queue depth", "short", ((f"sum by (name) (workqueue_depth{_JOB})", "{{name}}"),)),
     Panel("Time in queue", "s", _quantile("workqueue_queue_duration_seconds", "name")),
@@ -63,14 +81,18 @@ _PANELS: Final = (
         ((f"max by (name) (workqueue_longest_running_processor_seconds{_JOB})", "{{name}}"),),
     ),
     Panel("Admission requests", "reqps", _rate("cfo_webhook_reviews_total", "webhook", "code")),
-    Panel("Admission latency", "s", _quantile("controller_runtime_webhook_latency_seconds", "webhook")),
+    Panel(
+        "Admission latency", "s", _quantile("controller_runtime_webhook_latency_seconds", "webhook")
+    ),
     Panel(
         "Webhook certificate: time left",
         "s",
         ((f"cfo_webhook_certificate_expiration_timestamp_seconds{_JOB} - time()", "{{pod}}"),),
     ),
     Panel("Leader", "short", ((f"leader_election_master_status{_JOB}", "{{pod}}"),)),
-    Panel("Requests to the API server", "reqps", _rate("rest_client_requests_total", "method", "code")),
+    Panel(
+        "Requests to the API server", "reqps", _rate("rest_client_requests_total", "method", "code")
+    ),
     Panel(
         "Event loop lag",
         "s",
@@ -93,7 +115,12 @@ _PANELS: Final = (
     Panel(
         "Phase transitions",
         "ops",
-        ((f"sum by (phase) (rate(appwrapper_phase_total{_OBJECTS}[$__rate_interval]))", "{{phase}}"),),
+        (
+            (
+                f"sum by (phase) (rate(appwrapper_phase_total{_OBJECTS}[$__rate_interval]))",
+                "{{phase}}",
+            ),
+        ),
     ),
     Panel(
         "FluxSetups: pods",
@@ -103,11 +130,23 @@ _PANELS: Final = (
     Panel(
         "FluxSetups: jobs",
         "short",
-        (_by_setup("flux_setup_admitted_jobs", "admitted"), _by_setup("flux_setup_pending_jobs", "waiting")),
+        (
+            _by_setup("flux_setup_admitted_jobs", "admitted"),
+            _by_setup("flux_setup_pending_jobs", "waiting"),
+        ),
     ),
-    _counted("InferenceStacks by readiness", "inferencestack_status_ready", "ready", _STACKS, "ready: "),
-    _counted("Applications of InferenceStacks", "inferencestack_status_applications", "state", _STACKS),
-    _counted("InferenceStacks without exactly one operator", "inferencestack_unclaimed", "reason", _STACKS),
+    _counted(
+        "InferenceStacks by readiness", "inferencestack_status_ready", "ready", _STACKS, "ready: "
+    ),
+    _counted(
+        "Applications of InferenceStacks", "inferencestack_status_applications", "state", _STACKS
+    ),
+    _counted(
+        "InferenceStacks without exactly one operator",
+        "inferencestack_unclaimed",
+        "reason",
+        _STACKS,
+    ),
 )
 
 
@@ -136,7 +175,12 @@ def dashboard() -> dict[str, Any]:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}, namespaces]},
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus"},
+                namespaces,
+            ]
+        },
         "panels": [_panel(index, source, panel) for index, panel in enumerate(_PANELS)],
     }
 
@@ -151,7 +195,12 @@ def _panel(index: int, source: dict[str, str], panel: Panel) -> dict[str, Any]:
         "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + number), "datasource": source, "expr": expression, "legendFormat": legend}
+            {
+                "refId": chr(ord("A") + number),
+                "datasource": source,
+                "expr": expression,
+                "legendFormat": legend,
+            }
             for number, (expression, legend) in enumerate(panel.queries)
         ],
     }

@@ -34,7 +34,9 @@ _EXPRESSIONS = {
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
     by_folder = bases(_NAMESPACE, default_image())
-    workload = [obj for obj in by_folder["manager"] if obj["kind"] not in ("Namespace", "Deployment")]
+    workload = [
+        obj for obj in by_folder["manager"] if obj["kind"] not in ("Namespace", "Deployment")
+    ]
     (deployment,) = [obj for obj in by_folder["manager"] if obj["kind"] == "Deployment"]
     webhooks = by_folder["webhook"]
     templates = {
@@ -43,7 +45,9 @@ def files() -> dict[str, str]:
         "deployment": _deployment(deployment),
         "webhooks": _webhooks(webhooks),
         "config": _config(),
-        "certmanager": conditional("certManager.enabled", _template(overlays.certificates(_NAMESPACE))),
+        "certmanager": conditional(
+            "certManager.enabled", _template(overlays.certificates(_NAMESPACE))
+        ),
         **{
             f"role-{feature.name}": conditional(
                 f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE))
@@ -121,7 +125,8 @@ _COMMENTS = {
 def _switches() -> str:
     """Return the values that enable the roles of features."""
     return "\n".join(
-        (f"# {_COMMENTS[feature.name]}\n" if feature.name in _COMMENTS else "") + f"{feature.name}:\n  enabled: false"
+        (f"# {_COMMENTS[feature.name]}\n" if feature.name in _COMMENTS else "")
+        + f"{feature.name}:\n  enabled: false"
         for feature in OPTIONAL
     )
 
@@ -148,7 +153,9 @@ def _network_policy() -> str:
     text = _template(overlays.network_policies(_NAMESPACE))
     ports = f"    - ports:\n        - port: {WEBHOOK_PORT}\n          protocol: TCP\n"
     assert ports in text
-    sources = "      from:\n        {{- toYaml .Values.networkPolicy.webhookSources | nindent 8 }}\n"
+    sources = (
+        "      from:\n        {{- toYaml .Values.networkPolicy.webhookSources | nindent 8 }}\n"
+    )
     return text.replace(ports, ports + conditional("networkPolicy.webhookSources", sources))
 
 
@@ -165,9 +172,13 @@ def _config() -> str:
 
 def _webhooks(objects: list[dict[str, Any]]) -> str:
     injection = f"{_EXPRESSIONS[_NAMESPACE]}/{overlays.CERTIFICATE}"
-    annotation = conditional("certManager.enabled", f"  annotations:\n    {overlays.INJECTION}: {injection}\n")
+    annotation = conditional(
+        "certManager.enabled", f"  annotations:\n    {overlays.INJECTION}: {injection}\n"
+    )
     text = _template(objects)
-    return re.sub(r"(kind: \w+WebhookConfiguration\nmetadata:\n)", lambda match: match[1] + annotation, text)
+    return re.sub(
+        r"(kind: \w+WebhookConfiguration\nmetadata:\n)", lambda match: match[1] + annotation, text
+    )
 
 
 def _deployment(obj: dict[str, Any]) -> str:
@@ -175,19 +186,27 @@ def _deployment(obj: dict[str, Any]) -> str:
     text = _template([obj])
     resources = dump({"resources": RESOURCES})
     text = text.replace(
-        _indented(resources, 10), "          resources:\n            {{- toYaml .Values.resources | nindent 12 }}\n"
+        _indented(resources, 10),
+        "          resources:\n            {{- toYaml .Values.resources | nindent 12 }}\n",
     )
     args, mount, volume = (operation["value"] for operation in overlays.certificate_patch())
     for before, value, indent in (
         ("          env:\n", dump({"args": args}), 10),
         ("            - name: tmp\n              mountPath: /tmp\n", dump([mount]), 12),
-        ("        - name: tmp\n          emptyDir:\n            sizeLimit: 16Mi\n", dump([volume]), 8),
+        (
+            "        - name: tmp\n          emptyDir:\n            sizeLimit: 16Mi\n",
+            dump([volume]),
+            8,
+        ),
     ):
         assert before in text, before
         addition = conditional("certManager.enabled", _indented(value, indent))
         text = text.replace(before, addition + before)
     scheduling = "".join(
-        _indented(f"{{{{- with .Values.{name} }}}}\n{name}:\n  {{{{- toYaml . | nindent 8 }}}}\n{{{{- end }}}}", 6)
+        _indented(
+            f"{{{{- with .Values.{name} }}}}\n{name}:\n  {{{{- toYaml . | nindent 8 }}}}\n{{{{- end }}}}",
+            6,
+        )
         for name in ("nodeSelector", "tolerations")
     )
     account = "      serviceAccountName:"

@@ -79,7 +79,11 @@ def _dump_json(documents: bytes) -> str:
 
 def _kustomization(resources: Iterable[str] = (), **rest: Any) -> str:
     kind = rest.pop("kind", "Kustomization")
-    version = "kustomize.config.k8s.io/v1alpha1" if kind == "Component" else "kustomize.config.k8s.io/v1beta1"
+    version = (
+        "kustomize.config.k8s.io/v1alpha1"
+        if kind == "Component"
+        else "kustomize.config.k8s.io/v1beta1"
+    )
     content: dict[str, Any] = {"apiVersion": version, "kind": kind}
     if resources:
         content["resources"] = list(resources)
@@ -92,7 +96,10 @@ def _targets(kind: str, *paths: str, **target_options: Any) -> dict[str, Any]:
 
 
 def _from_stack(key: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"source": {"kind": "ConfigMap", "name": STACK, "fieldPath": f"data.{key}"}, "targets": targets}
+    return {
+        "source": {"kind": "ConfigMap", "name": STACK, "fieldPath": f"data.{key}"},
+        "targets": targets,
+    }
 
 
 def _certmanager() -> dict[str, str]:
@@ -115,14 +122,27 @@ def _certmanager() -> dict[str, str]:
             ["certificate.yaml"],
             kind="Component",
             patches=[
-                {"target": {"kind": "Deployment", "name": DEPLOYMENT}, "path": "deployment_patch.yaml"},
-                {"target": {"kind": "MutatingWebhookConfiguration"}, "path": "injection_patch.yaml"},
-                {"target": {"kind": "ValidatingWebhookConfiguration"}, "path": "injection_patch.yaml"},
+                {
+                    "target": {"kind": "Deployment", "name": DEPLOYMENT},
+                    "path": "deployment_patch.yaml",
+                },
+                {
+                    "target": {"kind": "MutatingWebhookConfiguration"},
+                    "path": "injection_patch.yaml",
+                },
+                {
+                    "target": {"kind": "ValidatingWebhookConfiguration"},
+                    "path": "injection_patch.yaml",
+                },
             ],
             replacements=[
                 # the overlay sets the namespace of these objects only after this component; the Deployment has it
                 {
-                    "source": {"kind": "Deployment", "name": DEPLOYMENT, "fieldPath": "metadata.namespace"},
+                    "source": {
+                        "kind": "Deployment",
+                        "name": DEPLOYMENT,
+                        "fieldPath": "metadata.namespace",
+                    },
                     "targets": [
                         *injected,
                         names,
@@ -150,7 +170,11 @@ def _component(folder: str, files: dict[str, list[Any]]) -> dict[str, str]:
             kind="Component",
             replacements=[
                 {
-                    "source": {"kind": "Deployment", "name": DEPLOYMENT, "fieldPath": "metadata.namespace"},
+                    "source": {
+                        "kind": "Deployment",
+                        "name": DEPLOYMENT,
+                        "fieldPath": "metadata.namespace",
+                    },
                     "targets": targets,
                 }
             ],
@@ -194,10 +218,14 @@ def files() -> dict[str, str]:
         grouped: dict[str, list[Any]] = {}
         for obj in objects:
             grouped.setdefault(_file_name(folder, obj), []).append(obj)
-        generated |= {f"config/{folder}/{name}": HEADER + dump(*group) for name, group in grouped.items()}
+        generated |= {
+            f"config/{folder}/{name}": HEADER + dump(*group) for name, group in grouped.items()
+        }
         rest: dict[str, Any] = _image_replacement() if folder == "manager" else {}
         generated[f"config/{folder}/kustomization.yaml"] = _kustomization(grouped, **rest)
-    generated["config/manager/params.env"] = f"{_IMAGE_KEY}={default_image()}\nnamespace=opendatahub\n"
+    generated["config/manager/params.env"] = (
+        f"{_IMAGE_KEY}={default_image()}\nnamespace=opendatahub\n"
+    )
     generated["config/default/kustomization.yaml"] = _kustomization(
         ["../crd", "../rbac", "../manager", "../webhook"], namespace=DEFAULT_NAMESPACE
     )
@@ -213,10 +241,14 @@ def files() -> dict[str, str]:
     generated["config/e2e/kustomization.yaml"] = _kustomization(
         ["../default", "config.yaml"],
         components=["../appwrapper"],
-        patches=[{"target": {"kind": "Deployment", "name": DEPLOYMENT}, "path": "deployment_patch.yaml"}],
+        patches=[
+            {"target": {"kind": "Deployment", "name": DEPLOYMENT}, "path": "deployment_patch.yaml"}
+        ],
     )
     generated |= _certmanager()
-    generated |= _component("network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)})
+    generated |= _component(
+        "network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)}
+    )
     for feature in OPTIONAL:
         generated |= _component(feature.name, {"role.yaml": feature_access(feature, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
@@ -257,7 +289,11 @@ def _image_replacement() -> dict[str, Any]:
                 },
             }
         ],
-        "replacements": [_from_stack(_IMAGE_KEY, [_targets("Deployment", "spec.template.spec.containers.0.image")])],
+        "replacements": [
+            _from_stack(
+                _IMAGE_KEY, [_targets("Deployment", "spec.template.spec.containers.0.image")]
+            )
+        ],
     }
 
 
@@ -265,7 +301,10 @@ def _odh_namespace() -> dict[str, Any]:
     webhooks = "webhooks.*.clientConfig.service.namespace"
     all_objects = {"select": {"namespace": DEFAULT_NAMESPACE}, "fieldPaths": ["metadata.namespace"]}
     targets = [
-        {"select": {"kind": "Namespace", "name": DEFAULT_NAMESPACE}, "fieldPaths": ["metadata.name"]},
+        {
+            "select": {"kind": "Namespace", "name": DEFAULT_NAMESPACE},
+            "fieldPaths": ["metadata.name"],
+        },
         _targets("RoleBinding", "subjects.*.namespace"),
         _targets("ClusterRoleBinding", "subjects.*.namespace"),
         _targets("MutatingWebhookConfiguration", webhooks),

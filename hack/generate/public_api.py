@@ -60,7 +60,11 @@ def _exported(tree: ast.Module) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
@@ -95,7 +99,11 @@ def _describe(name: str, statements: list[ast.stmt]) -> Iterator[str]:
 
 def _describe_member(owner: str, member: ast.stmt) -> Iterator[str]:
     if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-        if member.name in ("__init__", "__init_subclass__", "__call__") or not member.name.startswith("_"):
+        if member.name in (
+            "__init__",
+            "__init_subclass__",
+            "__call__",
+        ) or not member.name.startswith("_"):
             yield _signature(f"{owner}.{member.name}", member)
     elif isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
         default = f" = {ast.unparse(member.value)}" if member.value is not None else ""
@@ -107,7 +115,9 @@ def _describe_member(owner: str, member: ast.stmt) -> Iterator[str]:
 def _signature(name: str, node: _Function) -> str:
     decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
     prefix = "".join(
-        f"@{decorator} " for decorator in decorators if decorator in ("classmethod", "overload", "property")
+        f"@{decorator} "
+        for decorator in decorators
+        if decorator in ("classmethod", "overload", "property")
     )
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     keyword = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"

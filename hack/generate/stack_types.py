@@ -67,4 +67,7 @@ def shape(annotation: Any, metadata: Iterable[Any], queue: list[type[OpenModel]]
 def _with_format(arguments: tuple[Any, ...]) -> list[Any]:
     """Return the metadata of an annotated type, with the format of an integer."""
     extras = [getattr(item, "json_schema_extra", None) for item in arguments[1:]]
-    return [*arguments[1:], *(extra["format"] for extra in extras if isinstance(extra, dict) and "format" in extra)]
+    return [
+        *arguments[1:],
+        *(extra["format"] for extra in extras if isinstance(extra, dict) and "format" in extra),
+    ]

@@ -15,7 +15,10 @@ try:
     import cfo.config.model  # noqa: F401 (needs the dependencies that the generators need)
     from hack.release.command import main
 except ModuleNotFoundError as error:
-    print(f"hack.release: module {error.name} is not installed; run: make .venv/.installed", file=sys.stderr)
+    print(
+        f"hack.release: module {error.name} is not installed; run: make .venv/.installed",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 sys.exit(main())

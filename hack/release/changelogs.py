@@ -16,7 +16,9 @@ FILES = (OPERATOR, ENVTEST)
 
 def unreleased(root: Path, name: str) -> str:
     """Return the section Unreleased of the changelog ``name``. Raises :class:`ToolError` if there is none."""
-    match = re.search(r"^## Unreleased\n(.*?)(?=^## |\Z)", read(root / name, root), re.MULTILINE | re.DOTALL)
+    match = re.search(
+        r"^## Unreleased\n(.*?)(?=^## |\Z)", read(root / name, root), re.MULTILINE | re.DOTALL
+    )
     if match is None:
         raise ToolError(f"{name}: the heading `## Unreleased` is missing")
     return match[1]
@@ -52,7 +54,9 @@ def write_heading(root: Path, version: Version, today: date) -> None:
 
 def notes(root: Path, version: Version, today: date) -> str:
     """Return the sections of ``version`` of both changelogs, the envtest section under its own heading."""
-    operator, envtest = (_section(read(root / name, root), _heading(version, today)) for name in FILES)
+    operator, envtest = (
+        _section(read(root / name, root), _heading(version, today)) for name in FILES
+    )
     return "\n\n".join(part for part in (operator, envtest and f"## envtest\n\n{envtest}") if part)
 
 

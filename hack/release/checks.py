@@ -24,7 +24,9 @@ def check_repository(root: Path, request: Request) -> None:
     Raises :class:`ToolError`.
     """
     if changed := git(root, "status", "--porcelain"):
-        raise ToolError(f"the working tree is dirty: {changed.splitlines()[0].split()[-1]}; commit or stash it")
+        raise ToolError(
+            f"the working tree is dirty: {changed.splitlines()[0].split()[-1]}; commit or stash it"
+        )
     if not git(root, "branch", "--show-current"):
         raise ToolError("no branch is checked out")
     git(root, "var", "GIT_COMMITTER_IDENT")
@@ -33,7 +35,9 @@ def check_repository(root: Path, request: Request) -> None:
     if request.version in tagged:
         raise ToolError(f"version {request.tag}: already released")
     if current not in tagged and changelogs.has_heading(root, current):
-        raise ToolError(f"{changelogs.OPERATOR}: v{current} is released but not tagged; fetch tags: git fetch --tags")
+        raise ToolError(
+            f"{changelogs.OPERATOR}: v{current} is released but not tagged; fetch tags: git fetch --tags"
+        )
     _check_order(request, current, tagged)
     _check_changelogs(root, request, tagged)
     check_compatibility(root, request, tagged)
@@ -53,7 +57,9 @@ def _check_order(request: Request, current: Version, tagged: list[Version]) -> N
                 f"--hotfix {request.tag}: this branch is at v{current}; create a branch from v{max(earlier)}"
             )
     elif request.version < newest:
-        raise ToolError(f"version {request.tag}: older than v{newest}; a fix of an older stream needs --hotfix")
+        raise ToolError(
+            f"version {request.tag}: older than v{newest}; a fix of an older stream needs --hotfix"
+        )
     elif current.stream < newest.stream:
         raise ToolError(
             f"version {request.tag}: this branch is at v{current} and does not contain the changes of v{newest}"
@@ -63,9 +69,13 @@ def _check_order(request: Request, current: Version, tagged: list[Version]) -> N
 def _check_changelogs(root: Path, request: Request, tagged: list[Version]) -> None:
     breaking = changelogs.breaking_section(root)
     older = [version for version in tagged if version < request.version and not version.pre]
-    if breaking and older and 0 < older[-1].major == request.version.major:  # before 1.0 a minor version may break
+    if (
+        breaking and older and 0 < older[-1].major == request.version.major
+    ):  # before 1.0 a minor version may break
         name, section = breaking
-        raise ToolError(f"version {request.tag}: {name} has a section {section}: needs v{older[-1].major + 1}.0.0")
+        raise ToolError(
+            f"version {request.tag}: {name} has a section {section}: needs v{older[-1].major + 1}.0.0"
+        )
     if changelogs.is_empty(root) and not request.version.pre:
         raise ToolError(f"{' and '.join(changelogs.FILES)}: nothing is listed under Unreleased")
 
@@ -79,17 +89,30 @@ def run_check(command: Sequence[str], tree: Path, *, log_prefix: str = "") -> No
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            command,
+            cwd=tree,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
         )
     except OSError as error:
         raise ToolError(f"check failed: {shlex.join(command)}: {error.strerror}") from None
     if done.returncode == 0:
         return
-    lines = [line for line in done.stdout.splitlines() if line.strip() and not line.startswith("make")]
-    reason = next((line for line in lines if line.startswith(("FAILED", "ERROR"))), lines[-1] if lines else "no output")
+    lines = [
+        line for line in done.stdout.splitlines() if line.strip() and not line.startswith("make")
+    ]
+    reason = next(
+        (line for line in lines if line.startswith(("FAILED", "ERROR"))),
+        lines[-1] if lines else "no output",
+    )
     where = ""
     if log_prefix:
-        with tempfile.NamedTemporaryFile("w", prefix=log_prefix, suffix=".log", delete=False) as log:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=log_prefix, suffix=".log", delete=False
+        ) as log:
             log.write(done.stdout)
         where = f" (full output: {log.name})"
     raise ToolError(f"check failed: {shlex.join(command)}: {reason.strip()}{where}")

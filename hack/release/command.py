@@ -36,22 +36,37 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="hack.release", description="Release both distributions. Without --run: print the plan.")
+    parser = _Parser(
+        prog="hack.release",
+        description="Release both distributions. Without --run: print the plan.",
+    )
     parser.add_argument("version", help="version of the operator, such as v2.1.0")
     for option, name in OPTIONS.items():
         parser.add_argument(f"--{option}", metavar="VERSION", help=f"version of {name}")
-    parser.add_argument("--partial", action="store_true", help="keep the versions of components that are not named")
-    parser.add_argument("--hotfix", action="store_true", help="release a patch version, also of an older stream")
-    parser.add_argument("--channel", choices=CHANNELS, help="maturity (default: stable; pre-releases: candidate)")
+    parser.add_argument(
+        "--partial", action="store_true", help="keep the versions of components that are not named"
+    )
+    parser.add_argument(
+        "--hotfix", action="store_true", help="release a patch version, also of an older stream"
+    )
+    parser.add_argument(
+        "--channel", choices=CHANNELS, help="maturity (default: stable; pre-releases: candidate)"
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--run", action="store_true", help="release")
-    mode.add_argument("--dry-run", action="store_true", help="check, and print the plan (the default)")
+    mode.add_argument(
+        "--dry-run", action="store_true", help="check, and print the plan (the default)"
+    )
     check = f"command to run instead of: {', '.join(CHECKS)}; repeatable"
     parser.add_argument("--check", action="append", metavar="COMMAND", help=check)
     parser.add_argument(
-        "--arguments-from", metavar="NAME", help="read further arguments from this environment variable"
+        "--arguments-from",
+        metavar="NAME",
+        help="read further arguments from this environment variable",
     )
-    parser.add_argument("--output", type=Path, help="folder for the pull requests (default: dist/release-VERSION)")
+    parser.add_argument(
+        "--output", type=Path, help="folder for the pull requests (default: dist/release-VERSION)"
+    )
     return parser
 
 
@@ -65,7 +80,9 @@ def _checks(options: argparse.Namespace) -> list[list[str]]:
         if not commands[-1]:
             raise ToolError("--check: the command is empty")
         program = commands[-1][0]
-        if os.sep not in program and shutil.which(program) is None:  # a path is relative to the worktree
+        if (
+            os.sep not in program and shutil.which(program) is None
+        ):  # a path is relative to the worktree
             raise ToolError(f"--check {check!r}: {program}: {os.strerror(errno.ENOENT)}")
     return commands
 
@@ -113,7 +130,9 @@ def _command_line(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the command and return its exit code: 0, 2 for a :class:`ToolError`, 130 when interrupted."""
     try:
-        options = _parser().parse_args(_command_line(sys.argv[1:] if arguments is None else arguments))
+        options = _parser().parse_args(
+            _command_line(sys.argv[1:] if arguments is None else arguments)
+        )
         run(root, options)
     except ToolError as error:
         print(f"hack.release: {error}", file=sys.stderr)

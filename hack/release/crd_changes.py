@@ -61,7 +61,13 @@ def _names(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the names of a CRD with the API server's defaults."""
     names = dict(spec.get("names") or {})
     kind = str(names.get("kind"))
-    return {"plural": None, "singular": kind.lower(), "listKind": f"{kind}List", **names, "kind": kind}
+    return {
+        "plural": None,
+        "singular": kind.lower(),
+        "listKind": f"{kind}List",
+        **names,
+        "kind": kind,
+    }
 
 
 def _is_converted(spec: Mapping[str, Any]) -> bool:
@@ -138,8 +144,15 @@ def _divides(new: Any, old: Any) -> bool:
 
 def _is_int_or_string(field: str, schema: Mapping[str, Any]) -> bool:
     """Return whether ``field`` repeats what ``x-kubernetes-int-or-string`` means."""
-    types = [option.get("type") for option in schema[field] if isinstance(option, Mapping)] if field == "anyOf" else []
-    return bool(schema.get("x-kubernetes-int-or-string")) and sorted(map(str, types)) == ["integer", "string"]
+    types = (
+        [option.get("type") for option in schema[field] if isinstance(option, Mapping)]
+        if field == "anyOf"
+        else []
+    )
+    return bool(schema.get("x-kubernetes-int-or-string")) and sorted(map(str, types)) == [
+        "integer",
+        "string",
+    ]
 
 
 def _type_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -166,7 +179,8 @@ def _bound_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
             exclusive = f"exclusive{field.capitalize()}"
             before, after = old.get(field), new[field]
             narrower = before is not None and (
-                sign * after > sign * before or (after == before and new.get(exclusive) and not old.get(exclusive))
+                sign * after > sign * before
+                or (after == before and new.get(exclusive) and not old.get(exclusive))
             )
             if before is None and not (sign == 1 and field != "minimum" and after == 0):
                 yield f"{path}: {field} {after} was added"
@@ -198,7 +212,9 @@ def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
             yield f"{path}.{name}: the values of a field that was not described are now restricted"
     for name in new.get("required") or ():
         # The API server sets defaults before it validates.
-        was_required = name in (old.get("required") or ()) and "default" not in (properties.get(name) or {})
+        was_required = name in (old.get("required") or ()) and "default" not in (
+            properties.get(name) or {}
+        )
         if not was_required and "default" not in (new_properties.get(name) or {}):
             yield f"{path}.{name}: the field is now required"
     if isinstance(old_values, Mapping):
@@ -214,6 +230,6 @@ def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
 
 def _restricts(schema: Mapping[str, Any]) -> bool:
     """Return whether a value, or a part of it, can be rejected or dropped by ``schema``."""
-    return bool(schema.keys() - {"description", "title", "example", "externalDocs", _PRESERVE, "default"}) or not (
-        schema.get(_PRESERVE)
-    )
+    return bool(
+        schema.keys() - {"description", "title", "example", "externalDocs", _PRESERVE, "default"}
+    ) or not (schema.get(_PRESERVE))

@@ -47,7 +47,9 @@ def parse_releases(text: str, where: str = RELEASES) -> dict[Version, str]:
         except ValueError as error:
             raise ToolError(f"{at}: version {error}") from None
         if entry["channel"] not in CHANNELS:
-            raise ToolError(f"{at}: channel {entry['channel']!r}: must be one of {', '.join(CHANNELS)}")
+            raise ToolError(
+                f"{at}: channel {entry['channel']!r}: must be one of {', '.join(CHANNELS)}"
+            )
         if version in channels:
             raise ToolError(f"{at}: {version} is listed twice")
         channels[version] = entry["channel"]
@@ -61,7 +63,11 @@ def releases(root: Path = ROOT) -> dict[Version, str]:
 
 def bundles(text: str, where: str = CATALOG) -> dict[str, Blob]:
     """Return the bundles of a catalog, by name."""
-    return {str(blob.get("name")): blob for blob in parse_all(text, where) if blob.get("schema") == "olm.bundle"}
+    return {
+        str(blob.get("name")): blob
+        for blob in parse_all(text, where)
+        if blob.get("schema") == "olm.bundle"
+    }
 
 
 def tagged_bundles(root: Path, catalog: str = CATALOG) -> dict[str, Blob]:
@@ -83,11 +89,19 @@ def merge(root: Path, prepared: Version | None = None) -> None:
     listed = releases(root)
     untagged = [version for version in listed if version not in tagged and version != prepared]
     if untagged:
-        raise ToolError(f"{RELEASES}: {untagged[0]}: tag v{untagged[0]} does not exist; fetch tags: git fetch --tags")
-    merged = {version: channel for version, channel in listed.items() if version != prepared or version in tagged}
+        raise ToolError(
+            f"{RELEASES}: {untagged[0]}: tag v{untagged[0]} does not exist; fetch tags: git fetch --tags"
+        )
+    merged = {
+        version: channel
+        for version, channel in listed.items()
+        if version != prepared or version in tagged
+    }
     for tag in tagged:
         where = f"v{tag}:{RELEASES}"
-        for version, channel in parse_releases(content(root, tag, RELEASES) or "releases: []", where).items():
+        for version, channel in parse_releases(
+            content(root, tag, RELEASES) or "releases: []", where
+        ).items():
             merged[version] = max(channel, merged.get(version, channel), key=CHANNELS.index)
     write_releases(root, merged)
     blobs = {**tagged_bundles(root)}
@@ -101,8 +115,13 @@ def merge(root: Path, prepared: Version | None = None) -> None:
 def write_releases(root: Path, channels: dict[Version, str]) -> None:
     """Write the list of releases; the comment at its head is kept."""
     path = root / RELEASES
-    head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
-    entries = [{"version": str(version), "channel": channel} for version, channel in sorted(channels.items())]
+    head = "".join(
+        line for line in path.read_text().splitlines(keepends=True) if line.startswith("#")
+    )
+    entries = [
+        {"version": str(version), "channel": channel}
+        for version, channel in sorted(channels.items())
+    ]
     path.write_text(head + yaml.safe_dump({"releases": entries}, sort_keys=False))
 
 

@@ -22,7 +22,9 @@ def name(ref: str) -> str:
 
 def is_stable(tag: str, releases: str) -> bool:
     """Return whether ``:stable`` becomes ``tag``; ``releases`` is the content of config/releases.yaml."""
-    stable = [tuple(map(int, match.groups())) for match in _STABLE_RELEASE.finditer(releases + "\n")]
+    stable = [
+        tuple(map(int, match.groups())) for match in _STABLE_RELEASE.finditer(releases + "\n")
+    ]
     return bool(stable) and tag == f"v{'.'.join(map(str, max(stable)))}"
 
 

@@ -17,10 +17,13 @@ LAST_GO_VERSION = Version(1, 16, 0)
 """The last release of the Go operator in the community catalog (same package name)."""
 
 
-def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str]], output: Path) -> str:
+def plan(
+    request: Request, changed: Sequence[str], checks: Sequence[Sequence[str]], output: Path
+) -> str:
     """Return the plan: versions, ``changed`` files, commands of the checks, and the folder of the pull requests."""
     rows = "\n".join(
-        f"     {name:20} {number}" + (f"  (now {now})" if (now := request.previous[name]) != number else "")
+        f"     {name:20} {number}"
+        + (f"  (now {now})" if (now := request.previous[name]) != number else "")
         for name, number in request.stack.items()
     )
     commands = "\n".join(f"     {shlex.join(command)}" for command in checks)
@@ -40,7 +43,10 @@ def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str
 
 def remaining(root: Path, request: Request, output: Path) -> str:
     """Return the remaining steps for a person or workflow."""
-    images = [f"{pull_requests.IMAGE}:{name}" for name in (request.tag, *([] if request.hotfix else ["dev"]))]
+    images = [
+        f"{pull_requests.IMAGE}:{name}"
+        for name in (request.tag, *([] if request.hotfix else ["dev"]))
+    ]
     is_stable = image_tags.is_stable(request.tag, read(root / history.RELEASES, root))
     stable = "\n  make release-stable                (moves :stable, once the pull request with the bundle is merged)"
     folders = ", ".join(f"{name}/" for name in _folders(root, request))
@@ -61,8 +67,12 @@ def for_community_operators(root: Path, request: Request) -> bool:
     It accepts no pre-releases and is append-only: the release must be the newest of its major version, and newer than
     the Go operator's last one.
     """
-    newest = max(version for version in history.releases(root) if version.major == request.version.major)
-    return not request.version.pre and request.version == newest and request.version > LAST_GO_VERSION
+    newest = max(
+        version for version in history.releases(root) if version.major == request.version.major
+    )
+    return (
+        not request.version.pre and request.version == newest and request.version > LAST_GO_VERSION
+    )
 
 
 def _folders(root: Path, request: Request) -> list[str]:

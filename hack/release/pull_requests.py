@@ -39,7 +39,9 @@ class Contents:
 def write(tree: Path, output: Path, contents: Contents) -> None:
     """Create the folder ``output`` from the released ``tree``, with one folder for each pull request."""
     output.mkdir(parents=True)
-    (output / "notes.md").write_text(f"# {contents.tag}\n\n{contents.component_list}\n\n{contents.notes}\n")
+    (output / "notes.md").write_text(
+        f"# {contents.tag}\n\n{contents.component_list}\n\n{contents.notes}\n"
+    )
     if contents.for_community_operators:
         _community_operators(tree, output / "community-operators", contents)
     _open_data_hub(tree, output / "opendatahub", contents)
@@ -99,7 +101,10 @@ def _downstream(folder: Path, contents: Contents) -> None:
 def _notebooks(folder: Path, contents: Contents) -> None:
     folder.mkdir()
     new = contents.components[SDK]
-    before, after = (f'    "codeflare-sdk~={number.removeprefix("v")}",' for number in (contents.previous_sdk, new))
+    before, after = (
+        f'    "codeflare-sdk~={number.removeprefix("v")}",'
+        for number in (contents.previous_sdk, new)
+    )
     _write_text(
         folder,
         f"Update codeflare-sdk to {new}",

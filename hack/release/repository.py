@@ -15,11 +15,15 @@ from hack.release.semver import Version
 def git(root: Path, *arguments: str) -> str:
     """Run git and return its output. Raises :class:`ToolError` with the last line of its error output."""
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         raise ToolError("git is not installed") from None
     if done.returncode:
-        reason = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        reason = (
+            done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        ).splitlines()[-1]
         raise ToolError(f"git {arguments[0]}: {reason}")
     return done.stdout.strip()
 

@@ -12,7 +12,12 @@ from hack.files import ToolError
 from hack.release import stack
 from hack.release.semver import Version
 
-OPTIONS = {"sdk": "CodeFlare-SDK", "appwrapper": "AppWrapper", "kuberay": "KubeRay", "kueue": "Kueue"}
+OPTIONS = {
+    "sdk": "CodeFlare-SDK",
+    "appwrapper": "AppWrapper",
+    "kuberay": "KubeRay",
+    "kueue": "Kueue",
+}
 """The components, by the option that sets their version."""
 SDK = OPTIONS["sdk"]
 
@@ -54,7 +59,9 @@ def read_request(root: Path, options: argparse.Namespace) -> Request:
             raise ToolError(f"{stack.STACK}: components: {name} is missing")
         argument = getattr(options, option)
         if argument is None and not options.partial:
-            raise ToolError(f"--{option}: the version of {name} is missing (now {previous[name]}; --partial keeps it)")
+            raise ToolError(
+                f"--{option}: the version of {name} is missing (now {previous[name]}; --partial keeps it)"
+            )
         new = _version(argument if argument is not None else previous[name], f"--{option}")
         if new < Version.parse(previous[name]) and not options.hotfix:
             raise ToolError(
@@ -63,7 +70,9 @@ def read_request(root: Path, options: argparse.Namespace) -> Request:
         components[name] = f"v{new}"
     channel = options.channel or ("candidate" if version.pre else "stable")
     if version.pre and channel != "candidate":
-        raise ToolError(f"--channel {channel}: {version} is a pre-release and must be in the channel candidate")
+        raise ToolError(
+            f"--channel {channel}: {version} is a pre-release and must be in the channel candidate"
+        )
     return Request(version, components, previous, channel, options.hotfix, datetime.now(UTC).date())
 
 

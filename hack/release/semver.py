@@ -25,8 +25,12 @@ class Version:
         """Parse ``1.2.3``, ``v1.2.3`` or ``1.2.3-rc.1``. Raises :class:`ValueError`, which names the string."""
         match = _PATTERN.fullmatch(string.removeprefix("v"))
         identifiers = (match[4] or "0").split(".") if match else []
-        if match is None or any(each.isdigit() and each != "0" and each.startswith("0") for each in identifiers):
-            raise ValueError(f"{string!r}: must be a semantic version such as v1.2.3 or v1.2.3-rc.1")
+        if match is None or any(
+            each.isdigit() and each != "0" and each.startswith("0") for each in identifiers
+        ):
+            raise ValueError(
+                f"{string!r}: must be a semantic version such as v1.2.3 or v1.2.3-rc.1"
+            )
         return cls(int(match[1]), int(match[2]), int(match[3]), match[4] or "")
 
     @property
@@ -41,5 +45,9 @@ class Version:
         return self._key() < other._key()
 
     def _key(self) -> tuple[object, ...]:
-        parts = [(0, int(each), "") if each.isdigit() else (1, 0, each) for each in self.pre.split(".") if each]
+        parts = [
+            (0, int(each), "") if each.isdigit() else (1, 0, each)
+            for each in self.pre.split(".")
+            if each
+        ]
         return self.major, self.minor, self.patch, not self.pre, parts

@@ -60,7 +60,9 @@ def main() -> None:
         sys.exit(f"hack.release.stack: {error}")
     name = " ".join(sys.argv[1:])
     if name not in versions:
-        sys.exit(f"hack.release.stack: unknown component {name!r}; must be one of {', '.join(versions)}")
+        sys.exit(
+            f"hack.release.stack: unknown component {name!r}; must be one of {', '.join(versions)}"
+        )
     print(versions[name])
 
 

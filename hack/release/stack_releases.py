@@ -52,8 +52,12 @@ def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
     released = _released(tree, tagged).keys()
     is_patch = any(version.stream == request.version.stream for version in tagged)
     releases = next_releases(listed, released, request.channel, is_patch=is_patch)
-    head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
-    entries = [{"version": str(version), "channel": channel} for version, channel in releases.items()]
+    head = "".join(
+        line for line in path.read_text().splitlines(keepends=True) if line.startswith("#")
+    )
+    entries = [
+        {"version": str(version), "channel": channel} for version, channel in releases.items()
+    ]
     path.write_text(head + yaml.safe_dump({"releases": entries}, sort_keys=False))
     _remove_unreleased(tree / STACK_CATALOG, released)
 
@@ -61,7 +65,9 @@ def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
 def _remove_unreleased(path: Path, released: Collection[Version]) -> None:
     """Remove the bundles that were never released from the catalog, so that they are generated for this release."""
     names = {f"v{version}" for version in released}
-    kept = [blob for name, blob in bundles(path.read_text()).items() if name.partition(".")[2] in names]
+    kept = [
+        blob for name, blob in bundles(path.read_text()).items() if name.partition(".")[2] in names
+    ]
     path.write_text(yaml.safe_dump_all(kept, sort_keys=False))
 
 
@@ -82,7 +88,9 @@ def _check_channels(root: Path, tagged: Iterable[Version]) -> None:
         if version not in listed:
             raise ToolError(f"{RELEASES}: {version} is not listed; a release must never be removed")
         if CHANNELS.index(listed[version]) < CHANNELS.index(channel):
-            raise ToolError(f"{RELEASES}: {version} was released in {channel}, and must not leave it")
+            raise ToolError(
+                f"{RELEASES}: {version} was released in {channel}, and must not leave it"
+            )
 
 
 def check_compatibility(root: Path, request: Request, tagged: list[Version]) -> None:
@@ -102,10 +110,16 @@ def check_compatibility(root: Path, request: Request, tagged: list[Version]) -> 
             continue
         before = parse(content(root, last, f"{CRDS}/{name}"), name)
         path = root / CRDS / name
-        found = breaking_changes(before, parse(read(path, root), name)) if path.exists() else ["the CRD was removed"]
+        found = (
+            breaking_changes(before, parse(read(path, root), name))
+            if path.exists()
+            else ["the CRD was removed"]
+        )
         problems += [f"{name}: {problem}" for problem in found]
     if old := content(root, last, PROFILES):
-        problems += changed_profiles(parse(old, PROFILES), parse(read(root / PROFILES, root), PROFILES))
+        problems += changed_profiles(
+            parse(old, PROFILES), parse(read(root / PROFILES, root), PROFILES)
+        )
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ToolError(f"version {request.tag}: breaks objects of v{last}: {problems[0]}{more}")

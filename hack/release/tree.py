@@ -34,7 +34,9 @@ def write(tree: Path, request: Request) -> list[str]:
 def _write_stack(path: Path, request: Request) -> None:
     text = path.read_text()
     for name, number in request.stack.items():
-        text, count = re.subn(rf"(- name: {re.escape(name)}\n    version: )\S+", rf"\g<1>{number}", text)
+        text, count = re.subn(
+            rf"(- name: {re.escape(name)}\n    version: )\S+", rf"\g<1>{number}", text
+        )
         if count != 1:
             raise ToolError(
                 f"{stack.STACK}: the entry of {name} must be `- name: {name}`, with its version on the next line"
@@ -53,7 +55,15 @@ def move_branch(root: Path, tree: Path, request: Request, output: Path) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         pull_requests.write(tree, temporary, _contents(tree, request))
-        git(root, "tag", "--annotate", "--message", f"CodeFlare operator {request.tag}", request.tag, commit)
+        git(
+            root,
+            "tag",
+            "--annotate",
+            "--message",
+            f"CodeFlare operator {request.tag}",
+            request.tag,
+            commit,
+        )
         try:
             git(root, "merge", "--quiet", "--ff-only", commit)
         except ToolError:

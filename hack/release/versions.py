@@ -11,8 +11,14 @@ from hack.release.semver import Version
 _OPERATOR = "cfo/version.py"
 _PLACES = {
     _OPERATOR: ("__version__", re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE)),
-    "envtest/src/envtest/version.py": ("__version__", re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE)),
-    "pyproject.toml": ("the pinned envtest", re.compile(r'(^    "envtest==)([^"]+)(")', re.MULTILINE)),
+    "envtest/src/envtest/version.py": (
+        "__version__",
+        re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE),
+    ),
+    "pyproject.toml": (
+        "the pinned envtest",
+        re.compile(r'(^    "envtest==)([^"]+)(")', re.MULTILINE),
+    ),
 }
 """Locations of the version: file, description and pattern."""
 
@@ -24,7 +30,9 @@ def read_version(root: Path) -> Version:
     found = {name: _read(root, name) for name in FILES}
     for name, version in found.items():
         if version != found[_OPERATOR]:
-            raise ToolError(f"{name}: {_PLACES[name][0]} {version}: must be {found[_OPERATOR]}, as in {_OPERATOR}")
+            raise ToolError(
+                f"{name}: {_PLACES[name][0]} {version}: must be {found[_OPERATOR]}, as in {_OPERATOR}"
+            )
     return found[_OPERATOR]
 
 

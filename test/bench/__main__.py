@@ -29,7 +29,15 @@ from test.bench.gate import (
     print_ratios,
     resolve_commit,
 )
-from test.bench.harness import REPOSITORY, Benchmark, Case, Outcome, Sample, load_benchmarks, measure
+from test.bench.harness import (
+    REPOSITORY,
+    Benchmark,
+    Case,
+    Outcome,
+    Sample,
+    load_benchmarks,
+    measure,
+)
 from test.bench.results import Result, describe, describe_machine
 from test.bench.table import print_table
 
@@ -48,7 +56,9 @@ def select_benchmarks(patterns: tuple[str, ...], subjects: tuple[str, ...]) -> l
     benchmarks = load_benchmarks()
     for pattern in patterns:
         if not fnmatch.filter(benchmarks, pattern):
-            raise CommandLineError(f"{pattern!r}: no such benchmark; available: {', '.join(benchmarks)}")
+            raise CommandLineError(
+                f"{pattern!r}: no such benchmark; available: {', '.join(benchmarks)}"
+            )
     selected = [
         each
         for each in benchmarks.values()
@@ -79,14 +89,28 @@ def list_benchmarks() -> None:
 @click.argument("patterns", nargs=-1)
 @click.option("--quick", is_flag=True, help="Run small sizes, once each.")
 @click.option(
-    "--repeat", type=click.IntRange(min=1), help="Number of runs of each case; the default is the benchmark's."
+    "--repeat",
+    type=click.IntRange(min=1),
+    help="Number of runs of each case; the default is the benchmark's.",
 )
 @click.option(
-    "--subject", "subjects", multiple=True, help="Measure only this program (cfo, go, kopf, ...); repeatable."
+    "--subject",
+    "subjects",
+    multiple=True,
+    help="Measure only this program (cfo, go, kopf, ...); repeatable.",
 )
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results to this file.")
+@click.option(
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results to this file.",
+)
 def run(
-    patterns: tuple[str, ...], quick: bool, repeat: int | None, subjects: tuple[str, ...], file: Path | None
+    patterns: tuple[str, ...],
+    quick: bool,
+    repeat: int | None,
+    subjects: tuple[str, ...],
+    file: Path | None,
 ) -> None:
     """Run the benchmarks whose names match PATTERNS (all), print tables, and write JSON."""
     console = Console()
@@ -95,7 +119,9 @@ def run(
     # The runs have their own sessions and do not get this signal; KeyboardInterrupt makes `measure` kill them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     benchmarks = select_benchmarks(patterns, subjects)
-    result = Result(datetime.now(UTC), quick, describe_machine(), [describe(each) for each in benchmarks], [])
+    result = Result(
+        datetime.now(UTC), quick, describe_machine(), [describe(each) for each in benchmarks], []
+    )
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +138,9 @@ def run(
             if subjects and case.subject not in subjects:
                 continue
             times = repeat or (1 if quick else benchmark.repeat)
-            with console.status(f"{benchmark.name}: {case.subject}{f' at {case.size:,}' if case.size else ''}"):
+            with console.status(
+                f"{benchmark.name}: {case.subject}{f' at {case.size:,}' if case.size else ''}"
+            ):
                 outcomes.append(asyncio.run(measure(benchmark, case, repeat=times, folder=folder)))
         if not outcomes:
             continue
@@ -129,11 +157,23 @@ def run(
 
 
 @main.command()
-@click.option("--base", help="The commit to compare with; the default is where this branch left origin/main.")
-@click.option("--commit", default="HEAD", show_default=True, help="The commit to measure.")
-@click.option("--runs", type=click.IntRange(min=4), default=7, show_default=True, help="Number of runs of each commit.")
 @click.option(
-    "--limit", type=click.FloatRange(min=1), default=1.05, show_default=True, help="The largest ratio allowed."
+    "--base", help="The commit to compare with; the default is where this branch left origin/main."
+)
+@click.option("--commit", default="HEAD", show_default=True, help="The commit to measure.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=4),
+    default=7,
+    show_default=True,
+    help="Number of runs of each commit.",
+)
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=1),
+    default=1.05,
+    show_default=True,
+    help="The largest ratio allowed.",
 )
 @click.option("--quick", is_flag=True, help="Use few objects.")
 def gate(base: str | None, commit: str, runs: int, limit: float, quick: bool) -> None:
@@ -157,9 +197,12 @@ def gate(base: str | None, commit: str, runs: int, limit: float, quick: bool) ->
     shutil.rmtree(folder)
     values = old[0].values
     ratios = [
-        compare(name, [each.values[name] for each in old], [each.values[name] for each in new]) for name in values
+        compare(name, [each.values[name] for each in old], [each.values[name] for each in new])
+        for name in values
     ]
-    console.print(f"{commits[1][:9]} compared with {commits[0][:9]}: {runs} runs of each, {size} RayClusters")
+    console.print(
+        f"{commits[1][:9]} compared with {commits[0][:9]}: {runs} runs of each, {size} RayClusters"
+    )
     print_ratios(ratios, limit, console)
     exceeding = [each.value for each in ratios if each.exceeds(limit)]
     console.print(f"FAILED: {', '.join(exceeding)}" if exceeding else "passed")

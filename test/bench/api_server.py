@@ -36,7 +36,9 @@ CONCURRENCY = 24
 """How many requests of the load generator are in flight at a time."""
 
 
-async def run_concurrently(calls: Iterable[Callable[[], Awaitable[Any]]], limit: int = CONCURRENCY) -> None:
+async def run_concurrently(
+    calls: Iterable[Callable[[], Awaitable[Any]]], limit: int = CONCURRENCY
+) -> None:
     """Run all ``calls``, at most ``limit`` at a time."""
     remaining = iter(calls)
 
@@ -72,7 +74,9 @@ class RequestCounts:
         return sum(
             count
             for request, count in self.by_resource.items()
-            if request.startswith(writes) and not request.endswith(("reviews", " events")) and " -> " not in request
+            if request.startswith(writes)
+            and not request.endswith(("reviews", " events"))
+            and " -> " not in request
         )
 
 
@@ -107,13 +111,19 @@ class APIServer:
                 event = orjson.loads(line)
                 reference = event.get("objectRef", {})
                 resource = reference.get("resource") or event["requestURI"].partition("?")[0]
-                if event["verb"] == "watch" or resource == "leases" or event["user"]["username"] != OPERATOR_USER:
+                if (
+                    event["verb"] == "watch"
+                    or resource == "leases"
+                    or event["user"]["username"] != OPERATOR_USER
+                ):
                     continue
                 if reference.get("subresource"):
                     resource += f"/{reference['subresource']}"
                 code = event["responseStatus"]["code"]
                 if code >= 500:
-                    raise RuntimeError(f"the API server responded to {event['verb']} {event['requestURI']} with {code}")
+                    raise RuntimeError(
+                        f"the API server responded to {event['verb']} {event['requestURI']} with {code}"
+                    )
                 counts[f"{event['verb']} {resource}{f' -> {code}' if code >= 400 else ''}"] += 1
                 last = max(last, datetime.fromisoformat(event["stageTimestamp"]).timestamp())
         return RequestCounts(dict(counts), last)
@@ -142,20 +152,36 @@ class APIServer:
 
 
 @asynccontextmanager
-async def api_server(*extra_crds: Object, controllers: Sequence[str] = ()) -> AsyncIterator[APIServer]:
+async def api_server(
+    *extra_crds: Object, controllers: Sequence[str] = ()
+) -> AsyncIterator[APIServer]:
     """Run envtest with the CRDs of RayClusters and AppWrappers and ``extra_crds``, in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="cfo-bench-") as name:
         folder = Path(name)
         crd_file = folder / "crds.yaml"
         crd_file.write_bytes(
-            b"\n---\n".join(orjson.dumps(crd) for crd in [*crds.load(), appwrapper_crd(), *extra_crds])
+            b"\n---\n".join(
+                orjson.dumps(crd) for crd in [*crds.load(), appwrapper_crd(), *extra_crds]
+            )
         )
         token, admin = secrets.token_hex(16), folder / "admin.kubeconfig"
-        (folder / "tokens.csv").write_text(f'{token},{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n')
+        (folder / "tokens.csv").write_text(
+            f'{token},{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n'
+        )
         command = [
             *(sys.executable, "-m", "envtest", "--kubeconfig", str(admin), "--crds", str(crd_file)),
-            *("--token-auth-file", str(folder / "tokens.csv"), "--audit-log", str(folder / "audit.log")),
-            *("--controllers", ",".join(controllers) or "none", "--service-cluster-ip-range", "10.0.0.0/16"),
+            *(
+                "--token-auth-file",
+                str(folder / "tokens.csv"),
+                "--audit-log",
+                str(folder / "audit.log"),
+            ),
+            *(
+                "--controllers",
+                ",".join(controllers) or "none",
+                "--service-cluster-ip-range",
+                "10.0.0.0/16",
+            ),
         ]
         async with start_process(command, folder / "envtest.log") as process:
 
@@ -169,4 +195,6 @@ async def api_server(*extra_crds: Object, controllers: Sequence[str] = ()) -> As
             document["users"][0]["user"] = {"token": token}
             (folder / "operator.kubeconfig").write_text(yaml.safe_dump(document))
             async with Transport(await load_config(str(admin))) as transport:
-                yield APIServer(process, folder, Client(transport, RESTMapper(transport), field_manager="bench"))
+                yield APIServer(
+                    process, folder, Client(transport, RESTMapper(transport), field_manager="bench")
+                )

@@ -88,11 +88,17 @@ class Chart:
     benchmark: str = ""
 
 
-def charts(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]) -> list[Chart]:
+def charts(
+    benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]
+) -> list[Chart]:
     """Return every chart that has data."""
     candidates = [_targets(benchmarks, outcomes), _spread(benchmarks, outcomes)]
     for description in benchmarks.values():
-        own = [outcome for outcome in outcomes if outcome.benchmark == description.name and outcome.samples]
+        own = [
+            outcome
+            for outcome in outcomes
+            if outcome.benchmark == description.name and outcome.samples
+        ]
         candidates += [_growth(description, own), _latency(description, own)]
     return [chart for chart in candidates if chart.panels]
 
@@ -102,7 +108,9 @@ def _points(outcomes: Sequence[Outcome], subject: str, value: str) -> tuple[Poin
     points = [
         Point(outcome.size, *spread(outcome, value))
         for outcome in outcomes
-        if outcome.subject == subject and outcome.size and any(value in sample.values for sample in outcome.samples)
+        if outcome.subject == subject
+        and outcome.size
+        and any(value in sample.values for sample in outcome.samples)
     ]
     return tuple(point for point in points if point.minimum > 0)
 
@@ -114,9 +122,13 @@ def _subjects(outcomes: Sequence[Outcome]) -> list[str]:
 def _growth(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Chart:
     panels = []
     for value, title in GROWTH_VALUES.items():
-        series = [Series(subject, _points(outcomes, subject, value)) for subject in _subjects(outcomes)]
+        series = [
+            Series(subject, _points(outcomes, subject, value)) for subject in _subjects(outcomes)
+        ]
         if any(len(each.points) > 1 for each in series):
-            panels.append(LinePanel(title, description.unit, tuple(each for each in series if each.points)))
+            panels.append(
+                LinePanel(title, description.unit, tuple(each for each in series if each.points))
+            )
     title = f"{description.name}: cost by {description.unit}"
     return Chart(f"growth-{description.name}", title, tuple(panels), description.name)
 
@@ -125,10 +137,15 @@ def _latency(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> 
     panels = []
     for subject in _subjects(outcomes):
         values = [value for value in value_names(outcomes) if PERCENTILE.search(value)]
-        series = [Series(subject, _points(outcomes, subject, value), value.removesuffix(" ms")) for value in values]
+        series = [
+            Series(subject, _points(outcomes, subject, value), value.removesuffix(" ms"))
+            for value in values
+        ]
         if any(len(each.points) > 1 for each in series):
             kept = tuple(each for each in series if each.points)
-            panels.append(LinePanel(f"{subject}: latency (ms)", description.unit, kept, linear=False))
+            panels.append(
+                LinePanel(f"{subject}: latency (ms)", description.unit, kept, linear=False)
+            )
     title = f"{description.name}: percentiles by {description.unit}"
     return Chart(f"latency-{description.name}", title, tuple(panels), description.name)
 
@@ -143,19 +160,30 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
         bars = [
             Bar(subject, *measured)
             for subject in ("cfo", "kopf", "go")
-            if (measured := measurement(outcomes, target.benchmark, subject, target.size, target.value)) is not None
+            if (
+                measured := measurement(
+                    outcomes, target.benchmark, subject, target.size, target.value
+                )
+            )
+            is not None
         ]
         if target.go and not any(bar.subject == "go" for bar in bars):
             bars.append(Bar(RECORDED, statistics.fmean(target.go), *target.go))
         if result.measured and result.at_most > 0 and len(bars) > 1:
             panels.append(BarPanel(_panel_title(parent, target), result.at_most, tuple(bars)))
-    return Chart("targets", "Measured values, recorded values and targets", tuple(panels[:MAX_TARGET_PANELS]))
+    return Chart(
+        "targets", "Measured values, recorded values and targets", tuple(panels[:MAX_TARGET_PANELS])
+    )
 
 
 def _panel_title(parent: Target, target: Target) -> str:
     """Return the title of a target in two short lines, with the unit."""
     subject = re.split(r"[:,] ", parent.title)[0]
-    detail = target.title.removeprefix("- ") if target is not parent else target.title[len(subject) :].lstrip(":, ")
+    detail = (
+        target.title.removeprefix("- ")
+        if target is not parent
+        else target.title[len(subject) :].lstrip(":, ")
+    )
     unit = target.value.rpartition(" ")[2]
     suffix = f" ({unit})" if unit in ("s", "ms", "MB") else ""
     return f"{subject}:\n{detail}{suffix}" if detail else f"{subject}{suffix}"
@@ -173,7 +201,12 @@ def _spread(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[O
                 (len(samples), outcome.size, samples)
                 for outcome in outcomes
                 if (outcome.benchmark, outcome.subject) == (name, subject)
-                and len(samples := [each.values["cpu s"] for each in outcome.samples if "cpu s" in each.values]) > 1
+                and len(
+                    samples := [
+                        each.values["cpu s"] for each in outcome.samples if "cpu s" in each.values
+                    ]
+                )
+                > 1
             ]
             if not cases:
                 continue
@@ -181,8 +214,12 @@ def _spread(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[O
             median = statistics.median(samples)
             if median > 0:
                 label = f"{name} {size:,}" if size else name
-                rows.append((label, subject, tuple((sample / median - 1) * 100 for sample in samples)))
-    panels = (StripPanel("CPU of each run, % from the median of its case", tuple(rows)),) if rows else ()
+                rows.append(
+                    (label, subject, tuple((sample / median - 1) * 100 for sample in samples))
+                )
+    panels = (
+        (StripPanel("CPU of each run, % from the median of its case", tuple(rows)),) if rows else ()
+    )
     return Chart("spread", "Spread of the runs", panels)
 
 

@@ -49,7 +49,9 @@ class Ratio:
         return self.low > limit
 
 
-def compare(value: str, old: Sequence[float], new: Sequence[float], confidence: float = CONFIDENCE) -> Ratio:
+def compare(
+    value: str, old: Sequence[float], new: Sequence[float], confidence: float = CONFIDENCE
+) -> Ratio:
     """Compare the runs of the old and the new commit, at least four of each.
 
     A zero counts as one half, so that writes where there were none have a ratio.
@@ -57,10 +59,16 @@ def compare(value: str, old: Sequence[float], new: Sequence[float], confidence: 
     Raises :class:`ValueError` for fewer runs, whose interval cannot have the confidence.
     """
     if min(len(old), len(new)) < 4:
-        raise ValueError(f"{value}: {len(old)} and {len(new)} runs; at least 4 of each commit are needed")
-    ratios = sorted((after or 0.5) / (before or 0.5) for after, before in itertools.product(new, old))
+        raise ValueError(
+            f"{value}: {len(old)} and {len(new)} runs; at least 4 of each commit are needed"
+        )
+    ratios = sorted(
+        (after or 0.5) / (before or 0.5) for after, before in itertools.product(new, old)
+    )
     deviation = math.sqrt(len(ratios) * (len(old) + len(new) + 1) / 12)
-    outside = math.floor(len(ratios) / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation) - 1
+    outside = (
+        math.floor(len(ratios) / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation) - 1
+    )
     medians = statistics.median(old), statistics.median(new)
     return Ratio(value, *medians, statistics.median(ratios), ratios[outside], ratios[-1 - outside])
 
@@ -76,7 +84,11 @@ def resolve_commit(revision: str, repository: Path = REPOSITORY) -> str:
 def default_base(repository: Path = REPOSITORY) -> str:
     """Return the commit to compare HEAD with: where its branch left ``origin/main``, or on main its first parent."""
     base = _git(repository, "merge-base", "origin/main", "HEAD")
-    return base if base and base != resolve_commit("HEAD", repository) else resolve_commit("HEAD^", repository)
+    return (
+        base
+        if base and base != resolve_commit("HEAD", repository)
+        else resolve_commit("HEAD^", repository)
+    )
 
 
 def has_changed(old: str, new: str, repository: Path = REPOSITORY) -> bool:
@@ -101,13 +113,22 @@ def install_commit(commit: str, folder: Path, repository: Path = REPOSITORY) -> 
     _run("git", "-C", str(repository), "archive", "--output", str(home / "source.tar"), commit)
     shutil.unpack_archive(home / "source.tar", source, filter="data")
     _run(sys.executable, "-m", "venv", str(home / "venv"))
-    pip = (str(home / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    pip = (
+        str(home / "venv/bin/python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    )
     _run(*pip, "--constraint", str(source / "constraints.txt"), str(source))
     complete.touch()
     return executable
 
 
-async def measure_alternately(executables: Sequence[Path], runs: int, size: int, folder: Path) -> list[list[Sample]]:
+async def measure_alternately(
+    executables: Sequence[Path], runs: int, size: int, folder: Path
+) -> list[list[Sample]]:
     """Run the benchmark ``runs`` times for each of the two programs, the first one of each pair in turn.
 
     Raises :class:`GateError` if a run fails.
@@ -118,7 +139,9 @@ async def measure_alternately(executables: Sequence[Path], runs: int, size: int,
         order = range(len(executables)) if run % 2 == 0 else reversed(range(len(executables)))
         for index in order:
             environment = {"CFO_BENCH_CFO": str(executables[index])}
-            outcome = await measure(benchmark, Case("cfo", size), repeat=1, folder=folder, environment=environment)
+            outcome = await measure(
+                benchmark, Case("cfo", size), repeat=1, folder=folder, environment=environment
+            )
             if outcome.failed:
                 raise GateError(f"{executables[index]}: {outcome.failed}")
             samples[index] += outcome.samples
@@ -127,12 +150,21 @@ async def measure_alternately(executables: Sequence[Path], runs: int, size: int,
 
 def print_ratios(ratios: Sequence[Ratio], limit: float, console: Console) -> None:
     """Print a table of ``ratios``, with those that exceed ``limit`` marked."""
-    table = Table("value", *(Column(title, justify="right") for title in ("old", "new", "ratio", "interval")), "")
+    table = Table(
+        "value",
+        *(Column(title, justify="right") for title in ("old", "new", "ratio", "interval")),
+        "",
+    )
     for each in ratios:
         interval = f"{each.low:.3f} to {each.high:.3f}"
         verdict = f"above {limit:g}" if each.exceeds(limit) else ""
         table.add_row(
-            each.value, format_number(each.old), format_number(each.new), f"{each.ratio:.3f}", interval, verdict
+            each.value,
+            format_number(each.old),
+            format_number(each.new),
+            f"{each.ratio:.3f}",
+            interval,
+            verdict,
         )
     console.print(table)
 
@@ -140,10 +172,14 @@ def print_ratios(ratios: Sequence[Ratio], limit: float, console: Console) -> Non
 def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise GateError(f"{' '.join(command)}: {(done.stderr.strip() or done.stdout.strip()).rpartition(chr(10))[2]}")
+        raise GateError(
+            f"{' '.join(command)}: {(done.stderr.strip() or done.stdout.strip()).rpartition(chr(10))[2]}"
+        )
     return done.stdout.strip()
 
 
 def _git(repository: Path, *arguments: str) -> str:
-    done = subprocess.run(("git", "-C", str(repository), *arguments), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ("git", "-C", str(repository), *arguments), capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -133,7 +133,9 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
     They are in the package ``test.bench.scenarios``, or in the one that ``CFO_BENCH_SCENARIOS`` names.
     """
-    package = importlib.import_module(os.environ.get("CFO_BENCH_SCENARIOS") or "test.bench.scenarios")
+    package = importlib.import_module(
+        os.environ.get("CFO_BENCH_SCENARIOS") or "test.bench.scenarios"
+    )
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     return BENCHMARKS
@@ -169,7 +171,15 @@ async def measure(
         log = folder / f"{benchmark.name}-{case.subject}-{case.size}.log"
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "test.bench", "run-once", benchmark.name, case.subject, str(case.size)),
+                *(
+                    sys.executable,
+                    "-m",
+                    "test.bench",
+                    "run-once",
+                    benchmark.name,
+                    case.subject,
+                    str(case.size),
+                ),
                 cwd=REPOSITORY,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -180,7 +190,9 @@ async def measure(
                 async with asyncio.timeout(timeout):
                     output, _ = await process.communicate()
             except TimeoutError:
-                return msgspec.structs.replace(outcome, samples=samples, failed=f"timed out after {timeout:g} s")
+                return msgspec.structs.replace(
+                    outcome, samples=samples, failed=f"timed out after {timeout:g} s"
+                )
             finally:
                 # The API server and the operator of the run are in the same session, so this also kills them after
                 # a timeout or a cancellation.
@@ -193,7 +205,9 @@ async def measure(
         try:
             samples.append(msgspec.json.decode(output.splitlines()[-1], type=Sample))
         except (IndexError, msgspec.DecodeError):
-            return msgspec.structs.replace(outcome, samples=samples, failed=f"the run printed no sample (see {log})")
+            return msgspec.structs.replace(
+                outcome, samples=samples, failed=f"the run printed no sample (see {log})"
+            )
     return msgspec.structs.replace(outcome, samples=samples)
 
 

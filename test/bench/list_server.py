@@ -63,7 +63,10 @@ def stored_raycluster(number: int) -> tuple[bytes, int]:
             "fieldsV1": owned,
         }
         for manager, owned in (
-            ("OpenAPI-Generator", fields_v1({"metadata": {"labels": metadata["labels"]}, "spec": body["spec"]})),
+            (
+                "OpenAPI-Generator",
+                fields_v1({"metadata": {"labels": metadata["labels"]}, "spec": body["spec"]}),
+            ),
             ("kuberay-operator", fields_v1({"status": body["status"]})),
             ("codeflare-raycluster-controller", {"f:metadata": {"f:finalizers": {".": {}}}}),
         )
@@ -83,7 +86,13 @@ def resource_list(group_version: str, *resources: tuple[str, str]) -> dict[str, 
         "apiVersion": "v1",
         "groupVersion": group_version,
         "resources": [
-            {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
+            {
+                "name": plural,
+                "singularName": kind.lower(),
+                "namespaced": True,
+                "kind": kind,
+                "verbs": verbs,
+            }
             for plural, kind in resources
         ],
     }
@@ -126,7 +135,11 @@ AGGREGATED: dict[str, Any] = {
                             "resource": "rayclusters",
                             "singularResource": "raycluster",
                             "scope": "Namespaced",
-                            "responseKind": {"group": "ray.io", "version": "v1", "kind": "RayCluster"},
+                            "responseKind": {
+                                "group": "ray.io",
+                                "version": "v1",
+                                "kind": "RayCluster",
+                            },
                             "verbs": ["get", "list", "watch"],
                         }
                     ],
@@ -152,20 +165,35 @@ class RayClusterList:
         end = start + limit if limit else len(self.items)
         token = str(end) if end < len(self.items) else ""
         head = orjson.dumps({"resourceVersion": LIST_VERSION, "continue": token})
-        body = b'{"apiVersion":"ray.io/v1","kind":"RayClusterList","metadata":%b,"items":[%b]}\n' % (
-            head,
-            b",".join(self.items[start:end]),
+        body = (
+            b'{"apiVersion":"ray.io/v1","kind":"RayClusterList","metadata":%b,"items":[%b]}\n'
+            % (
+                head,
+                b",".join(self.items[start:end]),
+            )
         )
-        return gzip.compress(body, 1) if compressed else body  # the compression level of kube-apiserver
+        return (
+            gzip.compress(body, 1) if compressed else body
+        )  # the compression level of kube-apiserver
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer discovery, list and watch requests; 404 for everything else."""
-        if request.path in ("/api", "/apis") and "APIGroupDiscoveryList" in request.headers.get("Accept", ""):
-            return web.json_response(AGGREGATED if request.path == "/apis" else {**AGGREGATED, "items": []})
+        if request.path in ("/api", "/apis") and "APIGroupDiscoveryList" in request.headers.get(
+            "Accept", ""
+        ):
+            return web.json_response(
+                AGGREGATED if request.path == "/apis" else {**AGGREGATED, "items": []}
+            )
         if request.path.removesuffix("/") in DISCOVERY:
             return web.json_response(DISCOVERY[request.path.removesuffix("/")])
         if not request.path.endswith("/rayclusters"):
-            not_found = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            not_found = {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "status": "Failure",
+                "reason": "NotFound",
+                "code": 404,
+            }
             return web.json_response(not_found, status=404)
         if request.query.get("watch") in ("true", "1"):
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -173,8 +201,14 @@ class RayClusterList:
             await asyncio.sleep(3600)
             return response
         compressed = "gzip" in request.headers.get("Accept-Encoding", "")
-        body = self.page(int(request.query.get("continue", "0")), int(request.query.get("limit", "0")), compressed)
-        headers = {"Content-Type": "application/json"} | ({"Content-Encoding": "gzip"} if compressed else {})
+        body = self.page(
+            int(request.query.get("continue", "0")),
+            int(request.query.get("limit", "0")),
+            compressed,
+        )
+        headers = {"Content-Type": "application/json"} | (
+            {"Content-Encoding": "gzip"} if compressed else {}
+        )
         return web.Response(body=body, headers=headers)
 
 
@@ -192,7 +226,10 @@ def create_tls_context(folder: Path) -> tuple[ssl.SSLContext, str]:
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)

@@ -68,7 +68,12 @@ async def run_operator(
     match subject:
         case "cfo":
             installed = os.environ.get("CFO_BENCH_CFO")
-            command = [*([installed] if installed else [sys.executable, "-m", "cfo"]), "run", "--log-format", "json"]
+            command = [
+                *([installed] if installed else [sys.executable, "-m", "cfo"]),
+                "run",
+                "--log-format",
+                "json",
+            ]
             configuration["webhook"] = {"enabled": True, "bindAddress": f"127.0.0.1:{webhook_port}"}
             configuration["leaderElection"] = {"leaderElect": True}
             configuration["appwrapper"]["requireAdmissionWebhook"] = False  # as the Go operator
@@ -76,14 +81,24 @@ async def run_operator(
             command = [os.environ["CFO_BENCH_GO"]]
         case "kopf":
             templates = server.folder / "children.json"
-            templates.write_bytes(render_templates(KubeRayConfiguration.of(configuration["kuberay"])))
-            command = [sys.executable, "-m", "test.bench.peers.kopf_operator", str(health_port), str(templates)]
+            templates.write_bytes(
+                render_templates(KubeRayConfiguration.of(configuration["kuberay"]))
+            )
+            command = [
+                sys.executable,
+                "-m",
+                "test.bench.peers.kopf_operator",
+                str(health_port),
+                str(templates),
+            ]
             ready_path = "/healthz"
         case _:
             raise ValueError(f"unknown operator {subject!r}")
     metadata = {"name": CONFIG_MAP_NAME, "namespace": NAMESPACE}
     data = {"config.yaml": yaml.safe_dump(configuration)}
-    await server.client.apply({"apiVersion": "v1", "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data})
+    await server.client.apply(
+        {"apiVersion": "v1", "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data}
+    )
     if subject != "kopf":
         await install_webhooks(server, webhook_port)
     environment = {"KUBECONFIG": str(server.kubeconfig), "NAMESPACE": NAMESPACE}
@@ -125,7 +140,9 @@ async def install_webhooks(server: APIServer, port: int) -> None:
     """
     service = {"type": "ExternalName", "externalName": "localhost"}
     metadata = {"name": WebhookConfiguration().service_name, "namespace": NAMESPACE}
-    await server.client.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+    await server.client.apply(
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service}
+    )
     for configuration in webhook_configurations(NAMESPACE):
         gvk, key = gvk_of(configuration), key_of(configuration)
         existing = await server.client.get(gvk, key)

@@ -36,7 +36,9 @@ def render_section(
         if growth := _growth(own):
             parts.append(growth)
         parts += _images(chart for chart in charts if chart.benchmark == description.name)
-    skipped = dict.fromkeys(f"{each.subject}: not measured, {each.skipped}." for each in outcomes if each.skipped)
+    skipped = dict.fromkeys(
+        f"{each.subject}: not measured, {each.skipped}." for each in outcomes if each.skipped
+    )
     parts += ["### Runs", *skipped, "\n".join(_runs(results))]
     return "\n\n".join(parts)
 
@@ -71,7 +73,10 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
     The cells are not padded: each bar would count as a word of the page.
     """
-    numeric = [all(re.match(r"\d[\d.,]*( |$)|$", row[column]) for row in rows) for column in range(len(header))]
+    numeric = [
+        all(re.match(r"\d[\d.,]*( |$)|$", row[column]) for row in rows)
+        for column in range(len(header))
+    ]
     yield f"|{'|'.join(header)}|"
     yield f"|{'|'.join('--:' if column else '---' for column in numeric)}|"
     for row in rows:
@@ -91,11 +96,17 @@ def _unit(value: str) -> str:
     return f" {value.rpartition(' ')[2]}" if re.search(r" (s|ms|us|MB|kB|B)$", value) else ""
 
 
-def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _targets(
+    benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]
+) -> Iterator[str]:
     """Yield the table of targets with the recorded figures of the Go operator and the measured ones."""
     verdicts = {True: "met", False: "**missed**", None: "not measured"}
     rows = []
-    peers = [each for each in ("kopf", "go") if any(one.subject == each and one.samples for one in outcomes)]
+    peers = [
+        each
+        for each in ("kopf", "go")
+        if any(one.subject == each and one.samples for one in outcomes)
+    ]
     for result in check_targets(benchmarks, outcomes):
         target = result.target
         unit = _unit(target.value).replace(" ", ", ")
@@ -105,11 +116,16 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
             recorded += f" ({target.note})" if target.note else ""
         measured = [
             result.measured,
-            *(measurement(outcomes, target.benchmark, peer, target.size, target.value) for peer in peers),
+            *(
+                measurement(outcomes, target.benchmark, peer, target.size, target.value)
+                for peer in peers
+            ),
         ]
         title = f"&nbsp;&nbsp;{target.title[2:]}" if target.title.startswith("- ") else target.title
         limit = f"≤ {format_exact(result.at_most)}" if result.at_most else "0"
-        rows.append([title + unit, recorded, limit, *map(_with_spread, measured), verdicts[result.met]])
+        rows.append(
+            [title + unit, recorded, limit, *map(_with_spread, measured), verdicts[result.met]]
+        )
     for ratio in check_ratios(benchmarks, outcomes):
         factor = ""
         if ratio.medians and ratio.factor:
@@ -117,7 +133,14 @@ def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[
             factor = f"{format_number(ratio.factor)} × ({peer} : {own}{_unit(ratio.target.value)})"
         limit = f"≥ {format_exact(ratio.target.at_least)} ×"
         rows.append(
-            [ratio.target.title, ratio.target.recorded, limit, factor, *("" for _ in peers), verdicts[ratio.met]]
+            [
+                ratio.target.title,
+                ratio.target.recorded,
+                limit,
+                factor,
+                *("" for _ in peers),
+                verdicts[ratio.met],
+            ]
         )
     headings = {"kopf": "kopf", "go": "Go operator, same run"}
     header = ["", "Go operator, recorded", "target", "cfo", *(headings[peer] for peer in peers), ""]
@@ -135,7 +158,9 @@ def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Ite
     operator was measured, the peak of the memory if it equals the other one.
     """
     measured = [outcome for outcome in outcomes if outcome.samples]
-    columns = {name: [_cell(outcome, name) for outcome in measured] for name in value_names(outcomes)}
+    columns = {
+        name: [_cell(outcome, name) for outcome in measured] for name in value_names(outcomes)
+    }
     if "peak MB" in columns and columns["peak MB"] == columns.get("rss MB"):
         del columns["peak MB"]
     if any(outcome.size for outcome in outcomes):
@@ -151,7 +176,9 @@ def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Ite
         if outcome.failed:
             at = f" at {outcome.size:,}" if outcome.size else ""
             # The log is a temporary file, so its path is of no use to readers of the page.
-            remarks.append(f"{outcome.subject}{at}: failed, {re.sub(r' [(]see .*[)]$', '', outcome.failed)}")
+            remarks.append(
+                f"{outcome.subject}{at}: failed, {re.sub(r' [(]see .*[)]$', '', outcome.failed)}"
+            )
     if remarks:
         yield from [""] if measured else []
         yield "; ".join(dict.fromkeys(remarks)) + "."
@@ -169,9 +196,15 @@ def _growth(outcomes: Sequence[Outcome]) -> str:
     for subject in dict.fromkeys(outcome.subject for outcome in outcomes):
         own = [outcome for outcome in outcomes if outcome.subject == subject]
         exponents = {
-            value: growth_exponent(own, value) for value in value_names(own) if value in ("cpu s", "rss MB", "requests")
+            value: growth_exponent(own, value)
+            for value in value_names(own)
+            if value in ("cpu s", "rss MB", "requests")
         }
-        known = [f"{value} {exponent:.2f}" for value, exponent in exponents.items() if exponent is not None]
+        known = [
+            f"{value} {exponent:.2f}"
+            for value, exponent in exponents.items()
+            if exponent is not None
+        ]
         if known:
             parts.append(f"{subject} {', '.join(known)}")
     return f"Growth: {'; '.join(parts)}." if parts else ""
@@ -182,14 +215,28 @@ def _runs(results: Sequence[Result]) -> Iterator[str]:
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in sorted(results, key=lambda each: each.began):
         machine = result.machine
-        versions = ", ".join(f"{package} {version}" for package, version in machine.packages.items())
+        versions = ", ".join(
+            f"{package} {version}" for package, version in machine.packages.items()
+        )
         commit = f"`{machine.commit}`{' (quick)' if result.quick else ''}" if machine.commit else ""
         hardware = f"{machine.cores} × {machine.cpu}, {machine.memory_gb} GB, {machine.system}"
-        groups.setdefault((commit, hardware, f"Python {machine.python}, {versions}"), []).append(result)
+        groups.setdefault((commit, hardware, f"Python {machine.python}, {versions}"), []).append(
+            result
+        )
     rows = []
     for (commit, hardware, versions), same in groups.items():
         loads = sorted(result.machine.load for result in same)
-        starts = list(dict.fromkeys(f"{result.began:%Y-%m-%d %H:%M}" for result in (same[0], same[-1])))
+        starts = list(
+            dict.fromkeys(f"{result.began:%Y-%m-%d %H:%M}" for result in (same[0], same[-1]))
+        )
         load = "–".join(dict.fromkeys(map(format_exact, (loads[0], loads[-1]))))
-        rows.append([f"{' to '.join(starts)} UTC", str(len(same)), commit, f"{hardware}, load {load}", versions])
+        rows.append(
+            [
+                f"{' to '.join(starts)} UTC",
+                str(len(same)),
+                commit,
+                f"{hardware}, load {load}",
+                versions,
+            ]
+        )
     yield from _table(["started", "runs", "commit", "machine", "versions"], rows)

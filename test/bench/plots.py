@@ -75,7 +75,9 @@ def svg(chart: Chart) -> bytes:
         for attribute in ("fill", "stroke")
     )
     style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
-    text = text.replace("<metadata>", f"<title>{escape(chart.title)}</title>\n {style}\n <metadata>", 1)
+    text = text.replace(
+        "<metadata>", f"<title>{escape(chart.title)}</title>\n {style}\n <metadata>", 1
+    )
     return re.sub(r"[ \t]+\n", "\n", text).encode()
 
 
@@ -108,7 +110,9 @@ def draw(chart: Chart) -> Figure:
                 handles |= _bars(axes, panel, styles)
             case StripPanel():
                 handles |= _strips(axes, panel, styles)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=min(6, len(handles)))
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower left", ncols=min(6, len(handles))
+    )
     return figure
 
 
@@ -125,7 +129,9 @@ def _logarithmic(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _lines(axes: Any, panel: LinePanel, styles: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
+def _lines(
+    axes: Any, panel: LinePanel, styles: Mapping[str, tuple[str, str, str]]
+) -> dict[str, Any]:
     handles = {}
     is_labeled = len({each.label for each in panel.series}) > 1
     axes.set_xscale("log")
@@ -136,19 +142,27 @@ def _lines(axes: Any, panel: LinePanel, styles: Mapping[str, tuple[str, str, str
             # Percentiles of one subject have the same color and differ in marker and line style.
             marker, line = "osD^vPX"[index % 7], ("-", "--", "-.", ":")[index % 4]
         xs, ys = [point.x for point in series.points], [point.median for point in series.points]
-        (artist,) = axes.plot(xs, ys, color=color, marker=marker, linestyle=line, markersize=4.5, linewidth=1.5)
+        (artist,) = axes.plot(
+            xs, ys, color=color, marker=marker, linestyle=line, markersize=4.5, linewidth=1.5
+        )
         for point in series.points:
             if point.maximum > point.minimum:
-                axes.plot([point.x, point.x], [point.minimum, point.maximum], color=color, linewidth=0.8)
+                axes.plot(
+                    [point.x, point.x], [point.minimum, point.maximum], color=color, linewidth=0.8
+                )
         if is_labeled:
-            artist = Line2D([], [], color=TEXT, marker=marker, linestyle=line, markersize=4.5, linewidth=1.5)
+            artist = Line2D(
+                [], [], color=TEXT, marker=marker, linestyle=line, markersize=4.5, linewidth=1.5
+            )
         handles[series.label or series.subject] = artist
     longest = max(panel.series, key=lambda each: len(each.points)).points
     if panel.linear and len(longest) > 1:
         low, high = longest[0], longest[-1]
         axes.set_ylim(*_at_least_a_decade(axes.get_ylim()))
         straight = [low.median, low.median * high.x / low.x]
-        (artist,) = axes.plot([low.x, high.x], straight, color=GUIDE, linestyle=(0, (2, 2)), linewidth=1.2, zorder=0)
+        (artist,) = axes.plot(
+            [low.x, high.x], straight, color=GUIDE, linestyle=(0, (2, 2)), linewidth=1.2, zorder=0
+        )
         handles["linear growth"] = artist
     axes.set_xlabel(panel.x)
     axes.grid(visible=True)
@@ -185,10 +199,16 @@ def _bars(axes: Any, panel: BarPanel, styles: Mapping[str, tuple[str, str, str]]
         handles[bar.subject] = artist
         is_range = recorded and bar.minimum != bar.maximum
         format_value = format_exact if recorded else format_number
-        label = f"{format_value(bar.minimum)} – {format_value(bar.maximum)}" if is_range else format_value(bar.value)
+        label = (
+            f"{format_value(bar.minimum)} – {format_value(bar.maximum)}"
+            if is_range
+            else format_value(bar.value)
+        )
         box = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.8}
         axes.text(bar.value + longest * 0.02, index, label, va="center", fontsize=8, bbox=box)
-    handles["target"] = axes.axvline(panel.at_most, color=TEXT, linestyle=(0, (3, 2)), linewidth=1.2, zorder=2)
+    handles["target"] = axes.axvline(
+        panel.at_most, color=TEXT, linestyle=(0, (3, 2)), linewidth=1.2, zorder=2
+    )
     axes.set_xlim(0, longest * 1.2)
     axes.set_ylim(len(panel.bars) - 0.4, -0.6)
     axes.set_yticks([])
@@ -197,17 +217,27 @@ def _bars(axes: Any, panel: BarPanel, styles: Mapping[str, tuple[str, str, str]]
     return handles
 
 
-def _strips(axes: Any, panel: StripPanel, styles: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
+def _strips(
+    axes: Any, panel: StripPanel, styles: Mapping[str, tuple[str, str, str]]
+) -> dict[str, Any]:
     handles = {}
     for index, (_, subject, shares) in enumerate(panel.rows):
         color, marker, _ = styles[subject]
         (artist,) = axes.plot(
-            shares, [index] * len(shares), color=color, marker=marker, linestyle="none", markersize=5, alpha=0.75
+            shares,
+            [index] * len(shares),
+            color=color,
+            marker=marker,
+            linestyle="none",
+            markersize=5,
+            alpha=0.75,
         )
         handles[subject] = artist
     axes.axvline(0, color=GRID, zorder=0)
     axes.set_yticks(range(len(panel.rows)), labels=[label for label, _, _ in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.5, -0.5)
     axes.grid(visible=True, axis="x")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.0f} %" if value else "0"))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:+.0f} %" if value else "0")
+    )
     return handles

@@ -53,7 +53,9 @@ class MeasuredProcess:
 
     def cpu(self) -> float:
         """Return the seconds of CPU time used since the start, in user and system mode."""
-        if platform.system() == "Linux":  # the process's own clock has nanoseconds, where psutil reads ticks of 10 ms
+        if (
+            platform.system() == "Linux"
+        ):  # the process's own clock has nanoseconds, where psutil reads ticks of 10 ms
             return time.clock_gettime(~self.process.pid << 3 | 2)
         times = self._psutil.cpu_times()
         return float(times.user + times.system)
@@ -97,7 +99,9 @@ class MeasuredProcess:
             self.check_running()
             if time.perf_counter() > end:
                 tail = self.log.read_text(errors="replace")[-2000:]
-                raise TimeoutError(f"{path}: no response with status 200 within {timeout:.0f} s: {tail}")
+                raise TimeoutError(
+                    f"{path}: no response with status 200 within {timeout:.0f} s: {tail}"
+                )
             await asyncio.sleep(0.01)
 
     async def wait_until_idle(self, idle: float = IDLE_SECONDS, timeout: float = 900.0) -> float:
@@ -130,7 +134,9 @@ class MeasuredProcess:
 
 
 @asynccontextmanager
-async def start_process(command: Sequence[str], log: Path, **environment: str) -> AsyncIterator[MeasuredProcess]:
+async def start_process(
+    command: Sequence[str], log: Path, **environment: str
+) -> AsyncIterator[MeasuredProcess]:
     """Run ``command`` with its output in ``log``; stop it at the end.
 
     Python is allowed to write bytecode, because an installed program has its bytecode, too.
@@ -140,7 +146,11 @@ async def start_process(command: Sequence[str], log: Path, **environment: str) -
     with log.open("ab") as output:
         started_at = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
         )
     measured = MeasuredProcess(process, log, started_at)
     try:

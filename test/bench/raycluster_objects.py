@@ -23,14 +23,25 @@ def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
         "name": name,
         "image": "quay.io/modh/ray:2.47.1-py311-cu121",
         "imagePullPolicy": "IfNotPresent",
-        "resources": {"limits": {"cpu": cpu, "memory": memory}, "requests": {"cpu": cpu, "memory": memory}},
+        "resources": {
+            "limits": {"cpu": cpu, "memory": memory},
+            "requests": {"cpu": cpu, "memory": memory},
+        },
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
         "ports": [
             {"containerPort": port, "name": port_name, "protocol": "TCP"}
             for port, port_name in ((6379, "gcs"), (8265, "dashboard"), (10001, "client"))
         ],
-        "env": [{"name": "RAY_USAGE_STATS_ENABLED", "value": "0"}, {"name": "RAY_GRAFANA_IFRAME_HOST", "value": "g"}],
-        "volumeMounts": [{"mountPath": "/etc/pki/tls/certs/odh-trusted-ca-bundle.crt", "name": "odh-trusted-ca-cert"}],
+        "env": [
+            {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"},
+            {"name": "RAY_GRAFANA_IFRAME_HOST", "value": "g"},
+        ],
+        "volumeMounts": [
+            {
+                "mountPath": "/etc/pki/tls/certs/odh-trusted-ca-bundle.crt",
+                "name": "odh-trusted-ca-cert",
+            }
+        ],
     }
 
 
@@ -93,7 +104,10 @@ def pad(body: dict[str, Any], size: int = OBJECT_BYTES) -> None:
 
 def trusted_ca() -> dict[str, Any]:
     """Return the volume of the CA bundle."""
-    return {"name": "odh-trusted-ca-cert", "configMap": {"name": "odh-trusted-ca-bundle", "optional": True}}
+    return {
+        "name": "odh-trusted-ca-cert",
+        "configMap": {"name": "odh-trusted-ca-bundle", "optional": True},
+    }
 
 
 def raycluster_status(number: int, tick: int) -> dict[str, Any]:
@@ -102,8 +116,17 @@ def raycluster_status(number: int, tick: int) -> dict[str, Any]:
         "state": "ready",
         "desiredWorkerReplicas": 2,
         "availableWorkerReplicas": 2,
-        "head": {"podIP": "10.128.4.17", "serviceIP": "10.128.4.17", "serviceName": f"raytest-{number:05}-head-svc"},
-        "endpoints": {"client": "10001", "dashboard": "8265", "gcs-server": "6379", "metrics": "8080"},
+        "head": {
+            "podIP": "10.128.4.17",
+            "serviceIP": "10.128.4.17",
+            "serviceName": f"raytest-{number:05}-head-svc",
+        },
+        "endpoints": {
+            "client": "10001",
+            "dashboard": "8265",
+            "gcs-server": "6379",
+            "metrics": "8080",
+        },
         "observedGeneration": 1,
         "lastUpdateTime": f"2026-01-01T{tick // 3600 % 24:02}:{tick // 60 % 60:02}:{tick % 60:02}Z",
     }

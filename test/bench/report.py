@@ -25,7 +25,9 @@ class ReportError(click.ClickException):
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULT.json ...")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULT.json ..."
+)
 @click.option(
     "--docs",
     "page",
@@ -33,7 +35,11 @@ class ReportError(click.ClickException):
     default=PAGE,
     help="The page whose generated part is written; plots go to images/performance in the same directory.",
 )
-@click.option("--check", is_flag=True, help="Write nothing; list stale files and exit with 1 if there are any.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; list stale files and exit with 1 if there are any.",
+)
 def command(files: tuple[Path, ...], page: Path, check: bool) -> None:
     """Write the tables and plots of RESULT.json ..., the files of `python -m test.bench run --json`.
 
@@ -55,7 +61,11 @@ def command(files: tuple[Path, ...], page: Path, check: bool) -> None:
     if len(commits) > 1:
         click.echo(f"note: these runs are from different commits: {', '.join(commits)}", err=True)
     obsolete = sorted(set(folder.glob("*.svg")) - wanted.keys())
-    stale = [file for file, content in wanted.items() if not file.exists() or file.read_bytes() != content]
+    stale = [
+        file
+        for file, content in wanted.items()
+        if not file.exists() or file.read_bytes() != content
+    ]
     if check:
         for file in [*stale, *obsolete]:
             click.echo(f"stale: {file}")
@@ -85,5 +95,7 @@ def _svg(chart: Chart) -> bytes:
     try:
         from test.bench.plots import svg
     except ModuleNotFoundError as error:
-        raise ResultError(f"{error.name}, which draws the plots, is not installed: pip install -e '.[bench]'") from None
+        raise ResultError(
+            f"{error.name}, which draws the plots, is not installed: pip install -e '.[bench]'"
+        ) from None
     return svg(chart)

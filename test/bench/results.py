@@ -62,7 +62,9 @@ class Result(msgspec.Struct):
 
 def describe(benchmark: Benchmark) -> BenchmarkDescription:
     """Return the part of ``benchmark`` that results contain."""
-    return BenchmarkDescription(benchmark.name, benchmark.title, benchmark.unit, list(benchmark.goals))
+    return BenchmarkDescription(
+        benchmark.name, benchmark.title, benchmark.unit, list(benchmark.goals)
+    )
 
 
 def describe_machine() -> Machine:
@@ -76,13 +78,21 @@ def describe_machine() -> Machine:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        models = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if "model name" in line
+        ]
         model = models[0] if models else model
     git_describe = ("git", "describe", "--always", "--dirty", "--exclude", "*")
-    commit = subprocess.run(git_describe, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    commit = subprocess.run(
+        git_describe, capture_output=True, text=True, cwd=REPOSITORY, check=False
+    )
     return Machine(
         cpu=model,
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
         memory_gb=round(psutil.virtual_memory().total / 1e9),
         load=round(os.getloadavg()[0], 1),
         system=f"{platform.system()} {platform.release()}",
@@ -99,7 +109,9 @@ def read_result(file: Path) -> Result:
     except OSError as error:
         raise ResultError(f"{file}: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise ResultError(f"{file}: not a result of `python -m test.bench run --json`: {error}") from None
+        raise ResultError(
+            f"{file}: not a result of `python -m test.bench run --json`: {error}"
+        ) from None
 
 
 def merge(results: Sequence[Result]) -> tuple[dict[str, BenchmarkDescription], list[Outcome]]:

@@ -17,7 +17,11 @@ def format_number(value: float) -> str:
     """Format a measured value with three significant digits, or more for 1,000 and above."""
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 100 else f"{value:.0f}"
+    return (
+        f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+        if abs(value) < 100
+        else f"{value:.0f}"
+    )
 
 
 def format_exact(value: float) -> str:
@@ -79,7 +83,8 @@ def print_table(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Cons
         if reason := outcome.failed or outcome.skipped:
             at = f" at {outcome.size:,}" if outcome.size else ""
             console.print(
-                f"  {outcome.subject}{at} {'failed' if outcome.failed else 'skipped'}: {reason}", markup=False
+                f"  {outcome.subject}{at} {'failed' if outcome.failed else 'skipped'}: {reason}",
+                markup=False,
             )
     for goal in benchmark.goals:
         for outcome in outcomes:
@@ -96,8 +101,14 @@ def print_table(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Cons
             )
     for subject in benchmark.subjects:
         own = [outcome for outcome in outcomes if outcome.subject == subject]
-        exponents = {value: growth_exponent(own, value) for value in columns if value.endswith((" s", " MB"))}
-        known = [f"{value} ~ N^{exponent:.2f}" for value, exponent in exponents.items() if exponent is not None]
+        exponents = {
+            value: growth_exponent(own, value) for value in columns if value.endswith((" s", " MB"))
+        }
+        known = [
+            f"{value} ~ N^{exponent:.2f}"
+            for value, exponent in exponents.items()
+            if exponent is not None
+        ]
         if known:
             console.print(f"  growth, {subject}: {', '.join(known)}")
     console.print()

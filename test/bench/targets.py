@@ -102,10 +102,14 @@ TARGETS = (
         10_000,
         note="40 kB or more for an object of 4.7 kB",
     ),
-    Target("300 new RayClusters: time until all children exist", "converge", "wall s", 300, go=(84, 84)),
+    Target(
+        "300 new RayClusters: time until all children exist", "converge", "wall s", 300, go=(84, 84)
+    ),
     Target("- CPU", "converge", "cpu s", 300, go=(39.6, 39.6)),
     Target("- requests per cluster", "converge", "requests per object", 300, go=(9, 15)),
-    Target("300 unchanged RayClusters: writes at restart", "restart", "writes", 300, go=(1500, 1500)),
+    Target(
+        "300 unchanged RayClusters: writes at restart", "restart", "writes", 300, go=(1500, 1500)
+    ),
     Target("- requests at restart", "restart", "requests", 300, go=(2110, 2110)),
     Target("- time from exec until idle", "restart", "until idle s", 300, go=(52, 52)),
     Target(
@@ -140,24 +144,45 @@ TARGETS = (
         100,
         note="27 – 40 including these writes",
     ),
-    Target("101 unchanged RayClusters on OpenShift: writes at restart", "openshift-restart", "writes", 101),
+    Target(
+        "101 unchanged RayClusters on OpenShift: writes at restart",
+        "openshift-restart",
+        "writes",
+        101,
+    ),
     Target("- requests at restart", "openshift-restart", "requests", 101, go=(2648, 2648)),
-    Target("one AppWrapper with a pod: requests until ready", "appwrapper-one", "requests", go=(13, 13)),
+    Target(
+        "one AppWrapper with a pod: requests until ready", "appwrapper-one", "requests", go=(13, 13)
+    ),
     Target("300 new MiniClusters: writes per MiniCluster", "flux-create", "writes per object", 300),
     Target("300 unchanged MiniClusters: writes at restart", "flux-restart", "writes", 300),
     Target("- requests at restart", "flux-restart", "requests", 300),
-    Target("10,000 waiting FluxJobs: CPU of one decision of the queue", "flux-decision", "cpu ms", 10_000),
+    Target(
+        "10,000 waiting FluxJobs: CPU of one decision of the queue",
+        "flux-decision",
+        "cpu ms",
+        10_000,
+    ),
     Target("- memory of the queue per job", "flux-queue-memory", "bytes", 10_000),
-    Target("1,000 FluxJobs submitted at once: CPU until the queue is decided", "flux-burst", "cpu s", 1000),
+    Target(
+        "1,000 FluxJobs submitted at once: CPU until the queue is decided",
+        "flux-burst",
+        "cpu s",
+        1000,
+    ),
     Target(
         "300 new InferenceStacks of three applications: writes of objects per stack",
         "inferencestacks",
         "child writes per stack",
         300,
     ),
-    Target("300 unchanged InferenceStacks: writes at restart", "inferencestacks-restart", "writes", 300),
+    Target(
+        "300 unchanged InferenceStacks: writes at restart", "inferencestacks-restart", "writes", 300
+    ),
     Target("- requests at restart", "inferencestacks-restart", "requests", 300),
-    Target("- memory per cached object: multiple of its JSON", "inferencestacks-memory", "ratio", 100),
+    Target(
+        "- memory per cached object: multiple of its JSON", "inferencestacks-memory", "ratio", 100
+    ),
 )
 
 RATIO_TARGETS = (
@@ -182,9 +207,13 @@ RATIO_TARGETS = (
 )
 
 
-def order_by_targets(benchmarks: Mapping[str, BenchmarkDescription]) -> dict[str, BenchmarkDescription]:
+def order_by_targets(
+    benchmarks: Mapping[str, BenchmarkDescription],
+) -> dict[str, BenchmarkDescription]:
     """Return the benchmarks that have targets, in the order of the targets, and then the others."""
-    names = dict.fromkeys([target.benchmark for target in TARGETS if target.benchmark in benchmarks])
+    names = dict.fromkeys(
+        [target.benchmark for target in TARGETS if target.benchmark in benchmarks]
+    )
     return {name: benchmarks[name] for name in names | dict.fromkeys(benchmarks)}
 
 
@@ -194,18 +223,28 @@ def measurement(
     """Return median, minimum and maximum of a value, or ``None`` if it was not measured."""
     for outcome in outcomes:
         if (outcome.benchmark, outcome.subject, outcome.size) == (benchmark, subject, size):
-            return spread(outcome, value) if any(value in sample.values for sample in outcome.samples) else None
+            return (
+                spread(outcome, value)
+                if any(value in sample.values for sample in outcome.samples)
+                else None
+            )
     return None
 
 
 def check_targets(
-    benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome], targets: Sequence[Target] = TARGETS
+    benchmarks: Mapping[str, BenchmarkDescription],
+    outcomes: Sequence[Outcome],
+    targets: Sequence[Target] = TARGETS,
 ) -> Iterator[TargetResult]:
     """Yield the result of each target whose benchmark was run and has a goal for it."""
     for target in targets:
         description = benchmarks.get(target.benchmark)
         goals = (
-            [goal for goal in description.goals if (goal.value, goal.size) == (target.value, target.size)]
+            [
+                goal
+                for goal in description.goals
+                if (goal.value, goal.size) == (target.value, target.size)
+            ]
             if description
             else []
         )

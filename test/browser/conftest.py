@@ -19,12 +19,16 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
     """Run a browser; it is started for each test, because the event loop is that of the test."""
-    api = pytest.importorskip("playwright.async_api", reason="playwright is not installed: make test-browser")
+    api = pytest.importorskip(
+        "playwright.async_api", reason="playwright is not installed: make test-browser"
+    )
     executable = next(filter(None, map(shutil.which, _NAMES)), None)
     if executable is None:
         pytest.skip("no Chromium on PATH")
     async with api.async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        running = await playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield running
         await running.close()
 

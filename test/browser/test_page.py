@@ -32,7 +32,9 @@ CONTROLLERS = [
         "active": 0,
         "mean": 0.0042 * (index + 1),
     }
-    for index, name in enumerate(("appwrapper", "fluxjob", "minicluster", "raycluster-ingress", "raycluster-mtls"))
+    for index, name in enumerate(
+        ("appwrapper", "fluxjob", "minicluster", "raycluster-ingress", "raycluster-mtls")
+    )
 ]
 
 OVERLAPS = """[...document.querySelectorAll(".events li, .lane, .problems li")].filter((line) => {
@@ -45,15 +47,29 @@ OVERLAPS = """[...document.querySelectorAll(".events li, .lane, .problems li")].
 
 @asynccontextmanager
 async def opened(
-    browser: Any, dashboard: Dashboard, *, width: int = 1280, scheme: str = "light", fragment: bool = True
+    browser: Any,
+    dashboard: Dashboard,
+    *,
+    width: int = 1280,
+    scheme: str = "light",
+    fragment: bool = True,
 ) -> AsyncIterator[Any]:
     """Open the page; it must not log an error, and must not request anything of another server."""
-    context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = await browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme
+    )
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if "Policy" in message.text else None)
-    page.on("request", lambda sent: errors.append(sent.url) if not sent.url.startswith(dashboard.address) else None)
+    page.on(
+        "console", lambda message: errors.append(message.text) if "Policy" in message.text else None
+    )
+    page.on(
+        "request",
+        lambda sent: (
+            errors.append(sent.url) if not sent.url.startswith(dashboard.address) else None
+        ),
+    )
     await page.goto(dashboard.url if fragment else dashboard.address)
     if fragment:
         await page.wait_for_selector("#content:not([hidden])")
@@ -64,13 +80,19 @@ async def opened(
 
 
 async def assert_accessible(page: Any) -> None:
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+    axe = pytest.importorskip(
+        "axe_playwright_python.async_playwright", reason="axe is not installed"
+    )
     found = await axe.Axe().run(page)
-    assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found.response["violations"]] == []
+    assert [
+        (rule["id"], rule["nodes"][0]["html"][:200]) for rule in found.response["violations"]
+    ] == []
 
 
 async def assert_fits(page: Any) -> None:
-    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+        "the page scrolls sideways"
+    )
 
 
 def sample_overview(count: int) -> FakeOverview:
@@ -83,7 +105,10 @@ async def advance_queue(overview: FakeOverview, page: Any) -> None:
     for order in ("batch-score tune-llama sweep ablation", "tune-llama sweep batch-score ablation"):
         await page.wait_for_timeout(700)
         overview.put(
-            *(job(0, "ml-research", name, position, created) for position, name in enumerate(order.split(), 1))
+            *(
+                job(0, "ml-research", name, position, created)
+                for position, name in enumerate(order.split(), 1)
+            )
         )
     await page.wait_for_timeout(1000)
 
@@ -110,20 +135,26 @@ async def test_page_is_accessible_and_fits(
         if count:
             await advance_queue(overview, page)
             legend = await page.text_content("#appwrappers .legend")
-            assert legend.startswith("SuspendedResumingRunning, Succeeded"), "each phase has its colour"
+            assert legend.startswith("SuspendedResumingRunning, Succeeded"), (
+                "each phase has its colour"
+            )
             assert await page.evaluate(OVERLAPS) == []
         assert await page.text_content("#rayclusters .count") == str(count)
         if count == 500:
             assert await page.locator("#problems li").count() == 6
             await page.click("#all-problems")
-            assert await page.locator("#problems li").count() == int(await page.text_content("#problem-count"))
+            assert await page.locator("#problems li").count() == int(
+                await page.text_content("#problem-count")
+            )
             await page.click("#all-problems")
         await assert_accessible(page)
         await assert_fits(page)
         await page.screenshot(path=screenshots / f"page-{name}.png", full_page=True)
 
 
-async def test_lost_connection_is_shown_and_the_state_stays(browser: Any, screenshots: Path) -> None:
+async def test_lost_connection_is_shown_and_the_state_stays(
+    browser: Any, screenshots: Path
+) -> None:
     overview = sample_overview(5)
     async with running_dashboard(overview) as dashboard:
         port = int(dashboard.address.rpartition(":")[2])
@@ -157,17 +188,25 @@ async def test_token_is_requested_if_it_is_missing(browser: Any, screenshots: Pa
 
 
 async def test_token_does_not_stay_in_the_address(browser: Any) -> None:
-    async with running_dashboard(sample_overview(1)) as dashboard, opened(browser, dashboard) as page:
+    async with (
+        running_dashboard(sample_overview(1)) as dashboard,
+        opened(browser, dashboard) as page,
+    ):
         assert page.url == f"{dashboard.address}/"
         await page.reload()
         await page.wait_for_selector("#content:not([hidden])")
 
 
 async def test_missing_permissions_are_shown(browser: Any, screenshots: Path) -> None:
-    missing = [FakeInformer(gvk, "forbidden", is_forbidden=True) for gvk in (RAY_CLUSTER, FLUX_SETUP, SECRET)]
+    missing = [
+        FakeInformer(gvk, "forbidden", is_forbidden=True)
+        for gvk in (RAY_CLUSTER, FLUX_SETUP, SECRET)
+    ]
     overview = FakeOverview([summary(APPWRAPPER, "job", state="Running")], missing)
     async with running_dashboard(overview) as dashboard, opened(browser, dashboard) as page:
-        assert "RayCluster: permission to list and watch is missing" in await page.text_content("#kinds")
+        assert "RayCluster: permission to list and watch is missing" in await page.text_content(
+            "#kinds"
+        )
         assert "Secret" in await page.text_content("#footer")
         await assert_accessible(page)
         await page.screenshot(path=screenshots / "page-forbidden.png")
@@ -222,10 +261,15 @@ async def test_page_is_usable_with_the_keyboard(browser: Any, screenshots: Path)
         fields = {"namespace": failed.key.namespace, "uid": failed.uid, "level": Level.FAILED}
         overview.put(summary(name=name, state="still failed", **fields))
         await page.wait_for_selector("#rayclusters >> text=still failed")
-        assert await page.evaluate("document.activeElement.textContent") == name, "an update keeps the focus"
+        assert await page.evaluate("document.activeElement.textContent") == name, (
+            "an update keeps the focus"
+        )
         await page.focus("#rayclusters thead th:nth-child(1) button")
         await page.keyboard.press("Enter")
-        assert await page.get_attribute("#rayclusters thead th:nth-child(1)", "aria-sort") == "ascending"
+        assert (
+            await page.get_attribute("#rayclusters thead th:nth-child(1)", "aria-sort")
+            == "ascending"
+        )
         names = await page.locator("#rayclusters tbody th button").all_text_contents()
         assert names == sorted(names)
         await page.fill("#filter", "embeddings")
@@ -238,7 +282,9 @@ async def test_sections_fold_and_stay_so(browser: Any) -> None:
         running_dashboard(overview, controllers=lambda: CONTROLLERS) as dashboard,
         opened(browser, dashboard) as page,
     ):
-        await page.wait_for_selector("#controllers .count:text-matches('5, 4 errors in 2,470 reconciles, 2 queued')")
+        await page.wait_for_selector(
+            "#controllers .count:text-matches('5, 4 errors in 2,470 reconciles, 2 queued')"
+        )
         assert await page.is_hidden("#controllers table"), "controllers that work are one line"
         assert await page.is_visible("#certificates table"), "two certificates expire soon"
         await page.click("#controllers button.fold")
@@ -254,25 +300,37 @@ async def test_details_show_pods_and_children(browser: Any, screenshots: Path) -
     overview = sample_overview(1)
     key = next(iter(overview.summaries.values())).key
     pod = {"metadata": {"name": f"{key.name}-head"}, "status": {"phase": "Running"}}
-    overview.related[key] = Related(pods=[pod], children={NETWORK_POLICY: [{"metadata": {"name": "head-policy"}}]})
+    overview.related[key] = Related(
+        pods=[pod], children={NETWORK_POLICY: [{"metadata": {"name": "head-policy"}}]}
+    )
     async with running_dashboard(overview) as dashboard, opened(browser, dashboard) as page:
         await page.click("#rayclusters button.open")
         await page.wait_for_selector("#detail-body code")
         shown = await page.text_content("#detail-body")
-        for expected in (f"{key.name}-headRunning", "NetworkPolicyhead-policy", "kubectl logs --namespace"):
+        for expected in (
+            f"{key.name}-headRunning",
+            "NetworkPolicyhead-policy",
+            "kubectl logs --namespace",
+        ):
             assert expected in shown
         await assert_accessible(page)
         await page.screenshot(path=screenshots / "page-pods.png")
 
 
 async def test_theme_can_be_chosen(browser: Any) -> None:
-    async with running_dashboard(sample_overview(1)) as dashboard, opened(browser, dashboard) as page:
+    async with (
+        running_dashboard(sample_overview(1)) as dashboard,
+        opened(browser, dashboard) as page,
+    ):
         light = await page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
         await page.select_option("#theme", "dark")
         dark = await page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
         assert light != dark
         await page.reload()
-        assert await page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor") == dark
+        assert (
+            await page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
+            == dark
+        )
 
 
 async def test_updates_of_500_clusters_are_quick_and_touch_only_their_rows(browser: Any) -> None:
@@ -294,7 +352,12 @@ async def test_updates_of_500_clusters_are_quick_and_touch_only_their_rows(brows
         clusters = [each for each in overview.summaries.values() if each.gvk == RAY_CLUSTER]
         for round_number in range(10):
             for each in clusters[round_number * 10 : round_number * 10 + 10]:
-                fields = {"namespace": each.key.namespace, "uid": each.uid, "level": each.level, "state": each.state}
+                fields = {
+                    "namespace": each.key.namespace,
+                    "uid": each.uid,
+                    "level": each.level,
+                    "state": each.state,
+                }
                 overview.put(summary(name=each.key.name, ready=f"{round_number}/9", **fields))
             await anyio.sleep(0.1)
         await page.wait_for_timeout(600)

@@ -67,7 +67,9 @@ class Cluster:
             self._write(folder / f"{kind}.yaml", "get", kind, "-o", "yaml")
         for pod in self._write(folder / "pods.txt", "get", "pods", "-o", "name").split():
             name = pod.removeprefix("pod/")
-            self._write(folder / f"{name}.log", "logs", name, "--all-containers", "--prefix", "--timestamps")
+            self._write(
+                folder / f"{name}.log", "logs", name, "--all-containers", "--prefix", "--timestamps"
+            )
 
     def _write(self, path: Path, *arguments: str) -> str:
         try:
@@ -84,7 +86,9 @@ def pytest_report_header() -> list[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.stash[FAILED] = report.failed
     return report
@@ -102,7 +106,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
         settings = Settings.from_environment(os.environ)
     except ValueError as error:
         pytest.fail(str(error), pytrace=False)
-    name = f"test-{request.node.originalname.removeprefix('test_').replace('_', '-')}"[:50].rstrip("-")
+    name = f"test-{request.node.originalname.removeprefix('test_').replace('_', '-')}"[:50].rstrip(
+        "-"
+    )
     running = Cluster(name, settings)
     subprocess.run(["kubectl", "create", "namespace", name], check=True, capture_output=True)
     try:
@@ -112,4 +118,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
             folder = (settings.output or tmp_path) / name
             running.save(folder)
             print(f"objects, events and logs: {folder}")
-        subprocess.run(["kubectl", "delete", "namespace", name, "--wait=false"], check=False, capture_output=True)
+        subprocess.run(
+            ["kubectl", "delete", "namespace", name, "--wait=false"],
+            check=False,
+            capture_output=True,
+        )

@@ -33,7 +33,9 @@ def main() -> None:
     from torchmetrics.functional import accuracy  # type: ignore[import-not-found]
 
     def load(name: str) -> Any:
-        with urllib.request.urlopen(os.environ["MNIST_DATASET_URL"] + name + ".gz", timeout=240) as response:
+        with urllib.request.urlopen(
+            os.environ["MNIST_DATASET_URL"] + name + ".gz", timeout=240
+        ) as response:
             shape, data = parse(response.read())
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(shape)
 
@@ -50,7 +52,9 @@ def main() -> None:
         optimizer.step()
     with torch.no_grad():
         guesses = model(images("t10k-images-idx3-ubyte")).argmax(dim=1)
-    correct = accuracy(guesses, load("t10k-labels-idx1-ubyte").long(), task="multiclass", num_classes=10).item()
+    correct = accuracy(
+        guesses, load("t10k-labels-idx1-ubyte").long(), task="multiclass", num_classes=10
+    ).item()
     print("accuracy", correct)
     if correct < MINIMUM_ACCURACY:
         raise SystemExit(f"the accuracy is below {MINIMUM_ACCURACY}")

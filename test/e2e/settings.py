@@ -57,8 +57,14 @@ class Settings:
         output = environ.get("CODEFLARE_TEST_OUTPUT_DIR")
         mnist = "https://ossci-datasets.s3.amazonaws.com/mnist/"
         return cls(
-            ray_image=read("CODEFLARE_TEST_RAY_IMAGE", "quay.io/modh/ray:2.35.0-py311-cu121", _image),
-            pytorch_image=read("CODEFLARE_TEST_PYTORCH_IMAGE", "pytorch/pytorch:2.4.1-cuda12.1-cudnn9-runtime", _image),
+            ray_image=read(
+                "CODEFLARE_TEST_RAY_IMAGE", "quay.io/modh/ray:2.35.0-py311-cu121", _image
+            ),
+            pytorch_image=read(
+                "CODEFLARE_TEST_PYTORCH_IMAGE",
+                "pytorch/pytorch:2.4.1-cuda12.1-cudnn9-runtime",
+                _image,
+            ),
             mnist_url=read("MNIST_DATASET_URL", mnist, _url),
             pip={name: environ[name] for name in _PIP if environ.get(name)},
             output=Path(output) if output else None,
@@ -70,7 +76,11 @@ class Settings:
 
 def unused_variables(environ: Mapping[str, str]) -> list[str]:
     """Return a line with the reason for each variable that is set and that no test reads."""
-    return [f"{name} is set but not used: {reason}" for name, reason in _UNUSED.items() if environ.get(name)]
+    return [
+        f"{name} is set but not used: {reason}"
+        for name, reason in _UNUSED.items()
+        if environ.get(name)
+    ]
 
 
 def _image(value: str) -> str:

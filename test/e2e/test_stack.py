@@ -15,8 +15,13 @@ pytestmark = pytest.mark.timeout(1800)
 
 def ray_cluster(name: str, image: str) -> dict[str, Any]:
     def group(container: str) -> dict[str, Any]:
-        resources = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}}
-        return {"spec": {"containers": [{"name": container, "image": image, "resources": resources}]}}
+        resources = {
+            "requests": {"cpu": "250m", "memory": "1Gi"},
+            "limits": {"cpu": "1", "memory": "2Gi"},
+        }
+        return {
+            "spec": {"containers": [{"name": container, "image": image, "resources": resources}]}
+        }
 
     return {
         "apiVersion": "ray.io/v1",
@@ -24,7 +29,10 @@ def ray_cluster(name: str, image: str) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {
             "rayVersion": "2.35.0",
-            "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": group("ray-head")},
+            "headGroupSpec": {
+                "rayStartParams": {"dashboard-host": "0.0.0.0"},
+                "template": group("ray-head"),
+            },
             "workerGroupSpecs": [
                 {
                     "groupName": "small",
@@ -42,10 +50,19 @@ def ray_cluster(name: str, image: str) -> dict[str, Any]:
 def create_queue(cluster: Cluster) -> None:
     """Create a queue with quota for one small job, only for this test."""
     name = cluster.namespace
-    cluster.apply({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": name}})
+    cluster.apply(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "ResourceFlavor",
+            "metadata": {"name": name},
+        }
+    )
     flavor = {
         "name": name,
-        "resources": [{"name": "cpu", "nominalQuota": "2"}, {"name": "memory", "nominalQuota": "8Gi"}],
+        "resources": [
+            {"name": "cpu", "nominalQuota": "2"},
+            {"name": "memory", "nominalQuota": "8Gi"},
+        ],
     }
     groups = [{"coveredResources": ["cpu", "memory"], "flavors": [flavor]}]
     cluster.apply(
@@ -67,20 +84,38 @@ def create_queue(cluster: Cluster) -> None:
 
 
 def job(name: str, **container: Any) -> dict[str, Any]:
-    main = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}, **container}
+    main = {
+        "name": "main",
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        **container,
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [main]}}},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [main]}},
+        },
     }
 
 
 def training(name: str, cluster: Cluster) -> dict[str, Any]:
     """Return a Job that installs with pip, downloads a dataset and trains, with the cluster's settings."""
     script = Path(mnist.__file__).read_text()
-    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"mnist.py": script}})
-    environment = {"HOME": "/tmp", "MNIST_DATASET_URL": cluster.settings.mnist_url, **cluster.settings.pip}
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name},
+            "data": {"mnist.py": script},
+        }
+    )
+    environment = {
+        "HOME": "/tmp",
+        "MNIST_DATASET_URL": cluster.settings.mnist_url,
+        **cluster.settings.pip,
+    }
     training_job = job(
         name,
         image=cluster.settings.pytorch_image,
@@ -89,7 +124,9 @@ def training(name: str, cluster: Cluster) -> dict[str, Any]:
         resources={"requests": {"cpu": "500m", "memory": "2Gi"}},
         volumeMounts=[{"name": "script", "mountPath": "/script"}],
     )
-    training_job["spec"]["template"]["spec"]["volumes"] = [{"name": "script", "configMap": {"name": name}}]
+    training_job["spec"]["template"]["spec"]["volumes"] = [
+        {"name": "script", "configMap": {"name": name}}
+    ]
     return training_job
 
 
@@ -125,7 +162,9 @@ def test_raycluster_becomes_ready_with_ingress_policies_and_secret(cluster: Clus
     for kind in ("ingress", "networkpolicy", "secret"):
         label = "ray.openshift.ai/cluster-name=small"
         assert cluster.kubectl("get", kind, "--selector", label, "-o", "name").strip(), kind
-    pods = cluster.kubectl("get", "pods", "--selector", "ray.io/node-type=head", "-o", "name").split()
+    pods = cluster.kubectl(
+        "get", "pods", "--selector", "ray.io/node-type=head", "-o", "name"
+    ).split()
     output = cluster.kubectl("exec", pods[0], "--", "ray", "status")
     assert "Active" in output  # the worker has joined, with mutual TLS
     cluster.kubectl("delete", "raycluster", "small", "--timeout", f"{cluster.settings.medium:g}s")
@@ -133,7 +172,9 @@ def test_raycluster_becomes_ready_with_ingress_policies_and_secret(cluster: Clus
 
 def test_wrapped_job_runs_when_admitted(cluster: Cluster) -> None:
     create_queue(cluster)
-    printing = job("wrapped", image=cluster.settings.ray_image, command=["python", "-c", "print('done')"])
+    printing = job(
+        "wrapped", image=cluster.settings.ray_image, command=["python", "-c", "print('done')"]
+    )
     cluster.apply(app_wrapper("wrapped", printing))
     wait_until_succeeded(cluster, "wrapped")
 
@@ -145,7 +186,9 @@ def test_wrapped_training_job_reaches_the_minimum_accuracy(cluster: Cluster) -> 
     assert "accuracy" in cluster.kubectl("logs", "job/mnist")
 
 
-def test_wrapped_raycluster_runs_when_admitted_and_is_deleted_with_its_appwrapper(cluster: Cluster) -> None:
+def test_wrapped_raycluster_runs_when_admitted_and_is_deleted_with_its_appwrapper(
+    cluster: Cluster,
+) -> None:
     create_queue(cluster)
     cluster.apply(app_wrapper("wrapped", ray_cluster("inner", cluster.settings.ray_image)))
     wait_until_ready(cluster, "inner")

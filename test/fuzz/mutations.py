@@ -57,7 +57,9 @@ _VALUES = (*_SCALARS, *_CONTAINERS)
 
 
 @st.composite
-def mutated(draw: st.DrawFn, corpus: Corpus, at_most: int = 4, *, only: Object | None = None) -> Object:
+def mutated(
+    draw: st.DrawFn, corpus: Corpus, at_most: int = 4, *, only: Object | None = None
+) -> Object:
     """Return a strategy for the objects of ``corpus``, or for the object ``only``, with up to ``at_most`` mutations."""
     obj = copy.deepcopy(draw(st.sampled_from(corpus.objects)) if only is None else only)
     for _ in range(draw(st.integers(0, at_most))):

@@ -23,7 +23,9 @@ _SUPPRESSED = (
 )
 
 
-def fuzz(share: float, *strategies: Any, **named: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def fuzz(
+    share: float, *strategies: Any, **named: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that runs a test with this share of all inputs, drawn from the strategies."""
     count = max(1, round(share * (EXAMPLES or _EXAMPLES_IN_TESTS)))
     profile = settings(

@@ -102,9 +102,13 @@ def _check_denial(status: Object) -> None:
     assert 400 <= status["code"] < 500
     assert status["message"]
     assert_readable([status["message"]], MAX_ANSWER)
-    if status["code"] == 400:  # not a review that an API server sends, such as one without an object
+    if (
+        status["code"] == 400
+    ):  # not a review that an API server sends, such as one without an object
         return
-    if "nested too deeply" in status["message"]:  # the message starts with the path, if the object can be decoded
+    if (
+        "nested too deeply" in status["message"]
+    ):  # the message starts with the path, if the object can be decoded
         return
     for cause in status["details"]["causes"]:
         assert cause["field"], cause

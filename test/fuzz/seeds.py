@@ -32,7 +32,9 @@ class Corpus:
                 known = values.setdefault(name, {})
                 if len(known) < 3:
                     known.setdefault(orjson.dumps(value), value)
-        self.fields = tuple((name, value) for name, known in sorted(values.items()) for value in known.values())
+        self.fields = tuple(
+            (name, value) for name, known in sorted(values.items()) for value in known.values()
+        )
 
     def __repr__(self) -> str:
         return f"Corpus({len(self.objects)} objects)"  # a failure prints it
@@ -43,16 +45,26 @@ def corpus_of(kind: str) -> Corpus:
     """Return the corpus of all objects of ``kind`` without managed fields, each only once, smaller ones first."""
     recordings = (GOLDEN / _RECORDINGS[kind]).glob("*.yaml") if kind in _RECORDINGS else ()
     files = [*_SAMPLES.glob("*.yaml"), *recordings]
-    documents = [document for file in files for document in yaml.load_all(file.read_text(), Loader=_LOADER)]
+    documents = [
+        document for file in files for document in yaml.load_all(file.read_text(), Loader=_LOADER)
+    ]
     found = {orjson.dumps(obj, option=orjson.OPT_SORT_KEYS) for obj in _objects(documents, kind)}
-    encoded = sorted((raw for raw in found if len(raw) <= _MAX_BYTES), key=lambda raw: (len(raw), raw))
+    encoded = sorted(
+        (raw for raw in found if len(raw) <= _MAX_BYTES), key=lambda raw: (len(raw), raw)
+    )
     return Corpus([orjson.loads(raw) for raw in encoded])
 
 
 def _objects(value: Any, kind: str) -> Iterator[Object]:
     if isinstance(value, dict):
-        if value.get("kind") == kind and isinstance(value.get("spec"), dict) and "metadata" in value:
-            metadata = {name: item for name, item in value["metadata"].items() if name != "managedFields"}
+        if (
+            value.get("kind") == kind
+            and isinstance(value.get("spec"), dict)
+            and "metadata" in value
+        ):
+            metadata = {
+                name: item for name, item in value["metadata"].items() if name != "managedFields"
+            }
             yield orjson.loads(orjson.dumps({**value, "metadata": metadata}))
         value = list(value.values())
     if isinstance(value, list):

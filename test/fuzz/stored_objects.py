@@ -35,7 +35,11 @@ def as_stored(obj: Object, name: str = "", namespace: str = "ns") -> Object | No
         "namespace": namespace,
         "uid": "0b6b2e8e-6d1a-4b1c-9f4e-000000000000",
         "creationTimestamp": "2026-01-01T00:00:00Z",
-        **{field: _strings(metadata.get(field)) for field in ("labels", "annotations") if field in metadata},
+        **{
+            field: _strings(metadata.get(field))
+            for field in ("labels", "annotations")
+            if field in metadata
+        },
     }
     if metadata.get("deletionTimestamp"):
         stored["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

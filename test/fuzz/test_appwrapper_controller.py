@@ -42,7 +42,9 @@ from test.support.observations import observe, seconds_later, with_decided_statu
 
 
 @fuzz(0.08, WRAPPERS, PODS, OBJECTS, st.integers(0, 10**7))
-def test_each_stored_appwrapper_has_a_next_step(wrapper: Any, pods: list[Pod], obj: Any, seconds: int) -> None:
+def test_each_stored_appwrapper_has_a_next_step(
+    wrapper: Any, pods: list[Pod], obj: Any, seconds: int
+) -> None:
     stored = as_stored(wrapper)
     if stored is None:
         return
@@ -92,7 +94,9 @@ def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk:
     except PodSetError:
         return
     json.dumps(workload)
-    assignments = [{"name": item["name"], "flavors": {"cpu": "on"}} for item in workload["spec"]["podSets"]]
+    assignments = [
+        {"name": item["name"], "flavors": {"cpu": "on"}} for item in workload["spec"]["podSets"]
+    ]
     workload["status"] = {"admission": {"clusterQueue": "q", "podSetAssignments": assignments}}
     flavors: dict[str, Object] = {"on": {"nodeLabels": {"a": "b"}}}
     pod_set_infos(stored, workload, flavors.get)

@@ -39,7 +39,9 @@ class FakeClient:
     async def _resource(self, gvk: GVK) -> Resource:
         if gvk.kind == "Thing":
             raise UnknownKind(gvk)
-        return Resource(gvk=gvk, plural=f"{gvk.kind.lower()}s", namespaced=gvk.kind != "Namespace", verbs=VERBS)
+        return Resource(
+            gvk=gvk, plural=f"{gvk.kind.lower()}s", namespaced=gvk.kind != "Namespace", verbs=VERBS
+        )
 
     async def create(self, review: Object) -> Object:
         attributes = review["spec"]["resourceAttributes"]
@@ -63,8 +65,12 @@ def webhook() -> Reviewer:
         ingress_domain=ingress_domain,
     )
     config = AppWrapperConfiguration(default_queue_name="default")
-    admission = AppWrapperWebhook(cast("Client", FakeClient()), config, {RAY_CLUSTER: clusters.submission_errors})
-    return Reviewer(DefaultingHandler(admission, APPWRAPPER), ValidatingHandler(admission, APPWRAPPER))
+    admission = AppWrapperWebhook(
+        cast("Client", FakeClient()), config, {RAY_CLUSTER: clusters.submission_errors}
+    )
+    return Reviewer(
+        DefaultingHandler(admission, APPWRAPPER), ValidatingHandler(admission, APPWRAPPER)
+    )
 
 
 REVIEWER = webhook()

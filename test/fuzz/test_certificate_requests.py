@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.node_request import NodeNames, Refusal, check_names, parse_request, requester_of
+from cfo.controllers.raycluster.node_request import (
+    NodeNames,
+    Refusal,
+    check_names,
+    parse_request,
+    requester_of,
+)
 from test.fuzz.profiles import fuzz
 from test.support.certificate_requests import address, request_pem
 
@@ -23,7 +29,9 @@ POD = address("10.0.0.1")
 NAMES = NodeNames(frozenset({POD.value}), ("localhost", "rc-head-svc.ns.svc"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ec.derive_private_key(0x1234567890, ec.SECP256R1())
-PLACES = st.integers(0, 1023)  # signatures have different lengths, so the length cannot be the bound
+PLACES = st.integers(
+    0, 1023
+)  # signatures have different lengths, so the length cannot be the bound
 
 USERS = st.sampled_from(
     ["system:serviceaccount:ns:a", "system:serviceaccount:", "system:serviceaccount:a", "alice", ""]
@@ -36,7 +44,11 @@ GENERAL_NAMES = st.lists(
     st.sampled_from(
         [
             *(POD, address("127.0.0.1"), address("10.0.0.2"), address("::1")),
-            *(x509.DNSName("localhost"), x509.DNSName("rc-head-svc.ns.svc"), x509.DNSName("other.svc")),
+            *(
+                x509.DNSName("localhost"),
+                x509.DNSName("rc-head-svc.ns.svc"),
+                x509.DNSName("other.svc"),
+            ),
             *(x509.DNSName("*"), x509.RFC822Name("a@b.c"), x509.DirectoryName(x509.Name([]))),
         ]
     ),
@@ -58,10 +70,16 @@ def requests(draw: st.DrawFn) -> bytes:
         der[draw(PLACES) % len(der)] = draw(st.integers(0, 255))
     end = draw(PLACES) % len(der) if draw(st.booleans()) else len(der)
     text = b64encode(bytes(der[:end]))
-    return b"-----BEGIN CERTIFICATE REQUEST-----\n" + text + b"\n-----END CERTIFICATE REQUEST-----\n"
+    return (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n" + text + b"\n-----END CERTIFICATE REQUEST-----\n"
+    )
 
 
-@fuzz(0.25, st.one_of(requests(), st.binary(max_size=64)), st.lists(st.sampled_from([*CERTIFICATE_USAGES, "any"])))
+@fuzz(
+    0.25,
+    st.one_of(requests(), st.binary(max_size=64)),
+    st.lists(st.sampled_from([*CERTIFICATE_USAGES, "any"])),
+)
 def test_certificate_has_the_names_of_the_pod(pem: bytes, usages: Any) -> None:
     for wanted in (usages, list(CERTIFICATE_USAGES)):
         spec = {"request": b64encode(pem).decode(), "usages": wanted}
@@ -98,5 +116,7 @@ def test_requester_is_a_pod_with_name_and_uid(username: str, extra: dict[str, li
         requester = requester_of({"username": username, "extra": extra})
     except Refusal:
         return
-    assert username == f"system:serviceaccount:{requester.pod.namespace}:{requester.service_account}"
+    assert (
+        username == f"system:serviceaccount:{requester.pod.namespace}:{requester.service_account}"
+    )
     assert [[requester.pod.name], [requester.pod_uid]] == [extra[key] for key in sorted(extra)]

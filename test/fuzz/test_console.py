@@ -24,8 +24,15 @@ from test.fuzz.profiles import fuzz
 from test.support.migration import TO_KUBERAY
 
 
-@fuzz(0.04, st.lists(DEPLOYMENTS, max_size=2), st.lists(LEASES, max_size=2), st.lists(CONFIGURATIONS, max_size=2))
-def test_each_operator_is_an_obstacle_or_none(deployments: Any, leases: Any, configurations: Any) -> None:
+@fuzz(
+    0.04,
+    st.lists(DEPLOYMENTS, max_size=2),
+    st.lists(LEASES, max_size=2),
+    st.lists(CONFIGURATIONS, max_size=2),
+)
+def test_each_operator_is_an_obstacle_or_none(
+    deployments: Any, leases: Any, configurations: Any
+) -> None:
     check_obstacles(deployments, leases, configurations)
 
 
@@ -35,5 +42,7 @@ def test_each_stored_raycluster_has_a_migration_plan(cluster: Any, options: Opti
 
 
 @fuzz(0.06, DEPLOYMENTS, st.lists(PODS, max_size=2), CONFIG_MAPS, STRINGS)
-def test_each_installation_has_findings(deployment: Any, pods: Any, config_map: Any, text: str) -> None:
+def test_each_installation_has_findings(
+    deployment: Any, pods: Any, config_map: Any, text: str
+) -> None:
     check_doctor(deployment, pods, config_map, text)

@@ -22,12 +22,16 @@ from test.fuzz.stored_objects import as_stored
 
 
 @fuzz(0.06, mutated(CLUSTERS, 4), CONDITIONS, st.booleans())
-def test_each_stored_minicluster_is_rendered_or_invalid(cluster: Any, true: list[str], has_job: bool) -> None:
+def test_each_stored_minicluster_is_rendered_or_invalid(
+    cluster: Any, true: list[str], has_job: bool
+) -> None:
     check_minicluster(cluster, true, has_job=has_job)
 
 
 @fuzz(0.06, mutated(JOBS, 4), CONDITIONS, mutated(SETUPS, 1))
-def test_each_stored_flux_job_is_counted_and_has_a_next_step(job: Any, true: list[str], setup: Any) -> None:
+def test_each_stored_flux_job_is_counted_and_has_a_next_step(
+    job: Any, true: list[str], setup: Any
+) -> None:
     check_flux_job(job, true, setup)
 
 

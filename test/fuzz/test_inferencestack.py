@@ -31,7 +31,9 @@ def test_each_creation_and_update_is_answered(obj: Any, data: st.DataObject) -> 
 
 
 @fuzz(0.03, STACKS, STACKS, st.sampled_from(["diff", "summary", "objects"]), st.booleans())
-def test_each_document_is_planned_or_rejected(one: Any, other: Any, output: str, as_json: bool) -> None:
+def test_each_document_is_planned_or_rejected(
+    one: Any, other: Any, output: str, as_json: bool
+) -> None:
     documents = [one, other]
     try:
         text = json.dumps({"items": documents}) if as_json else yaml.safe_dump_all(documents)

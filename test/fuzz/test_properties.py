@@ -14,7 +14,14 @@ import pytest
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.section import ConfigurationError
 from cfo.controllers.appwrapper import settings
-from test.fuzz.checks import appwrapper_controller, configuration, console, flux, handlers, inferencestack
+from test.fuzz.checks import (
+    appwrapper_controller,
+    configuration,
+    console,
+    flux,
+    handlers,
+    inferencestack,
+)
 from test.fuzz.checks.console import check_doctor, check_migration, check_obstacles
 from test.fuzz.checks.flux import FULL_JOB, check_flux_job, check_minicluster
 from test.fuzz.checks.handlers import BODY, check_diff_base, check_progress
@@ -27,14 +34,19 @@ from test.support.migration import injected, user_cluster
 CLUSTER = mini_cluster(maxSize=4)
 RAY_CLUSTER = injected(user_cluster("rc"))
 TEMPLATE = {"spec": {"containers": [{"image": "x:v1.0.0"}]}}
-DEPLOYMENT = {"metadata": {"name": "d", "namespace": "ns"}, "spec": {"replicas": 1, "template": TEMPLATE}}
+DEPLOYMENT = {
+    "metadata": {"name": "d", "namespace": "ns"},
+    "spec": {"replicas": 1, "template": TEMPLATE},
+}
 LEASE = {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"holderIdentity": "x"}}
 CONFIG_MAP = {"metadata": {"name": "c"}, "data": {"config.yaml": ""}}
 
 CHECKS: dict[str, Callable[[], None]] = {
     "minicluster": lambda: check_minicluster(CLUSTER, has_job=True),
     "flux job": lambda: check_flux_job(FULL_JOB),
-    "settings": lambda: appwrapper_controller.check_settings({f"{ANNOTATION_PREFIX}terminalExitCodes": "1,x"}),
+    "settings": lambda: appwrapper_controller.check_settings(
+        {f"{ANNOTATION_PREFIX}terminalExitCodes": "1,x"}
+    ),
     "stack": lambda: check_stack(FULL),
     "configuration": lambda: configuration.check("kuberay: {}"),
     "plan": lambda: check_plan('{"items": []}'),
@@ -70,7 +82,12 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("minicluster", flux, "desired_config_map", _constant({"data": _LONG})),
     ("minicluster", flux, "notices", _constant([("Normal", "R", "\u202e")])),
     ("minicluster", flux, "desired_status", lambda cluster, *_: {**cluster["status"], "size": "x"}),
-    ("minicluster", flux, "minicluster_warnings", lambda cluster: cluster["spec"].update(size=1) or []),
+    (
+        "minicluster",
+        flux,
+        "minicluster_warnings",
+        lambda cluster: cluster["spec"].update(size=1) or [],
+    ),
     ("flux job", flux, "validate_flux_job", _raise),
     ("flux job", flux, "decide_step", _raise),
     ("flux job", flux, "desired_minicluster", _constant({"spec": _LONG})),
@@ -111,9 +128,14 @@ def test_check_fails_if_a_computation_is_slow(name: str) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant[0]}-{mutant[2]}")
-def test_check_fails_with_a_worse_function(mutant: tuple[str, Any, str, Callable[..., Any]]) -> None:
+def test_check_fails_with_a_worse_function(
+    mutant: tuple[str, Any, str, Callable[..., Any]],
+) -> None:
     name, target, attribute, replacement = mutant
-    with mock.patch.object(target, attribute, replacement), pytest.raises((AssertionError, KeyError, ValueError)):
+    with (
+        mock.patch.object(target, attribute, replacement),
+        pytest.raises((AssertionError, KeyError, ValueError)),
+    ):
         CHECKS[name]()
 
 

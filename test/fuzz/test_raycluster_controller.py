@@ -33,7 +33,11 @@ CONFIG = KubeRayConfiguration()
 NGINX = ingress_resources.choose_ingress_class(None, ingress_resources.NGINX_CLASS, None)
 RESTRICTED = KubeRayConfiguration.of({"networkPolicy": {"egress": {"restrict": True}}})
 GATEWAY = GatewayConfiguration(
-    name="gw", namespace="gateways", dashboard_listener="https", client_listener="ray", dashboard_host="ray.apps.test"
+    name="gw",
+    namespace="gateways",
+    dashboard_listener="https",
+    client_listener="ray",
+    dashboard_host="ray.apps.test",
 )
 DOMAIN = "apps.test"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -46,14 +50,20 @@ def backend(facts: RayClusterFacts, authentication: Authentication) -> Backend:
 
 
 DESIRED: tuple[Callable[[RayClusterFacts], Object], ...] = (
-    lambda facts: resources.desired_dashboard_route(facts, backend(facts, Authentication.OAUTH_PROXY)),
+    lambda facts: resources.desired_dashboard_route(
+        facts, backend(facts, Authentication.OAUTH_PROXY)
+    ),
     resources.desired_client_route,
     lambda facts: resources.desired_proxy_service(facts, openshift_certificate=True),
     lambda facts: resources.desired_proxy_service_account(facts, openshift_client=True),
     lambda facts: resources.desired_cluster_role_binding(facts, facts.names.cluster_role_binding),
     lambda facts: resources.desired_secret(facts, facts.names.ca_secret, {"ca.key": b"key"}),
     lambda facts: ingress_resources.desired_dashboard_ingress(
-        facts, DOMAIN, CONFIG.ingress, backend=backend(facts, Authentication.DISABLED), ingress_class=NGINX
+        facts,
+        DOMAIN,
+        CONFIG.ingress,
+        backend=backend(facts, Authentication.DISABLED),
+        ingress_class=NGINX,
     ),
     lambda facts: ingress_resources.desired_client_ingress(
         facts, DOMAIN, CONFIG.ingress, "12345678", ingress_class=NGINX
@@ -61,10 +71,17 @@ DESIRED: tuple[Callable[[RayClusterFacts], Object], ...] = (
     lambda facts: policies.desired_head_policy(facts, CONFIG, ["ray-system"]),
     lambda facts: policies.desired_workers_policy(facts, RESTRICTED),
     lambda facts: resources.desired_dashboard_http_route(
-        facts, backend(facts, Authentication.DISABLED), GATEWAY, dashboard_host(facts.cluster, DOMAIN)
+        facts,
+        backend(facts, Authentication.DISABLED),
+        GATEWAY,
+        dashboard_host(facts.cluster, DOMAIN),
     ),
-    lambda facts: resources.desired_path_http_route(facts, backend(facts, Authentication.DISABLED), GATEWAY),
-    lambda facts: resources.desired_tls_route(facts, TLS_ROUTES[0], GATEWAY, client_host(facts.cluster, DOMAIN)),
+    lambda facts: resources.desired_path_http_route(
+        facts, backend(facts, Authentication.DISABLED), GATEWAY
+    ),
+    lambda facts: resources.desired_tls_route(
+        facts, TLS_ROUTES[0], GATEWAY, client_host(facts.cluster, DOMAIN)
+    ),
     lambda facts: resources.desired_ca_config_map(facts, "pem"),
 )
 
@@ -83,7 +100,10 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         assert SUBDOMAIN.fullmatch(metadata["name"])
         assert metadata.get("namespace", "ns") == "ns"
         spec = obj.get("spec", {})
-        for host in [*spec.get("hostnames", ()), *(rule["host"] for rule in spec.get("rules", ()) if "host" in rule)]:
+        for host in [
+            *spec.get("hostnames", ()),
+            *(rule["host"] for rule in spec.get("rules", ()) if "host" in rule),
+        ]:
             assert host.endswith((f"-{DOMAIN}", f".{DOMAIN}"))
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
     facts = RayClusterFacts(stored)
@@ -101,7 +121,12 @@ def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: b
         return
     config = KubeRayConfiguration.of({"mTLSEnabled": mtls})
     policy = policies.desired_head_policy(RayClusterFacts(stored), config, ["ray-system"])
-    open_ports = {port["port"] for rule in policy["spec"]["ingress"] if "from" not in rule for port in rule["ports"]}
+    open_ports = {
+        port["port"]
+        for rule in policy["spec"]["ingress"]
+        if "from" not in rule
+        for port in rule["ports"]
+    }
     ports = ports_of(stored)
     if open_ports - {PROXY_PORT}:
         assert open_ports - {PROXY_PORT} == {ports.client}
@@ -115,14 +140,23 @@ def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: b
 AUTHORITY = ca.create("ecdsa")
 
 
-@fuzz(0.05, st.sampled_from(list(AUTHORITY.data())), st.integers(0, 700), st.binary(max_size=40), st.integers(0, 40))
+@fuzz(
+    0.05,
+    st.sampled_from(list(AUTHORITY.data())),
+    st.integers(0, 700),
+    st.binary(max_size=40),
+    st.integers(0, 40),
+)
 def test_changed_ca_is_valid_or_rejected(key: str, at: int, inserted: bytes, removed: int) -> None:
     """Bytes are replaced in the PEM file, and in the certificate or key that it encodes."""
     data = AUTHORITY.data()
     first, *lines, last = data[key].splitlines()
     der = b64decode(b"".join(lines))
     encoded = b64encode(der[:at] + inserted + der[at + removed :])
-    for pem in (data[key][:at] + inserted + data[key][at + removed :], b"\n".join([first, encoded, last, b""])):
+    for pem in (
+        data[key][:at] + inserted + data[key][at + removed :],
+        b"\n".join([first, encoded, last, b""]),
+    ):
         changed = {**data, key: pem}
         try:
             authority = ca.load(changed[ca.CERTIFICATE_KEY], changed[ca.PRIVATE_KEY_KEY])

@@ -41,7 +41,9 @@ def webhook(*, openshift: bool) -> Reviewer:
         has_oauth_server=is_openshift,
         ingress_domain=ingress_domain,
     )
-    return Reviewer(DefaultingHandler(admission, RAY_CLUSTER), ValidatingHandler(admission, RAY_CLUSTER))
+    return Reviewer(
+        DefaultingHandler(admission, RAY_CLUSTER), ValidatingHandler(admission, RAY_CLUSTER)
+    )
 
 
 WEBHOOKS = {openshift: webhook(openshift=openshift) for openshift in (False, True)}
@@ -54,7 +56,9 @@ def _same_generated_names() -> Iterator[None]:
 
 
 @fuzz(0.3, CLUSTERS, st.booleans(), st.data())
-def test_each_creation_and_update_is_answered(cluster: Any, openshift: bool, data: st.DataObject) -> None:
+def test_each_creation_and_update_is_answered(
+    cluster: Any, openshift: bool, data: st.DataObject
+) -> None:
     reviewer = WEBHOOKS[openshift]
     stored = reviewer.admit(cluster)
     if stored is None:

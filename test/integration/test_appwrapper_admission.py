@@ -27,7 +27,14 @@ from cfo.webhooks.raycluster import RayClusterWebhook
 from cfo.webhooks.raycluster.injection_plan import Images
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
-from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
+from test.support.appwrapper_recordings import (
+    DIFFERENCES,
+    WEBHOOK,
+    actions,
+    recorded_denial,
+    settings_of,
+    user_of,
+)
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.raycluster_environment import crd
 from test.support.recordings import appwrapper_cases, load_appwrapper
@@ -36,8 +43,16 @@ ADMIN = UserInfo("admin", "admin", ("system:masters",))
 ALICE = UserInfo("alice", "alice-uid", ("system:authenticated",))
 RECORDER_QUERY = {"fieldManager": "golden-recorder"}
 RBAC_PATH = "/apis/rbac.authorization.k8s.io/v1"
-POD_SPEC: dict[str, Any] = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
-POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": POD_SPEC}
+POD_SPEC: dict[str, Any] = {
+    "restartPolicy": "Never",
+    "containers": [{"name": "main", "image": "busybox"}],
+}
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": POD_SPEC,
+}
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -65,7 +80,9 @@ def impersonation_headers(user: UserInfo) -> dict[str, str]:
 
 
 def path_of(namespace: str, name: str = "") -> str:
-    return f"/apis/workload.codeflare.dev/v1beta2/namespaces/{namespace}/appwrappers" + (f"/{name}" if name else "")
+    return f"/apis/workload.codeflare.dev/v1beta2/namespaces/{namespace}/appwrappers" + (
+        f"/{name}" if name else ""
+    )
 
 
 def wrapper(*templates: Object, name: str = "aw") -> Object:
@@ -91,20 +108,31 @@ class AdmissionEnvironment:
         subjects = [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}]
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "alice"}
         binding = {"metadata": {"name": "alice"}, "roleRef": ref, "subjects": subjects}
-        assert (await self.api.post(f"{RBAC_PATH}/namespaces/{name}/rolebindings", binding)).code == 201
+        assert (
+            await self.api.post(f"{RBAC_PATH}/namespaces/{name}/rolebindings", binding)
+        ).code == 201
 
         async def is_allowed() -> bool:
             attributes = {"namespace": name, "verb": "create", "resource": "pods"}
             review = {"spec": {"user": "alice", "resourceAttributes": attributes}}
-            answer = await self.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+            answer = await self.api.post(
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews", review
+            )
             return bool(answer.body["status"]["allowed"])
 
-        await wait_until(is_allowed, "alice's permissions")  # a real server applies them with a delay
+        await wait_until(
+            is_allowed, "alice's permissions"
+        )  # a real server applies them with a delay
         return name
 
-    async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Response:
+    async def create(
+        self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str
+    ) -> Response:
         return await self.api.post(
-            path_of(namespace), obj, query=RECORDER_QUERY | query, headers=impersonation_headers(user)
+            path_of(namespace),
+            obj,
+            query=RECORDER_QUERY | query,
+            headers=impersonation_headers(user),
         )
 
     async def patch(
@@ -121,25 +149,38 @@ class AdmissionEnvironment:
 
     def count_access_reviews(self) -> int:
         """Return the number of SubjectAccessReviews that the webhooks have created."""
-        return sum(exchange.resource.startswith("subjectaccessreviews") for exchange in self.exchanges)
+        return sum(
+            exchange.resource.startswith("subjectaccessreviews") for exchange in self.exchanges
+        )
 
 
 @asynccontextmanager
-async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncIterator[AdmissionEnvironment]:
+async def start_admission_environment(
+    config: AppWrapperConfiguration,
+) -> AsyncIterator[AdmissionEnvironment]:
     """Run a control plane and a manager with the webhooks until the end of the block."""
     exchanges: list[Exchange] = []
-    async with ControlPlane.auto(crds=[appwrapper_crd(), *COMPONENT_CRDS]) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.auto(crds=[appwrapper_crd(), *COMPONENT_CRDS]) as plane,
+        APIClient(plane) as api,
+    ):
         rules = [
             {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["*"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
         ]
         role = {"metadata": {"name": "alice"}, "rules": rules}
         assert (await api.post(f"{RBAC_PATH}/clusterroles", role)).code == 201
-        async with Transport(ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
+        async with Transport(
+            ClientConfig.for_control_plane(plane), observe=exchanges.append
+        ) as transport:
             webhook = replace(OPTIONS, url=free_url())
-            manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
+            manager = Manager(
+                transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook)
+            )
             clusters = RayClusterWebhook(
-                settings_of=AsyncMock(return_value=ProfileTable(KubeRayConfiguration()).strictest()),
+                settings_of=AsyncMock(
+                    return_value=ProfileTable(KubeRayConfiguration()).strictest()
+                ),
                 version="v1",
                 images=Images(),
                 has_oauth_server=AsyncMock(return_value=False),
@@ -189,8 +230,17 @@ async def environment() -> AsyncIterator[AdmissionEnvironment]:
 
 # Recorded scenarios.
 
-SCENARIOS = ("admission-*", "inference-*", "update-*", "name-of-64", "create-unknown-kind", "component-kind-withdrawn")
-CONFIGURATIONS = sorted({str(case.values[0]).partition("/")[0] for case in appwrapper_cases(*SCENARIOS)} - {"none"})
+SCENARIOS = (
+    "admission-*",
+    "inference-*",
+    "update-*",
+    "name-of-64",
+    "create-unknown-kind",
+    "component-kind-withdrawn",
+)
+CONFIGURATIONS = sorted(
+    {str(case.values[0]).partition("/")[0] for case in appwrapper_cases(*SCENARIOS)} - {"none"}
+)
 
 
 def managers(obj: Object) -> list[tuple[str, str]]:
@@ -213,13 +263,20 @@ class Scenario:
     async def replay(self) -> None:
         """Replay the steps that concern admission; raise AssertionError if a response differs from its recording."""
         await self.environment.namespace(self.namespace)
-        crds = [action["object"] for action, _ in actions(self.recording, "create", "CustomResourceDefinition")]
+        crds = [
+            action["object"]
+            for action, _ in actions(self.recording, "create", "CustomResourceDefinition")
+        ]
         await self.environment.plane.install_crds(*crds)
         for action, result in actions(self.recording, "create"):
-            answer = await self.environment.create(action["object"], user_of(action), self.namespace)
+            answer = await self.environment.create(
+                action["object"], user_of(action), self.namespace
+            )
             self.compare_creation(name_of(action["object"]), answer, result)
         for action, result in actions(self.recording, "patch"):
-            answer = await self.environment.patch(action["objectName"], action["patch"], self.namespace)
+            answer = await self.environment.patch(
+                action["objectName"], action["patch"], self.namespace
+            )
             self.compare(str(action["patch"]), answer, result)
 
     def compare_creation(self, name: str, answer: Response, result: dict[str, Any]) -> None:
@@ -252,13 +309,18 @@ class Scenario:
 
 @pytest.mark.parametrize(
     "configuration",
-    CONFIGURATIONS or [pytest.param("none", marks=pytest.mark.skip(reason="no recordings next to the repository"))],
+    CONFIGURATIONS
+    or [
+        pytest.param("none", marks=pytest.mark.skip(reason="no recordings next to the repository"))
+    ],
 )
 async def test_responses_equal_recorded_responses(configuration: str) -> None:
     cases = [str(case.values[0]) for case in appwrapper_cases(*SCENARIOS)]
     cases = [case for case in cases if case.startswith(f"{configuration}/")]
     # Scenarios that install a CRD come last, because the others were recorded without it.
-    cases.sort(key=lambda case: any(actions(load_appwrapper(case), "create", "CustomResourceDefinition")))
+    cases.sort(
+        key=lambda case: any(actions(load_appwrapper(case), "create", "CustomResourceDefinition"))
+    )
     failures: dict[str, str] = {}
     async with start_admission_environment(settings_of(load_appwrapper(cases[0]))) as environment:
         for case in cases:
@@ -279,8 +341,18 @@ async def test_raycluster_that_its_webhook_refuses_is_refused_with_the_appwrappe
     head = {"enableIngress": True, "template": {"spec": {"containers": containers}}}
     workers = [{"replicas": 1, "template": {"spec": {"containers": containers}}}]
     spec = {"headGroupSpec": head, "workerGroupSpecs": workers}
-    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r"}, "spec": spec}
-    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}, "spec": {"rayClusterSpec": spec}}
+    cluster = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "r"},
+        "spec": spec,
+    }
+    job = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "r"},
+        "spec": {"rayClusterSpec": spec},
+    }
     answer = await environment.create(wrapper(cluster, job, POD))
     assert answer.code == 403
     message = "Invalid value: true: RayCluster with enableIngress set to true is not allowed"
@@ -292,14 +364,20 @@ async def test_raycluster_that_its_webhook_refuses_is_refused_with_the_appwrappe
     assert (await environment.create(wrapper(cluster, job, POD))).code == 201
 
 
-async def test_permissions_of_requesting_user_are_checked(environment: AdmissionEnvironment) -> None:
+async def test_permissions_of_requesting_user_are_checked(
+    environment: AdmissionEnvironment,
+) -> None:
     assert (await environment.create(wrapper(POD, name="pod"), ALICE)).code == 201
     denied = await environment.create(wrapper(POD, JOB), ALICE)
     assert denied.code == 403
     message = "User alice is not authorized to create jobs in ns"
     assert denied.body["message"] == f"{WEBHOOK}spec.components[1].template: Forbidden: {message}"
     assert denied.body["details"]["causes"] == [
-        {"reason": "FieldValueForbidden", "message": f"Forbidden: {message}", "field": "spec.components[1].template"}
+        {
+            "reason": "FieldValueForbidden",
+            "message": f"Forbidden: {message}",
+            "field": "spec.components[1].template",
+        }
     ]
     role = (await environment.api.get(f"{RBAC_PATH}/clusterroles/alice")).body
     role["rules"].append({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]})
@@ -318,7 +396,9 @@ async def test_access_is_reviewed_once_per_kind(environment: AdmissionEnvironmen
     assert environment.count_access_reviews() == before + 2
 
 
-async def test_denied_and_dry_run_appwrappers_are_not_stored(environment: AdmissionEnvironment) -> None:
+async def test_denied_and_dry_run_appwrappers_are_not_stored(
+    environment: AdmissionEnvironment,
+) -> None:
     assert (await environment.create(wrapper({**POD, "spec": {"container": []}}))).code == 403
     assert (await environment.api.get(path_of("ns"))).body["items"] == []
     assert (await environment.create(wrapper(POD), dryRun="All")).code == 201
@@ -343,11 +423,19 @@ async def test_kind_is_accepted_as_soon_as_it_is_served(environment: AdmissionEn
             "template: Forbidden: AppWrappers cannot create cluster-scoped objects such as namespaces",
         ),
         (
-            {"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview", "metadata": {"name": "r"}},
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "LocalSubjectAccessReview",
+                "metadata": {"name": "r"},
+            },
             "template: Forbidden: AppWrappers cannot create localsubjectaccessreviews, which are not persisted",
         ),
         (
-            {"apiVersion": "workload.codeflare.dev/v7", "kind": "AppWrapper", "metadata": {"name": "inner"}},
+            {
+                "apiVersion": "workload.codeflare.dev/v7",
+                "kind": "AppWrapper",
+                "metadata": {"name": "inner"},
+            },
             "template: Forbidden: Nested AppWrappers are forbidden",
         ),
     ],
@@ -365,7 +453,10 @@ async def test_template_that_is_not_an_object_is_a_field_error(
 ) -> None:
     denied = await environment.create(wrapper(POD, template))
     assert denied.code == 422
-    assert all(cause["field"].startswith("spec.components[1]") for cause in denied.body["details"]["causes"])
+    assert all(
+        cause["field"].startswith("spec.components[1]")
+        for cause in denied.body["details"]["causes"]
+    )
 
 
 async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -> None:
@@ -374,7 +465,10 @@ async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -
     path = path_of("ns", "aw")
     applied = await environment.api.apply(path, obj, "user")
     assert applied.code == 201
-    creator = {USER_LABEL: labels_of(applied.body)[USER_LABEL], USER_ID_LABEL: labels_of(applied.body)[USER_ID_LABEL]}
+    creator = {
+        USER_LABEL: labels_of(applied.body)[USER_LABEL],
+        USER_ID_LABEL: labels_of(applied.body)[USER_ID_LABEL],
+    }
     assert creator[USER_LABEL] != "root"
     second_apply = await environment.api.apply(path, obj, "user", query={"force": "true"})
     assert second_apply.code == 403
@@ -385,19 +479,28 @@ async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -
     unlabeled["metadata"]["labels"] = {"own": "y"}
     await environment.api.apply(path, unlabeled, "user", query={"force": "true"})
     found = (await environment.api.get(path)).body
-    assert {USER_LABEL: labels_of(found)[USER_LABEL], USER_ID_LABEL: labels_of(found)[USER_ID_LABEL]} == creator
+    assert {
+        USER_LABEL: labels_of(found)[USER_LABEL],
+        USER_ID_LABEL: labels_of(found)[USER_ID_LABEL],
+    } == creator
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_creation_warns_while_the_configuration_disables_appwrappers(*, enabled: bool) -> None:
+async def test_creation_warns_while_the_configuration_disables_appwrappers(
+    *, enabled: bool
+) -> None:
     async with start_admission_environment(AppWrapperConfiguration(enabled=enabled)) as environment:
         await environment.namespace()
         response = await environment.create(wrapper(POD))
         assert response.code == 201
-        assert ("its configuration disables them" in response.headers.get("Warning", "")) is not enabled
+        assert (
+            "its configuration disables them" in response.headers.get("Warning", "")
+        ) is not enabled
 
 
-async def test_generated_name_is_truncated_to_63_characters(environment: AdmissionEnvironment) -> None:
+async def test_generated_name_is_truncated_to_63_characters(
+    environment: AdmissionEnvironment,
+) -> None:
     obj = wrapper(POD)
     obj["metadata"] = {"generateName": "a" * 100}
     created = await environment.create(obj)
@@ -406,9 +509,15 @@ async def test_generated_name_is_truncated_to_63_characters(environment: Admissi
 
 
 async def test_template_is_stored_unchanged(environment: AdmissionEnvironment) -> None:
-    template = {**JOB, "spec": {**JOB["spec"], "unknownField": {"a": [1, 1.5, None, ""]}}, "status": {"x": "<&>"}}
+    template = {
+        **JOB,
+        "spec": {**JOB["spec"], "unknownField": {"a": [1, 1.5, None, ""]}},
+        "status": {"x": "<&>"},
+    }
     assert (await environment.create(wrapper(template))).code == 201
-    assert (await environment.api.get(path_of("ns", "aw"))).body["spec"]["components"] == [{"template": template}]
+    assert (await environment.api.get(path_of("ns", "aw"))).body["spec"]["components"] == [
+        {"template": template}
+    ]
 
 
 def test_webhooks_have_names_and_paths_of_the_go_operator() -> None:

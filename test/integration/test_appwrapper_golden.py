@@ -67,7 +67,9 @@ def configuration_with_other_periods(recording: dict[str, Any]) -> AppWrapperCon
     if "Config" not in recording["config"]["appwrapper"]:
         return config
     periods = {
-        name: getattr(tolerance, name) * PERIOD_FACTOR for name in tolerance.__struct_fields__ if name != "retry_limit"
+        name: getattr(tolerance, name) * PERIOD_FACTOR
+        for name in tolerance.__struct_fields__
+        if name != "retry_limit"
     }
     return structs.replace(config, fault_tolerance=structs.replace(tolerance, **periods))
 
@@ -101,10 +103,13 @@ class Scenario:
             return
         if action["kind"] == "Workload":  # Kueue suspends or resumes the AppWrapper of the Workload
             await self.environment.set_suspend(
-                not action["patch"]["spec"]["active"], *self.recording["phaseSequence"], self.namespace
+                not action["patch"]["spec"]["active"],
+                *self.recording["phaseSequence"],
+                self.namespace,
             )
             await self.environment.wait_for_phase(
-                "Running" if action["patch"]["spec"]["active"] else "Suspended", **self.wrapper_key()
+                "Running" if action["patch"]["spec"]["active"] else "Suspended",
+                **self.wrapper_key(),
             )
             await self.environment.wait_until_idle()
             return
@@ -115,15 +120,21 @@ class Scenario:
             grace = (action.get("options") or {}).get("gracePeriodSeconds")
             await client.delete(gvk, key, grace_period_seconds=grace)
         else:
-            await client.patch(gvk, key, action["patch"], subresource=action.get("subresource") or "")
+            await client.patch(
+                gvk, key, action["patch"], subresource=action.get("subresource") or ""
+            )
         if gvk.kind == "CustomResourceDefinition" and action["op"] == "delete":
-            await eventually(partial(self.is_empty, key.name.partition(".")[2]), "the caches of a withdrawn kind")
+            await eventually(
+                partial(self.is_empty, key.name.partition(".")[2]), "the caches of a withdrawn kind"
+            )
         await self.environment.wait_until_idle()
 
     async def is_empty(self, group: str) -> bool:
         """Return whether the caches of the kinds of ``group`` are empty: a watch ends some time after its kind."""
         assert self.environment.manager is not None
-        informers = [item for item in self.environment.manager.cache.informers if item.gvk.group == group]
+        informers = [
+            item for item in self.environment.manager.cache.informers if item.gvk.group == group
+        ]
         return not any(list(item.reader.entries()) for item in informers)
 
     def wrapper_key(self) -> dict[str, str]:
@@ -137,7 +148,14 @@ class Scenario:
             obj["spec"]["suspend"] = True
         await self.environment.client.create(obj)
         await self.environment.wait_until_idle()
-        admitted = next((item for item in self.recorded_objects("AppWrapper") if not item["spec"].get("suspend")), None)
+        admitted = next(
+            (
+                item
+                for item in self.recorded_objects("AppWrapper")
+                if not item["spec"].get("suspend")
+            ),
+            None,
+        )
         phases = [item["phase"] for item in next(iter(self.recording["phaseSequence"].values()))]
         if is_queued and "Running" in phases:
             wrapper = await self.environment.get(APPWRAPPER, **self.wrapper_key())
@@ -151,7 +169,10 @@ class Scenario:
     def recorded_objects(self, kind: str) -> list[Object]:
         """Return the recorded objects of a kind."""
         return [
-            item for step in self.recording["steps"] for item in step.get("objects") or () if item.get("kind") == kind
+            item
+            for step in self.recording["steps"]
+            for item in step.get("objects") or ()
+            if item.get("kind") == kind
         ]
 
     async def wait_for_recorded_state(self, wait: dict[str, Any]) -> None:
@@ -168,7 +189,9 @@ class Scenario:
             if is_retry and not retries:  # the recorder only observed the phase after the retry
                 return False
             kind, status = wait.get("condition") or ("", "")
-            return phase in wait["phase"] and (not kind or any(item[:2] == (kind, status) for item in conditions))
+            return phase in wait["phase"] and (
+                not kind or any(item[:2] == (kind, status) for item in conditions)
+            )
 
         await self.environment.wait_until(holds, str(wait), name=name, namespace=self.namespace)
         await self.environment.wait_until_idle()
@@ -185,7 +208,9 @@ class Scenario:
             expected = {"theirs"}
 
         async def check() -> bool:
-            observed = await self.environment.client.list(GVK("", "v1", "Pod"), namespace=self.namespace)
+            observed = await self.environment.client.list(
+                GVK("", "v1", "Pod"), namespace=self.namespace
+            )
             names = {pod["metadata"]["name"] for pod in observed if not is_deleting(pod)}
             if names != expected:
                 await self.environment.wait_until_idle()
@@ -199,7 +224,8 @@ class Scenario:
 def injected(obj: Object) -> Any:
     """Return the parts of a component into which the controller injects."""
     owners = [
-        {key: value for key, value in owner.items() if key != "uid"} for owner in obj["metadata"]["ownerReferences"]
+        {key: value for key, value in owner.items() if key != "uid"}
+        for owner in obj["metadata"]["ownerReferences"]
     ]
     templates = [pod_template_at(obj, pod_set["path"]) for pod_set in infer_pod_sets(obj)]
     return obj["metadata"]["labels"], owners, [_injected(template) for template in templates]
@@ -207,8 +233,16 @@ def injected(obj: Object) -> Any:
 
 def _injected(template: Object) -> Any:
     metadata, spec = template.get("metadata") or {}, template["spec"]
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if "controller-uid" not in key}
-    own = [item for item in spec.get("tolerations") or () if not item.get("key", "").startswith("node.kubernetes.io")]
+    labels = {
+        key: value
+        for key, value in (metadata.get("labels") or {}).items()
+        if "controller-uid" not in key
+    }
+    own = [
+        item
+        for item in spec.get("tolerations") or ()
+        if not item.get("key", "").startswith("node.kubernetes.io")
+    ]
     names = ("nodeSelector", "affinity", "schedulingGates", "schedulerName")
     return labels, metadata.get("annotations"), own, {name: spec.get(name) for name in names}
 
@@ -220,8 +254,14 @@ def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str
     """
     if condition[:3] == ("Unhealthy", "True", "FoundFailedPods"):
         return (*condition[:3], "")
-    message = re.sub(r"\b(\d+m)?\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
-    message = re.sub("; (retry [0-9]+ of [0-9]+|not retried, .*|.* failed as well|next attempt at .*)$", "", message)
+    message = re.sub(
+        r"\b(\d+m)?\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3])
+    )
+    message = re.sub(
+        "; (retry [0-9]+ of [0-9]+|not retried, .*|.* failed as well|next attempt at .*)$",
+        "",
+        message,
+    )
     message = re.sub("(Found [0-9]+ failed components): .*", r"\1", message)
     message = re.sub("([0-9]+ pods pending; .* pods succeeded); .*", r"\1", message)
     return (*condition[:3], message)
@@ -241,12 +281,16 @@ def distinct_states(states: list[State]) -> list[State]:
     return observed
 
 
-def with_condition(item: State, kind: str, status: str, reason: str, message: str | None = None) -> State:
+def with_condition(
+    item: State, kind: str, status: str, reason: str, message: str | None = None
+) -> State:
     """Return ``item`` with the condition ``kind`` replaced; its message is kept if none is given."""
     return (
         *item[:2],
         tuple(
-            (kind, status, reason, known[3] if message is None else message) if known[0] == kind else known
+            (kind, status, reason, known[3] if message is None else message)
+            if known[0] == kind
+            else known
             for known in item[2]
         ),
     )
@@ -266,7 +310,11 @@ def with_node_names(states: list[State]) -> list[State]:
 
 def with_pause_after_reset(states: list[State]) -> list[State]:
     """Insert the state of the pause, which starts when the reset is complete."""
-    (index,) = [i for i, item in enumerate(states) if i and item[0] == "Resuming" and states[i - 1][0] == "Resetting"]
+    (index,) = [
+        i
+        for i, item in enumerate(states)
+        if i and item[0] == "Resuming" and states[i - 1][0] == "Resetting"
+    ]
     pause = with_condition(
         ("Resetting", *states[index][1:]),
         "ResourcesDeployed",
@@ -279,7 +327,9 @@ def with_pause_after_reset(states: list[State]) -> list[State]:
 
 def with_one_pause(states: list[State]) -> list[State]:
     """Keep the states of one pause and one deletion."""
-    reasons = [{known[0]: known[2] for known in item[2]}.get("DeletingResources") for item in states]
+    reasons = [
+        {known[0]: known[2] for known in item[2]}.get("DeletingResources") for item in states
+    ]
     pause, initiated = reasons.index("DeletionPaused"), reasons.index("DeletionInitiated")
     done = max(index for index, reason in enumerate(reasons) if reason == "DeletionComplete")
     return [*states[: pause + 1], states[initiated], states[done]]
@@ -288,10 +338,13 @@ def with_one_pause(states: list[State]) -> list[State]:
 def with_unserved_kind_message(states: list[State]) -> list[State]:
     """Add the kind that is no longer served to the message."""
     message = (
-        "Only found 0 deployed components, but was expecting 1; the API server no longer serves Thing (example.com/v1)"
+        "Only found 0 deployed components, but was expecting 1; the API server no "
+        "longer serves Thing (example.com/v1)"
     )
     return [
-        with_condition(item, "Unhealthy", "True", "MissingComponent", message) if item[0] == "Failed" else item
+        with_condition(item, "Unhealthy", "True", "MissingComponent", message)
+        if item[0] == "Failed"
+        else item
         for item in states
     ]
 
@@ -304,7 +357,9 @@ def with_annotation_problems(states: list[State], problems: tuple[str, ...]) -> 
     ]
 
 
-def with_problems(condition: tuple[str, str, str, str], problems: tuple[str, ...]) -> tuple[str, str, str, str]:
+def with_problems(
+    condition: tuple[str, str, str, str], problems: tuple[str, ...]
+) -> tuple[str, str, str, str]:
     """Return ``condition`` with ``problems`` in its message if it is the one that reports them."""
     if not problems or condition[:3] != ("ResourcesDeployed", "True", "Resuming"):
         return condition
@@ -313,15 +368,26 @@ def with_problems(condition: tuple[str, str, str, str], problems: tuple[str, ...
 
 def without_deletion(states: list[State]) -> list[State]:
     """Remove the states of a deletion, because no component exists."""
-    return [item for item in states if ("DeletingResources", "True", "DeletionInitiated", "") not in item[2]]
+    return [
+        item
+        for item in states
+        if ("DeletingResources", "True", "DeletionInitiated", "") not in item[2]
+    ]
 
 
 def with_ready_pods_before_suspension(states: list[State]) -> list[State]:
     """Set ``PodsReady``: the controller observes the running pod before the suspension, and its end after it."""
     message = "1 pods running; 0 pods succeeded"
     running = states.index(next(item for item in states if item[0] == "Running"))
-    after = [with_condition(item, "PodsReady", "True", "SufficientPodsReady", message) for item in states[running:]]
-    return [*states[: running + 1], *after[:-1], with_condition(after[-1], "PodsReady", "False", "Suspended", "")]
+    after = [
+        with_condition(item, "PodsReady", "True", "SufficientPodsReady", message)
+        for item in states[running:]
+    ]
+    return [
+        *states[: running + 1],
+        *after[:-1],
+        with_condition(after[-1], "PodsReady", "False", "Suspended", ""),
+    ]
 
 
 def with_deleted_pod_before_replacement(states: list[State]) -> list[State]:
@@ -353,7 +419,9 @@ async def create_nodes(environment: AppWrapperEnvironment) -> None:
         ("gpu-node-b", {"autopilot.ibm.com/gpuhealth": "TESTING"}),
         ("quiet-node", {}),
     ):
-        await environment.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+        await environment.create(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        )
 
 
 def recorded_scenarios(configuration: str) -> list[str]:
@@ -402,7 +470,9 @@ def without_initial_suspension(states: list[State], wrapper: Object) -> list[Sta
         wrapper["metadata"].get("labels") or {}
     )
     return [
-        item for number, item in enumerate(states) if starts_suspended or number > 1 or item != ("Suspended", 0, ())
+        item
+        for number, item in enumerate(states)
+        if starts_suspended or number > 1 or item != ("Suspended", 0, ())
     ]
 
 
@@ -426,7 +496,9 @@ def compare_states(
             with_annotation_problems(recorded, problems)
         )
         observed = distinct_states(environment.states[recording["namespace"], name])
-        if expected[-1][0] == Phase.RESETTING:  # the recording ends in the pause, after which there is a retry
+        if (
+            expected[-1][0] == Phase.RESETTING
+        ):  # the recording ends in the pause, after which there is a retry
             observed = observed[: len(expected)]
         missing = [item for item in expected if item not in observed]
         assert observed == expected, (

@@ -10,7 +10,14 @@ import yaml
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.runtime.objects.kinds import JOB, NODE, POD
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, name_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    find_condition,
+    name_of,
+    uid_of,
+)
 from test.support.appwrapper_environment import (
     CONTROLLERS,
     AppWrapperEnvironment,
@@ -29,17 +36,24 @@ WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
 FLAVOR = GVK("kueue.x-k8s.io", "v1beta2", "ResourceFlavor")
 CLUSTER_QUEUE = GVK("kueue.x-k8s.io", "v1beta2", "ClusterQueue")
 
-pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository")
+pytestmark = pytest.mark.skipif(
+    not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository"
+)
 
 
 @pytest.fixture
 async def environment() -> AsyncIterator[AppWrapperEnvironment]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     folder = GOLDEN.parent / "crds"
-    crds = [yaml.load((folder / f"kueue.x-k8s.io_{kind}.yaml").read_text(), Loader=loader) for kind in KUEUE_CRDS]
+    crds = [
+        yaml.load((folder / f"kueue.x-k8s.io_{kind}.yaml").read_text(), Loader=loader)
+        for kind in KUEUE_CRDS
+    ]
     for crd in crds:
         crd["spec"].pop("conversion", None)
-        crd["spec"]["versions"] = [version for version in crd["spec"]["versions"] if version["name"] == "v1beta2"]
+        crd["spec"]["versions"] = [
+            version for version in crd["spec"]["versions"] if version["name"] == "v1beta2"
+        ]
     async with start_appwrapper_environment(*crds, controllers=CONTROLLERS) as environment:
         await environment.create_namespace()
         flavor_spec: dict[str, Any] = {
@@ -47,7 +61,12 @@ async def environment() -> AsyncIterator[AppWrapperEnvironment]:
             "tolerations": [{"key": "gold", "operator": "Exists", "effect": "NoSchedule"}],
         }
         await environment.create(
-            {"apiVersion": FLAVOR.api_version, "kind": FLAVOR.kind, "metadata": {"name": "gold"}, "spec": flavor_spec}
+            {
+                "apiVersion": FLAVOR.api_version,
+                "kind": FLAVOR.kind,
+                "metadata": {"name": "gold"},
+                "spec": flavor_spec,
+            }
         )
         yield environment
 
@@ -79,10 +98,18 @@ async def admit_workload(environment: AppWrapperEnvironment) -> Object:
         for kind in ("QuotaReserved", "Admitted")
     ]
     assignments = [
-        {"name": item["name"], "count": item["count"], "flavors": {"cpu": "gold"}, "resourceUsage": {"cpu": "1"}}
+        {
+            "name": item["name"],
+            "count": item["count"],
+            "flavors": {"cpu": "gold"},
+            "resourceUsage": {"cpu": "1"},
+        }
         for item in workload["spec"]["podSets"]
     ]
-    status = {"conditions": conditions, "admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
+    status = {
+        "conditions": conditions,
+        "admission": {"clusterQueue": "cq", "podSetAssignments": assignments},
+    }
     return await environment.patch(workload, {"status": status}, subresource="status")
 
 
@@ -100,7 +127,9 @@ async def evict_workload(environment: AppWrapperEnvironment) -> None:
     await environment.patch(workload, {"status": {"conditions": conditions}}, subresource="status")
 
 
-async def wait_for_workload_condition(environment: AppWrapperEnvironment, kind: str, status: str) -> Object:
+async def wait_for_workload_condition(
+    environment: AppWrapperEnvironment, kind: str, status: str
+) -> Object:
     """Wait until the Workload has the condition, and return it."""
 
     async def check() -> Object:
@@ -132,7 +161,10 @@ async def test_queued_appwrapper_runs_after_admission(environment: AppWrapperEnv
         assert set(recorded["spec"]) == set(workload["spec"])
         for key in ("count", "name", "topologyRequest"):
             assert workload["spec"]["podSets"][0][key] == recorded["spec"]["podSets"][0][key]
-        owner = {**recorded["metadata"]["ownerReferences"][0], "uid": uid_of(await environment.get_wrapper())}
+        owner = {
+            **recorded["metadata"]["ownerReferences"][0],
+            "uid": uid_of(await environment.get_wrapper()),
+        }
         assert workload["metadata"]["ownerReferences"] == [owner]
         assert workload["metadata"]["labels"] == {"kueue.x-k8s.io/job-uid": owner["uid"]}
         assert name_of(workload).startswith("appwrapper-w-")
@@ -157,12 +189,17 @@ async def test_queued_appwrapper_runs_after_admission(environment: AppWrapperEnv
         done = await wait_for_workload_condition(environment, "Finished", "True")
         finished = find_condition(done["status"]["conditions"], "Finished")
         assert finished is not None
-        assert (finished["reason"], finished["message"]) == ("Succeeded", "AppWrapper finished successfully")
+        assert (finished["reason"], finished["message"]) == (
+            "Succeeded",
+            "AppWrapper finished successfully",
+        )
         await environment.wait_for_phases("", "Suspended", "Resuming", "Running", "Succeeded")
         assert ("Normal", "Started", "Admitted by clusterQueue cq") in await environment.events()
 
 
-async def test_evicted_workload_releases_quota_after_its_pods_are_deleted(environment: AppWrapperEnvironment) -> None:
+async def test_evicted_workload_releases_quota_after_its_pods_are_deleted(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
         await environment.create(queued(pod(stop_after="0.5")))
         await admit_workload(environment)
@@ -173,13 +210,19 @@ async def test_evicted_workload_releases_quota_after_its_pods_are_deleted(enviro
         assert "admission" not in released["status"]
         suspended = await environment.wait_for_phase("Suspended")
         assert "podSetInfos" not in suspended["spec"]["components"][0]
-        conditions = [item for item in released["status"]["conditions"] if item["type"] != "Evicted"]
-        await environment.patch(released, {"status": {"conditions": conditions}}, subresource="status")
+        conditions = [
+            item for item in released["status"]["conditions"] if item["type"] != "Evicted"
+        ]
+        await environment.patch(
+            released, {"status": {"conditions": conditions}}, subresource="status"
+        )
         await admit_workload(environment)
         await environment.wait_for_phase("Running")
 
 
-async def test_deactivated_workload_suspends_its_appwrapper(environment: AppWrapperEnvironment) -> None:
+async def test_deactivated_workload_suspends_its_appwrapper(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
         await environment.create(queued(pod()))
         await admit_workload(environment)
@@ -189,7 +232,9 @@ async def test_deactivated_workload_suspends_its_appwrapper(environment: AppWrap
         await wait_for_workload_condition(environment, "QuotaReserved", "False")
 
 
-async def test_appwrapper_without_queue_runs_immediately(environment: AppWrapperEnvironment) -> None:
+async def test_appwrapper_without_queue_runs_immediately(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
         await environment.create(wrapper(pod()))
         await environment.wait_for_phase("Running")
@@ -205,10 +250,16 @@ async def test_workload_contains_what_kuberay_adds(environment: AppWrapperEnviro
         await environment.create(obj)
         workload = await get_workload(environment)
     requests = [
-        [container.get("resources", {}).get("requests") for container in item["template"]["spec"]["containers"]]
+        [
+            container.get("resources", {}).get("requests")
+            for container in item["template"]["spec"]["containers"]
+        ]
         for item in workload["spec"]["podSets"]
     ]
-    assert requests == [[None, {"cpu": "500m", "memory": "512Mi"}], [{"cpu": "500m", "memory": "200Mi"}]]
+    assert requests == [
+        [None, {"cpu": "500m", "memory": "512Mi"}],
+        [{"cpu": "500m", "memory": "200Mi"}],
+    ]
 
 
 async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnvironment) -> None:
@@ -228,8 +279,13 @@ async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnv
         assert await environment.client.list(WORKLOAD, namespace="ns") == []
 
 
-async def test_slack_queue_lends_only_schedulable_capacity(environment: AppWrapperEnvironment) -> None:
-    resources = [{"name": "cpu", "nominalQuota": "10"}, {"name": "nvidia.com/gpu", "nominalQuota": "8"}]
+async def test_slack_queue_lends_only_schedulable_capacity(
+    environment: AppWrapperEnvironment,
+) -> None:
+    resources = [
+        {"name": "cpu", "nominalQuota": "10"},
+        {"name": "nvidia.com/gpu", "nominalQuota": "8"},
+    ]
     queue = {
         "apiVersion": CLUSTER_QUEUE.api_version,
         "kind": CLUSTER_QUEUE.kind,
@@ -265,19 +321,31 @@ async def test_slack_queue_lends_only_schedulable_capacity(environment: AppWrapp
 
     async with run_appwrapper_controllers(environment, configuration(slackQueueName="slack")):
         await environment.create(queue)
-        await environment.client.patch(NODE, NamespacedName("", "envtest"), {"spec": {"taints": None}})
+        await environment.client.patch(
+            NODE, NamespacedName("", "envtest"), {"spec": {"taints": None}}
+        )
         for name in ("one", "two"):
-            await environment.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+            await environment.create(
+                {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+            )
             capacity = {"status": {"capacity": {"cpu": "4", "nvidia.com/gpu": "4", "pods": "100"}}}
-            await environment.client.patch(NODE, NamespacedName("", name), capacity, subresource="status")
+            await environment.client.patch(
+                NODE, NamespacedName("", name), capacity, subresource="status"
+            )
             # remove the not-ready taint of a new node
-            await environment.client.patch(NODE, NamespacedName("", name), {"spec": {"taints": None}})
+            await environment.client.patch(
+                NODE, NamespacedName("", name), {"spec": {"taints": None}}
+            )
         testing_label = {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}}
         await environment.client.patch(NODE, NamespacedName("", "one"), testing_label)
         await wait_for_limits({"nvidia.com/gpu": "4"})
-        await environment.client.patch(NODE, NamespacedName("", "two"), {"spec": {"unschedulable": True}})
+        await environment.client.patch(
+            NODE, NamespacedName("", "two"), {"spec": {"unschedulable": True}}
+        )
         await wait_for_limits({"cpu": "6", "nvidia.com/gpu": "0"})
         await environment.client.delete(NODE, NamespacedName("", "one"))
         await wait_for_limits({"cpu": "6", "nvidia.com/gpu": "4"})
-        await environment.client.patch(NODE, NamespacedName("", "two"), {"spec": {"unschedulable": None}})
+        await environment.client.patch(
+            NODE, NamespacedName("", "two"), {"spec": {"unschedulable": None}}
+        )
         await wait_for_limits({})

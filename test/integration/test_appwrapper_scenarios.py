@@ -55,7 +55,12 @@ DENY_JOBS_POLICY: Object = {
     "spec": {
         "matchConstraints": {
             "resourceRules": [
-                {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
+                {
+                    "apiGroups": ["batch"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["jobs"],
+                }
             ]
         },
         "validations": [{"expression": "false", "message": "not today", "reason": "Forbidden"}],
@@ -76,20 +81,31 @@ async def environment() -> AsyncIterator[AppWrapperEnvironment]:
         yield environment
 
 
-async def end_pod(environment: AppWrapperEnvironment, phase: str, namespace: str = "ns", **annotations: str) -> Object:
+async def end_pod(
+    environment: AppWrapperEnvironment, phase: str, namespace: str = "ns", **annotations: str
+) -> Object:
     """Wait for the only running pod of the AppWrapper, and let it end in ``phase``."""
 
     async def check() -> Object | None:
-        found = await environment.client.list(POD, namespace=namespace, label_selector=APPWRAPPER_LABEL)
-        running = [item for item in found if not is_deleting(item) and item["status"].get("phase") == "Running"]
+        found = await environment.client.list(
+            POD, namespace=namespace, label_selector=APPWRAPPER_LABEL
+        )
+        running = [
+            item
+            for item in found
+            if not is_deleting(item) and item["status"].get("phase") == "Running"
+        ]
         return running[0] if len(running) == 1 else None
 
     running_pod: Object = await eventually(check, "one running pod")
     annotation_values = {
-        f"envtest.cfo/{key.replace('_', '-')}": value for key, value in {"phase": phase, **annotations}.items()
+        f"envtest.cfo/{key.replace('_', '-')}": value
+        for key, value in {"phase": phase, **annotations}.items()
     }
     await environment.client.patch(
-        POD, NamespacedName(namespace, name_of(running_pod)), {"metadata": {"annotations": annotation_values}}
+        POD,
+        NamespacedName(namespace, name_of(running_pod)),
+        {"metadata": {"annotations": annotation_values}},
     )
     return running_pod
 
@@ -108,7 +124,11 @@ async def test_job_runs_until_it_succeeds(environment: AppWrapperEnvironment) ->
         await environment.wait_for_phases("", "Resuming", "Running", "Succeeded")
         assert await environment.object_names(JOB) == ["j"]
         assert len(await environment.object_names(POD)) == 2
-        writes = [request for request in environment.requests() if request[0] in ("apply", "create", "patch", "delete")]
+        writes = [
+            request
+            for request in environment.requests()
+            if request[0] in ("apply", "create", "patch", "delete")
+        ]
         assert len(writes) <= 8, writes
         samples = {
             sample.labels["phase"]: sample.value
@@ -121,7 +141,9 @@ async def test_job_runs_until_it_succeeds(environment: AppWrapperEnvironment) ->
         assert now("appwrapper_status_phase", {"namespace": "ns", "phase": "Succeeded"}) == 1
 
 
-async def test_job_with_sequential_pods_succeeds_with_the_last_pod(environment: AppWrapperEnvironment) -> None:
+async def test_job_with_sequential_pods_succeeds_with_the_last_pod(
+    environment: AppWrapperEnvironment,
+) -> None:
     component = job(phase="Succeeded", finish_after="0.1")
     component["spec"] |= {"completions": 3, "parallelism": 1}
     async with run_appwrapper_controllers(environment):
@@ -130,7 +152,9 @@ async def test_job_with_sequential_pods_succeeds_with_the_last_pod(environment: 
         assert condition(done, "QuotaReserved")["message"].startswith("3 pods succeeded")
 
 
-async def test_job_that_completes_after_a_failed_pod_is_not_run_again(environment: AppWrapperEnvironment) -> None:
+async def test_job_that_completes_after_a_failed_pod_is_not_run_again(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         component = job()
         component["spec"]["backoffLimit"] = 1
@@ -140,10 +164,15 @@ async def test_job_that_completes_after_a_failed_pod_is_not_run_again(environmen
         await end_pod(environment, "Succeeded")
         done = await environment.wait_for_phase("Succeeded")
         assert name_of(failed) in await environment.object_names(POD)
-        assert condition(done, "QuotaReserved")["message"] == "All components with pods report that they have completed"
+        assert (
+            condition(done, "QuotaReserved")["message"]
+            == "All components with pods report that they have completed"
+        )
 
 
-async def test_components_are_deleted_when_success_ttl_expires(environment: AppWrapperEnvironment) -> None:
+async def test_components_are_deleted_when_success_ttl_expires(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(pod(phase="Succeeded"), successTTLDuration="700ms"))
         succeeded = await environment.wait_for_phase("Succeeded")
@@ -161,7 +190,9 @@ def seconds(since: str, until: str) -> float:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
 
 
-async def test_failed_pod_is_retried_after_pause_with_new_generated_name(environment: AppWrapperEnvironment) -> None:
+async def test_failed_pod_is_retried_after_pause_with_new_generated_name(
+    environment: AppWrapperEnvironment,
+) -> None:
     component = pod("")
     component["metadata"] = {"generateName": "try-", "annotations": {}}
     async with run_appwrapper_controllers(environment):
@@ -174,10 +205,14 @@ async def test_failed_pod_is_retried_after_pause_with_new_generated_name(environ
         done = await environment.wait_for_phase("Succeeded")
         assert name_of(first) != name_of(second)
         assert done["status"]["componentStatus"][0]["name"] == name_of(second)
-        resumed = next(item for item in environment.states["ns", "w"] if item[0] == "Resuming" and item[1] == 1)
+        resumed = next(
+            item for item in environment.states["ns", "w"] if item[0] == "Resuming" and item[1] == 1
+        )
         assert ("ResourcesDeployed", "True", "Resuming", "Reset complete; resuming") in resumed[2]
         (failure,) = [item for item in await environment.events() if item[1] == "Unhealthy"]
-        assert failure[2].startswith(f"FoundFailedPods: 1 failed pods: {name_of(first)} (container ")
+        assert failure[2].startswith(
+            f"FoundFailedPods: 1 failed pods: {name_of(first)} (container "
+        )
 
 
 async def test_terminal_exit_code_fails_without_retry(environment: AppWrapperEnvironment) -> None:
@@ -189,7 +224,9 @@ async def test_terminal_exit_code_fails_without_retry(environment: AppWrapperEnv
         assert await environment.object_names(POD) == []
 
 
-async def test_appwrapper_fails_when_retry_limit_is_reached(environment: AppWrapperEnvironment) -> None:
+async def test_appwrapper_fails_when_retry_limit_is_reached(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(pod(phase="Failed"), retryLimit="2"))
         failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
@@ -197,7 +234,9 @@ async def test_appwrapper_fails_when_retry_limit_is_reached(environment: AppWrap
         assert environment.observed_phases().count("Resuming") == 3
 
 
-async def test_retries_are_reset_after_suspend_and_resume(environment: AppWrapperEnvironment) -> None:
+async def test_retries_are_reset_after_suspend_and_resume(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(job(), retryLimit="5"))
         await end_pod(environment, "Failed")
@@ -206,13 +245,17 @@ async def test_retries_are_reset_after_suspend_and_resume(environment: AppWrappe
         await environment.wait_for_phase("Suspended")
         assert await environment.object_names(POD) == await environment.object_names(JOB) == []
         await environment.set_suspend(False)
-        resumed = await environment.wait_until(lambda obj: state(obj)[:2] == ("Running", 0), "the second admission")
+        resumed = await environment.wait_until(
+            lambda obj: state(obj)[:2] == ("Running", 0), "the second admission"
+        )
         assert FINALIZER in resumed["metadata"]["finalizers"]
         await end_pod(environment, "Succeeded")
         await environment.wait_for_phase("Succeeded")
 
 
-async def test_suspend_during_retry_pause_takes_effect_immediately(environment: AppWrapperEnvironment) -> None:
+async def test_suspend_during_retry_pause_takes_effect_immediately(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"))
         await environment.wait_for_condition("ResourcesDeployed", "False", "Resetting")
@@ -220,18 +263,27 @@ async def test_suspend_during_retry_pause_takes_effect_immediately(environment: 
         await environment.wait_for_phase("Suspended")
 
 
-async def test_eviction_from_marked_node_does_not_count_as_retry(environment: AppWrapperEnvironment) -> None:
+async def test_eviction_from_marked_node_does_not_count_as_retry(
+    environment: AppWrapperEnvironment,
+) -> None:
     gpu = pod()
     gpu["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(gpu, retryLimit="0"))
         await environment.wait_for_condition("PodsReady", "True")
         key = NamespacedName("", "envtest")
-        await environment.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "EVICT"}}})
+        await environment.client.patch(
+            NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "EVICT"}}}
+        )
         await environment.wait_for_phase("Resetting", "Resuming")
-        await environment.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": None}}})
+        await environment.client.patch(
+            NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": None}}}
+        )
         rescheduled = await environment.wait_until(
-            lambda obj: state(obj)[0] == "Running" and ("Unhealthy", "False") in {item[:2] for item in state(obj)[2]},
+            lambda obj: (
+                state(obj)[0] == "Running"
+                and ("Unhealthy", "False") in {item[:2] for item in state(obj)[2]}
+            ),
             "the rescheduled pod",
         )
         assert state(rescheduled)[1] == 0
@@ -240,14 +292,19 @@ async def test_eviction_from_marked_node_does_not_count_as_retry(environment: Ap
         assert ("Warning", "Unhealthy", message) in await environment.events()
 
 
-async def test_deleted_pod_may_be_replaced_within_grace_period(environment: AppWrapperEnvironment) -> None:
+async def test_deleted_pod_may_be_replaced_within_grace_period(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
-        await environment.create(wrapper(job(), warmupGracePeriodDuration="1h", admissionGracePeriodDuration="1h"))
+        await environment.create(
+            wrapper(job(), warmupGracePeriodDuration="1h", admissionGracePeriodDuration="1h")
+        )
         await environment.wait_for_condition("PodsReady", "True")
         (name,) = await environment.object_names(POD)
         await environment.client.delete(POD, NamespacedName("ns", name), grace_period_seconds=0)
         await environment.wait_until(
-            lambda obj: len([s for s in environment.states["ns", "w"] if s[0] == "Running"]) > 2, "the missing pod"
+            lambda obj: len([s for s in environment.states["ns", "w"] if s[0] == "Running"]) > 2,
+            "the missing pod",
         )
         await environment.wait_for_condition("PodsReady", "True")
         assert environment.observed_phases()[-1] == "Running"
@@ -279,7 +336,9 @@ PHASES: dict[str, tuple[Object, Preparation]] = {
 
 
 @pytest.mark.parametrize("phase", PHASES)
-async def test_deletion_removes_all_components(environment: AppWrapperEnvironment, phase: str) -> None:
+async def test_deletion_removes_all_components(
+    environment: AppWrapperEnvironment, phase: str
+) -> None:
     obj, prepare = PHASES[phase]
     async with run_appwrapper_controllers(environment):
         await environment.create(obj)
@@ -289,7 +348,9 @@ async def test_deletion_removes_all_components(environment: AppWrapperEnvironmen
         await environment.wait_until_deleted()
 
         async def check() -> bool:
-            return not await environment.object_names(POD) and not await environment.object_names(JOB)
+            return not await environment.object_names(POD) and not await environment.object_names(
+                JOB
+            )
 
         await eventually(check, "the deletion of all components")
 
@@ -301,7 +362,9 @@ async def test_deletion_after_interrupted_creation_removes_all_components(
     obj = wrapper(pod(""), job())
     obj["spec"]["components"][0]["template"]["metadata"] = {"generateName": "gen-"}
     await environment.create(obj)
-    await crash(environment, after=4, done=anyio.sleep_forever)  # writes: finalizer, status, pod, job
+    await crash(
+        environment, after=4, done=anyio.sleep_forever
+    )  # writes: finalizer, status, pod, job
     assert state(await environment.get_wrapper())[0] == "Resuming"
     assert len(await environment.object_names(JOB)) == 1
     await environment.delete(obj)
@@ -309,17 +372,23 @@ async def test_deletion_after_interrupted_creation_removes_all_components(
         await environment.wait_until_deleted()
 
         async def check() -> bool:
-            return not await environment.object_names(POD) and not await environment.object_names(JOB)
+            return not await environment.object_names(POD) and not await environment.object_names(
+                JOB
+            )
 
         await eventually(check, "the deletion of all components")
 
 
-async def test_existing_object_of_same_name_fails_appwrapper_and_is_kept(environment: AppWrapperEnvironment) -> None:
+async def test_existing_object_of_same_name_fails_appwrapper_and_is_kept(
+    environment: AppWrapperEnvironment,
+) -> None:
     foreign = await environment.create({**job("j"), "metadata": {"name": "j", "namespace": "ns"}})
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(pod("before"), job("j")))
         failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
-        message = "error creating components: resource j exists, but is not controlled by appwrapper"
+        message = (
+            "error creating components: resource j exists, but is not controlled by appwrapper"
+        )
         assert condition(failed, "Unhealthy")["message"] == message
         assert ("Warning", "Unhealthy", f"CreateFailed: {message}") in await environment.events()
         await environment.delete(failed)
@@ -330,7 +399,9 @@ async def test_existing_object_of_same_name_fails_appwrapper_and_is_kept(environ
         assert "before" not in await environment.object_names(POD)
 
 
-async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapperEnvironment) -> None:
+async def test_forceful_deletion_removes_only_owned_pods(
+    environment: AppWrapperEnvironment,
+) -> None:
     slow_to_delete = wrapper(
         {
             "apiVersion": "apps/v1",
@@ -340,7 +411,10 @@ async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapper
                 "replicas": 1,
                 "selector": {"matchLabels": {"app": "d"}},
                 "template": {
-                    "metadata": {"labels": {"app": "d"}, "annotations": {"envtest.cfo/stop-after": "3600"}},
+                    "metadata": {
+                        "labels": {"app": "d"},
+                        "annotations": {"envtest.cfo/stop-after": "3600"},
+                    },
                     "spec": {
                         "terminationGracePeriodSeconds": 3600,
                         "containers": [{"name": "main", "image": "busybox"}],
@@ -354,7 +428,9 @@ async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapper
         stranger = pod("stranger", labels={APPWRAPPER_LABEL: "w"})
         await environment.create(slow_to_delete)
         await environment.wait_for_condition("PodsReady", "True")
-        await environment.create({**stranger, "metadata": {**stranger["metadata"], "namespace": "ns"}})
+        await environment.create(
+            {**stranger, "metadata": {**stranger["metadata"], "namespace": "ns"}}
+        )
         await environment.set_suspend(True)
         await environment.wait_for_phase("Suspended")
         assert await environment.object_names(POD) == ["stranger"]
@@ -387,7 +463,9 @@ async def test_conditions_of_other_managers_are_kept(environment: AppWrapperEnvi
         assert condition(done, "example.com/Seen") == foreign
 
 
-async def test_appwrapper_managed_by_another_controller_is_ignored(environment: AppWrapperEnvironment) -> None:
+async def test_appwrapper_managed_by_another_controller_is_ignored(
+    environment: AppWrapperEnvironment,
+) -> None:
     foreign = wrapper(pod())
     foreign["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
     async with run_appwrapper_controllers(environment):
@@ -398,7 +476,9 @@ async def test_appwrapper_managed_by_another_controller_is_ignored(environment: 
         assert await environment.object_names(POD) == ["q"]
 
 
-async def test_unchanged_running_appwrapper_causes_no_requests(environment: AppWrapperEnvironment) -> None:
+async def test_unchanged_running_appwrapper_causes_no_requests(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(job()))
         await environment.wait_for_condition("PodsReady", "True")
@@ -452,11 +532,15 @@ def count_creations(environment: AppWrapperEnvironment) -> Counter[str]:
     return Counter(
         exchange.resource
         for exchange in environment.exchanges
-        if exchange.verb == "create" and exchange.code == "201" and "events" not in exchange.resource
+        if exchange.verb == "create"
+        and exchange.code == "201"
+        and "events" not in exchange.resource
     )
 
 
-async def test_crash_after_any_write_leads_to_same_final_state(environment: AppWrapperEnvironment) -> None:
+async def test_crash_after_any_write_leads_to_same_final_state(
+    environment: AppWrapperEnvironment,
+) -> None:
     """Each iteration uses another namespace; nothing is created twice, and the AppWrapper owns each component."""
     after, crashed = 0, True
     final_states: set[Any] = set()
@@ -469,16 +553,26 @@ async def test_crash_after_any_write_leads_to_same_final_state(environment: AppW
         obj = wrapper(job(phase="Succeeded", finish_after="0.1"), component, namespace=namespace)
         await environment.create(obj)
         crashed = await crash(
-            environment, after=after, done=partial(environment.wait_for_phase, "Succeeded", namespace=namespace)
+            environment,
+            after=after,
+            done=partial(environment.wait_for_phase, "Succeeded", namespace=namespace),
         )
         async with run_appwrapper_controllers(environment):
             done = await environment.wait_for_phase("Succeeded", namespace=namespace)
-            await environment.wait_for_phases("", "Resuming", "Running", "Succeeded", namespace=namespace)
+            await environment.wait_for_phases(
+                "", "Resuming", "Running", "Succeeded", namespace=namespace
+            )
             # whether PodsReady was observed before the pods succeeded depends on timing
-            final_states.add((state(done)[:2], tuple(item for item in state(done)[2] if item[0] != "PodsReady")))
+            final_states.add(
+                (state(done)[:2], tuple(item for item in state(done)[2] if item[0] != "PodsReady"))
+            )
             pods = await environment.client.list(POD, namespace=namespace)
-            owned_pods = [item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)]
-            assert [name_of(item) for item in owned_pods] == [done["status"]["componentStatus"][1]["name"]]
+            owned_pods = [
+                item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)
+            ]
+            assert [name_of(item) for item in owned_pods] == [
+                done["status"]["componentStatus"][1]["name"]
+            ]
             assert len(pods) == 2, [name_of(item) for item in pods]
             assert await environment.object_names(JOB, namespace) == ["j"]
     assert len(final_states) == 1
@@ -500,7 +594,9 @@ async def test_suspension_continues_after_crash(environment: AppWrapperEnvironme
             assert condition(found, "QuotaReserved")["reason"] == "Suspended"
             assert condition(found, "DeletingResources")["reason"] == "DeletionComplete"
             assert (
-                await environment.object_names(POD, namespace) == await environment.object_names(JOB, namespace) == []
+                await environment.object_names(POD, namespace)
+                == await environment.object_names(JOB, namespace)
+                == []
             )
 
 
@@ -533,7 +629,10 @@ async def test_denied_component_creation_is_retried(environment: AppWrapperEnvir
             components = (await environment.get_wrapper())["status"]["componentStatus"]
             (first,), (second,) = (item.get("conditions") or [{}] for item in components)
             assert first.get("status") == "True"
-            assert (second.get("status"), second.get("reason")) == ("False", "ComponentCreationErrored")
+            assert (second.get("status"), second.get("reason")) == (
+                "False",
+                "ComponentCreationErrored",
+            )
             assert "not today" in second["message"]
             return True
 
@@ -545,13 +644,17 @@ async def test_denied_component_creation_is_retried(environment: AppWrapperEnvir
         assert len([name for name in await environment.object_names(POD) if name == "first"]) == 1
 
 
-async def test_permanently_denied_creation_removes_all_components(environment: AppWrapperEnvironment) -> None:
+async def test_permanently_denied_creation_removes_all_components(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(DENY_JOBS_POLICY)
         await environment.create(DENY_JOBS_BINDING)
         await settle(0.2)
         await environment.create(
-            wrapper(pod("first"), job("second"), admissionGracePeriodDuration="300ms", retryLimit="0")
+            wrapper(
+                pod("first"), job("second"), admissionGracePeriodDuration="300ms", retryLimit="0"
+            )
         )
         failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
         assert "not today" in condition(failed, "Unhealthy")["message"]
@@ -571,12 +674,16 @@ async def test_deletion_during_component_creation(environment: AppWrapperEnviron
         assert await environment.object_names(POD) == []
 
 
-async def test_component_without_label_is_deleted_on_suspend(environment: AppWrapperEnvironment) -> None:
+async def test_component_without_label_is_deleted_on_suspend(
+    environment: AppWrapperEnvironment,
+) -> None:
     """The component is no longer watched, but it is deleted with the others."""
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(job(), pod()))
         await environment.wait_for_condition("PodsReady", "True")
-        await environment.patch(await environment.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}})
+        await environment.patch(
+            await environment.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}}
+        )
         await environment.wait_until_idle()
         assert state(await environment.get_wrapper())[0] == "Running"
         await environment.set_suspend(True)
@@ -584,7 +691,9 @@ async def test_component_without_label_is_deleted_on_suspend(environment: AppWra
         assert await environment.object_names(JOB) == []
 
 
-async def test_creation_waits_for_components_of_previous_appwrapper(environment: AppWrapperEnvironment) -> None:
+async def test_creation_waits_for_components_of_previous_appwrapper(
+    environment: AppWrapperEnvironment,
+) -> None:
     """An AppWrapper of the same name was deleted, and its component is not garbage collected yet."""
     former_owner = {
         "apiVersion": APPWRAPPER.api_version,
@@ -593,7 +702,10 @@ async def test_creation_waits_for_components_of_previous_appwrapper(environment:
         "uid": "11111111-2222-3333-4444-555555555555",
         "controller": True,
     }
-    held_pod = {**pod("p"), "metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/hold"]}}
+    held_pod = {
+        **pod("p"),
+        "metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/hold"]},
+    }
     component = await environment.create(held_pod)
     await environment.patch(component, {"metadata": {"ownerReferences": [former_owner]}})
     async with run_appwrapper_controllers(environment):
@@ -608,7 +720,9 @@ async def test_creation_waits_for_components_of_previous_appwrapper(environment:
         )
         await environment.patch(component, {"metadata": {"finalizers": None}})
         await environment.wait_for_phase("Running")
-        assert (controller_of(await environment.get(POD, "p")) or {})["uid"] == uid_of(await environment.get_wrapper())
+        assert (controller_of(await environment.get(POD, "p")) or {})["uid"] == uid_of(
+            await environment.get_wrapper()
+        )
 
 
 async def test_status_of_go_operator_is_continued(environment: AppWrapperEnvironment) -> None:
@@ -617,7 +731,13 @@ async def test_status_of_go_operator_is_continued(environment: AppWrapperEnviron
     now = "2026-01-01T00:00:00Z"
 
     def status_condition(kind: str, status: str, reason: str) -> dict[str, str]:
-        return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": now}
+        return {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": now,
+        }
 
     status = {
         "phase": "Suspended",
@@ -641,28 +761,39 @@ async def test_status_of_go_operator_is_continued(environment: AppWrapperEnviron
     )
     async with run_appwrapper_controllers(environment):
         await environment.wait_until_idle()
-        assert [item for item in environment.requests() if item[0] == "apply"] == [], "the status must not be written"
+        assert [item for item in environment.requests() if item[0] == "apply"] == [], (
+            "the status must not be written"
+        )
         await environment.set_suspend(False)
         found = await environment.wait_for_condition("PodsReady", "True")
         assert state(found)[:2] == ("Running", 0)
         assert uid_of(found) == uid_of(old)
 
 
-async def test_crash_during_retries_leads_to_same_final_state(environment: AppWrapperEnvironment) -> None:
+async def test_crash_during_retries_leads_to_same_final_state(
+    environment: AppWrapperEnvironment,
+) -> None:
     """The operator crashes after each write of an AppWrapper that fails twice."""
     after, crashed = 0, True
     final_states: set[Any] = set()
     while crashed:
         after += 1
         namespace = await environment.create_namespace(f"ns-{after}")
-        finished = partial(environment.wait_for_condition, "QuotaReserved", "False", "Failed", namespace=namespace)
+        finished = partial(
+            environment.wait_for_condition, "QuotaReserved", "False", "Failed", namespace=namespace
+        )
         environment.clear_requests()
         await environment.create(wrapper(pod(phase="Failed"), namespace=namespace, retryLimit="1"))
         crashed = await crash(environment, after=after, done=finished)
         before = count_creations(environment)
         async with run_appwrapper_controllers(environment):
             failed = await finished()
-            final_states.add((state(failed)[:2], tuple(item for item in state(failed)[2] if item[0] != "PodsReady")))
+            final_states.add(
+                (
+                    state(failed)[:2],
+                    tuple(item for item in state(failed)[2] if item[0] != "PodsReady"),
+                )
+            )
             assert await environment.object_names(POD, namespace) == []
             assert before + count_creations(environment) == {"pods": 2}, f"after {after} writes"
     assert len(final_states) == 1, final_states
@@ -677,19 +808,25 @@ async def test_deletion_continues_after_crash(environment: AppWrapperEnvironment
             await environment.create(obj)
             await environment.wait_for_condition("PodsReady", "True", namespace=namespace)
         await environment.delete(obj)
-        await crash(environment, after=after, done=partial(environment.wait_until_deleted, namespace=namespace))
+        await crash(
+            environment,
+            after=after,
+            done=partial(environment.wait_until_deleted, namespace=namespace),
+        )
         async with run_appwrapper_controllers(environment):
             await environment.wait_until_deleted(namespace=namespace)
 
             async def check(namespace: str = namespace) -> bool:
-                return not await environment.object_names(POD, namespace) and not await environment.object_names(
-                    JOB, namespace
-                )
+                return not await environment.object_names(
+                    POD, namespace
+                ) and not await environment.object_names(JOB, namespace)
 
             await eventually(check, "the deletion of all components")
 
 
-async def test_duplicate_and_reordered_watch_events_are_harmless(environment: AppWrapperEnvironment) -> None:
+async def test_duplicate_and_reordered_watch_events_are_harmless(
+    environment: AppWrapperEnvironment,
+) -> None:
     async with FaultyTransport(
         ClientConfig.for_control_plane(environment.plane),
         observe=environment.exchanges.append,
@@ -698,31 +835,46 @@ async def test_duplicate_and_reordered_watch_events_are_harmless(environment: Ap
     ) as transport:
         async with run_appwrapper_controllers(environment, transport=transport):
             for number in range(5):
-                await environment.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
+                await environment.create(
+                    wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}")
+                )
             for number in range(5):
                 await environment.wait_for_phase("Succeeded", name=f"w-{number}")
-                await environment.wait_for_phases("", "Resuming", "Running", "Succeeded", name=f"w-{number}")
+                await environment.wait_for_phases(
+                    "", "Resuming", "Running", "Succeeded", name=f"w-{number}"
+                )
         assert count_creations(environment) == {"jobs.batch": 5}
 
 
-@pytest.mark.parametrize("fault", [{"code": 500}, {"code": 429, "retry_after": 0}, {"reset": True}, {"code": 409}])
+@pytest.mark.parametrize(
+    "fault", [{"code": 500}, {"code": 429, "retry_after": 0}, {"reset": True}, {"code": 409}]
+)
 async def test_api_server_faults_cause_no_duplicate_components(
     environment: AppWrapperEnvironment, fault: dict[str, Any]
 ) -> None:
     """Each kind of write fails a few times before it takes effect, and the watch breaks repeatedly."""
     assert isinstance(environment.plane, EmbeddedControlPlane)
     for resources in (("appwrappers",), ("appwrappers/status",), ("jobs",)):
-        environment.plane.faults.add(Fault(verbs=("create", "patch", "delete"), resources=resources, count=4, **fault))
+        environment.plane.faults.add(
+            Fault(verbs=("create", "patch", "delete"), resources=resources, count=4, **fault)
+        )
     environment.plane.faults.add(
         Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6)
     )
-    operator = Transport(ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append)
-    async with operator, run_appwrapper_controllers(environment, transport=operator, clock=FastClock()):
+    operator = Transport(
+        ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append
+    )
+    async with (
+        operator,
+        run_appwrapper_controllers(environment, transport=operator, clock=FastClock()),
+    ):
         for number in range(3):
 
             async def created(number: int = number) -> bool:
                 try:
-                    await environment.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
+                    await environment.create(
+                        wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}")
+                    )
                 except (APIError, TransportError):
                     return False
                 return True
@@ -734,12 +886,16 @@ async def test_api_server_faults_cause_no_duplicate_components(
         assert count_creations(environment) == {"jobs.batch": 3}
 
 
-async def test_components_outside_label_selector_are_deleted(environment: AppWrapperEnvironment) -> None:
+async def test_components_outside_label_selector_are_deleted(
+    environment: AppWrapperEnvironment,
+) -> None:
     """With a ``labelSelector``, the informers of the selected kinds do not contain every component."""
     obj = wrapper(job(), pod())
     obj["metadata"]["labels"] = {"mine": "yes"}
     async with Transport(ClientConfig.for_control_plane(environment.plane)) as transport:
-        options = ManagerOptions(field_manager=FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"})
+        options = ManagerOptions(
+            field_manager=FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"}
+        )
         manager = Manager(transport, options)
         appwrapper.setup(manager, configuration())
         async with manager:
@@ -756,7 +912,9 @@ async def test_components_outside_label_selector_are_deleted(environment: AppWra
             await environment.wait_for_phase("Suspended")
 
 
-async def test_appwrapper_with_unknown_phase_is_ignored_and_others_continue(environment: AppWrapperEnvironment) -> None:
+async def test_appwrapper_with_unknown_phase_is_ignored_and_others_continue(
+    environment: AppWrapperEnvironment,
+) -> None:
     unknown_phase = await environment.create(wrapper(pod("odd"), name="odd", suspend=True))
     await environment.patch(unknown_phase, {"status": {"phase": "Dancing"}}, subresource="status")
     async with run_appwrapper_controllers(environment) as manager:

@@ -42,7 +42,9 @@ class Browser:
         self._session = session
         self._url = url
 
-    async def request(self, method: str, path: str, token: str = "", cookie: str = "") -> ClientResponse:
+    async def request(
+        self, method: str, path: str, token: str = "", cookie: str = ""
+    ) -> ClientResponse:
         headers = {"Host": "ray-dashboard-rc-ns.apps.test"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -67,7 +69,9 @@ class Browser:
         assert f"{location.scheme}://{location.netloc}" == issuer.url
         query = dict(parse_qsl(location.query))
         assert query["redirect_uri"] == "https://ray-dashboard-rc-ns.apps.test/oauth2/callback"
-        callback = await self.request("GET", f"/oauth2/callback?{urlencode(issuer.authorize(query))}")
+        callback = await self.request(
+            "GET", f"/oauth2/callback?{urlencode(issuer.authorize(query))}"
+        )
         assert (callback.status, callback.headers["Location"]) == (302, "/")
         return callback.headers["Set-Cookie"].partition(";")[0]
 
@@ -110,16 +114,30 @@ async def token_of(env: Environment, name: str) -> str:
     """Create a ServiceAccount and return a token of it."""
     metadata = {"name": name, "namespace": "ns"}
     await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create_subresource(SERVICE_ACCOUNT, NamespacedName("ns", name), "token", request)
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {},
+        "spec": {},
+    }
+    response = await env.client.create_subresource(
+        SERVICE_ACCOUNT, NamespacedName("ns", name), "token", request
+    )
     return str(response["status"]["token"])
 
 
 async def allow(env: Environment, name: str, subject: Object, *verbs: str) -> None:
     """Allow ``verbs`` on RayClusters of the namespace."""
-    rule = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "resourceNames": ["rc"], "verbs": list(verbs)}
+    rule = {
+        "apiGroups": ["ray.io"],
+        "resources": ["rayclusters"],
+        "resourceNames": ["rc"],
+        "verbs": list(verbs),
+    }
     metadata = {"name": name, "namespace": "ns"}
-    await env.create({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
+    await env.create(
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
+    )
     reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
     await env.create(
         {
@@ -148,7 +166,10 @@ async def check_kubernetes_tokens(env: Environment, browser: Browser, ray: Ray) 
         ("stranger", "GET", 403),
     ):
         before = len(ray.requests)
-        assert await browser.status(method, "/api/jobs/", token=tokens[name]) == expected, (name, method)
+        assert await browser.status(method, "/api/jobs/", token=tokens[name]) == expected, (
+            name,
+            method,
+        )
         assert len(ray.requests) == before + (expected == 200)
     assert all("Authorization" not in request.headers for request in ray.requests)
 
@@ -161,7 +182,11 @@ async def test_kubernetes_tokens_are_authenticated_and_authorized(tmp_path: Path
 
 async def test_kubernetes_tokens_pass_the_login_proxy(tmp_path: Path) -> None:
     issuer = Issuer("https://dex.test", "ray", "hidden")
-    async with run_proxies(tmp_path, {"enabled": True, "oidc": OIDC}, issuer) as (env, browser, ray):
+    async with run_proxies(tmp_path, {"enabled": True, "oidc": OIDC}, issuer) as (
+        env,
+        browser,
+        ray,
+    ):
         await check_kubernetes_tokens(env, browser, ray)
         # The API server does not trust this issuer, so a login alone gives no access.
         cookie = await browser.log_in(issuer, "alice@example.com")
@@ -173,7 +198,12 @@ async def test_only_authorized_users_have_access_after_login(tmp_path: Path) -> 
     issuer = Issuer("https://dex.test", "ray", "hidden")
     authentication = {"enabled": True, "verifier": "OIDC", "oidc": OIDC}
     async with run_proxies(tmp_path, authentication, issuer) as (env, browser, ray):
-        await allow(env, "alice", {"kind": "User", "apiGroup": RBAC, "name": "oidc:alice@example.com"}, "get")
+        await allow(
+            env,
+            "alice",
+            {"kind": "User", "apiGroup": RBAC, "name": "oidc:alice@example.com"},
+            "get",
+        )
         alice = await browser.log_in(issuer, "alice@example.com")
         assert await browser.status("GET", "/", cookie=alice) == 200
         assert await browser.status("GET", "/api/jobs/", cookie=alice) == 200
@@ -184,7 +214,9 @@ async def test_only_authorized_users_have_access_after_login(tmp_path: Path) -> 
         assert await browser.status("GET", "/", cookie=bob) == 403
         # A user name of the issuer is never that of another authenticator.
         member = await token_of(env, "member")
-        await allow(env, "member", {"kind": "ServiceAccount", "namespace": "ns", "name": "member"}, "get")
+        await allow(
+            env, "member", {"kind": "ServiceAccount", "namespace": "ns", "name": "member"}, "get"
+        )
         impostor = await browser.log_in(issuer, "system:serviceaccount:ns:member")
         assert await browser.status("GET", "/", cookie=impostor) == 403
         # Tokens of the issuer's other clients, and of Kubernetes, are not accepted.

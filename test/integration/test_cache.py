@@ -18,7 +18,14 @@ from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    name_of,
+    resource_version_of,
+    uid_of,
+)
 from envtest import ControlPlane
 
 WIDGET = GVK("cache.example.com", "v1", "Widget")
@@ -31,20 +38,32 @@ WIDGET_CRD: Object = {
     "spec": {
         "group": "cache.example.com",
         "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "names": {
+            "plural": "widgets",
+            "singular": "widget",
+            "kind": "Widget",
+            "listKind": "WidgetList",
+        },
         "versions": [
             {
                 "name": "v1",
                 "served": True,
                 "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
             }
         ],
     },
 }
 
 
-def config_map(name: str, namespace: str = "default", data: dict[str, str] | None = None, **labels: str) -> Object:
+def config_map(
+    name: str, namespace: str = "default", data: dict[str, str] | None = None, **labels: str
+) -> Object:
     metadata = {"name": name, "namespace": namespace, "labels": labels}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data or {}}
 
@@ -66,7 +85,9 @@ async def start_session(plane: ControlPlane, **options: Any) -> AsyncIterator[Se
     """Run a cache until the end of the block."""
     verbs: Counter[str] = Counter()
     config = ClientConfig.for_control_plane(plane)
-    async with Transport(config, observe=lambda exchange: verbs.update([exchange.verb])) as transport:
+    async with Transport(
+        config, observe=lambda exchange: verbs.update([exchange.verb])
+    ) as transport:
         session = Session(transport, **options)
         session.verbs = verbs
         async with anyio.create_task_group() as tasks:
@@ -92,12 +113,16 @@ async def wait_until(informer: Informer, condition: Callable[[], bool]) -> None:
 
 async def test_informers_contain_selected_objects(plane: ControlPlane) -> None:
     async with start_session(plane, options=ReflectorOptions(page_size=2)) as session:
-        await session.other.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+        await session.other.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}}
+        )
         for number in range(5):
             await session.other.create(config_map(f"m{number}", app="x" if number % 2 else "y"))
         await session.other.create(config_map("m9", "elsewhere", app="x"))
         selected = session.cache.informer(CONFIG_MAP, label_selector="app in (x)")
-        in_namespace = session.cache.informer(CONFIG_MAP, namespace="elsewhere", label_selector="app")
+        in_namespace = session.cache.informer(
+            CONFIG_MAP, namespace="elsewhere", label_selector="app"
+        )
         named = session.cache.informer(CONFIG_MAP, field_selector="metadata.name=m4")
         partial = session.cache.informer(CONFIG_MAP, label_selector="app", metadata_only=True)
         namespaces = session.cache.informer(NAMESPACE)
@@ -133,7 +158,11 @@ async def test_object_is_added_and_deleted_as_its_labels_match(plane: ControlPla
         await wait_until(informer, lambda: len(events) == 2)
         await session.other.patch(CONFIG_MAP, key, {"metadata": {"labels": {"app": "z"}}})
         await wait_until(informer, lambda: not informer.reader.contains(key))
-        assert events == [(EventType.ADDED, "m"), (EventType.UPDATED, "m"), (EventType.DELETED, "m")]
+        assert events == [
+            (EventType.ADDED, "m"),
+            (EventType.UPDATED, "m"),
+            (EventType.DELETED, "m"),
+        ]
 
 
 async def test_informer_follows_crd_that_is_deleted_and_recreated(plane: ControlPlane) -> None:
@@ -155,11 +184,15 @@ async def test_informer_follows_crd_that_is_deleted_and_recreated(plane: Control
                 }
             )
             key = NamespacedName("default", "w")
-            await wait_until(informer, lambda: informer.reader.contains(NamespacedName("default", "w")))
+            await wait_until(
+                informer, lambda: informer.reader.contains(NamespacedName("default", "w"))
+            )
             found = await session.client.get(WIDGET, key)
             assert found is not None
             assert (found["size"], uid_of(found)) == (size, uid_of(created))
-            await session.other.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", "widgets.cache.example.com"))
+            await session.other.delete(
+                CUSTOM_RESOURCE_DEFINITION, NamespacedName("", "widgets.cache.example.com")
+            )
             await wait_until(informer, lambda: len(informer.reader) == 0)
             with anyio.fail_after(TIMEOUT_SECONDS):
                 while session.cache.covering_reader(WIDGET, "default") is not None:  # noqa: ASYNC110 - there is no event for it
@@ -197,7 +230,9 @@ async def test_own_writes_are_read_under_concurrent_writes(plane: ControlPlane) 
                     assert int(resource_version_of(found)) >= int(resource_version_of(patched))
                     await patch_as_other_client(name, count)
                 if count < rounds - 1:
-                    await session.client.delete(CONFIG_MAP, NamespacedName("default", name), uid=uid_of(created))
+                    await session.client.delete(
+                        CONFIG_MAP, NamespacedName("default", name), uid=uid_of(created)
+                    )
                     assert await read(name) is None
 
         async with anyio.create_task_group() as tasks:
@@ -210,6 +245,8 @@ async def test_own_writes_are_read_under_concurrent_writes(plane: ControlPlane) 
 
         def is_settled() -> bool:
             metas = [informer.reader.meta(NamespacedName("default", name)) for name in names]
-            return {meta.name: meta.resource_version for meta in metas if meta is not None} == versions
+            return {
+                meta.name: meta.resource_version for meta in metas if meta is not None
+            } == versions
 
         await wait_until(informer, is_settled)

@@ -24,7 +24,11 @@ CONFIG = {
     "data": {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)},
 }
 CLUSTER = ray_cluster(namespace="default")
-REFERENCE = {"apiVersion": CLUSTER["apiVersion"], "kind": "RayCluster", "name": CLUSTER["metadata"]["name"]}
+REFERENCE = {
+    "apiVersion": CLUSTER["apiVersion"],
+    "kind": "RayCluster",
+    "name": CLUSTER["metadata"]["name"],
+}
 
 
 def change(**spec: Any) -> dict[str, Any]:
@@ -38,10 +42,13 @@ async def test_ray_cluster_converges_after_each_fault() -> None:
         steps,
         crds=[*crds.load(), *own_crds()],
         apply=[CONFIG],
-        kinds=KINDS.keys() - {"unobserved"},  # a cluster that is suspended from the start gets no Ingress
+        kinds=KINDS.keys()
+        - {"unobserved"},  # a cluster that is suspended from the start gets no Ingress
         jobs=4,
         budget=1200.0,
-        timing=Timing(timeout=25.0, quiet=3.0),  # conditions are written a second after the last change
+        timing=Timing(
+            timeout=25.0, quiet=3.0
+        ),  # conditions are written a second after the last change
     )
     print(report.text())
     assert not report.findings, report.text()

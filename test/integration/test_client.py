@@ -53,7 +53,12 @@ WIDGET_CRD: Object = {
     "spec": {
         "group": "client.example.com",
         "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "names": {
+            "plural": "widgets",
+            "singular": "widget",
+            "kind": "Widget",
+            "listKind": "WidgetList",
+        },
         "versions": [
             {
                 "name": "v1",
@@ -88,10 +93,16 @@ WIDGET_CRD: Object = {
                                         },
                                     },
                                     "plain": {"type": "array", "items": {"type": "string"}},
-                                    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                    "free": {
+                                        "type": "object",
+                                        "x-kubernetes-preserve-unknown-fields": True,
+                                    },
                                 },
                             },
-                            "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+                            "status": {
+                                "type": "object",
+                                "properties": {"phase": {"type": "string"}},
+                            },
                         },
                     }
                 },
@@ -111,7 +122,11 @@ class Session(NamedTuple):
     @property
     def writes(self) -> list[str]:
         """Verb and resource of each write request."""
-        return [f"{exchange.verb} {exchange.resource}" for exchange in self.exchanges if exchange.method != "GET"]
+        return [
+            f"{exchange.verb} {exchange.resource}"
+            for exchange in self.exchanges
+            if exchange.method != "GET"
+        ]
 
 
 @asynccontextmanager
@@ -127,7 +142,11 @@ async def start_session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Sess
             await tasks.start(cache.run)
             with anyio.fail_after(120):
                 await cache.wait_for_sync()
-            yield Session(Client(transport, mapper, field_manager=FIELD_MANAGER, cache=cache), cache, exchanges)
+            yield Session(
+                Client(transport, mapper, field_manager=FIELD_MANAGER, cache=cache),
+                cache,
+                exchanges,
+            )
             tasks.cancel_scope.cancel()
 
 
@@ -156,10 +175,14 @@ async def test_verbs(client: Client) -> None:
     assert patched["data"] == {"k": "w", "l": "x"}
     operations = [{"op": "remove", "path": "/data/l"}]
     assert (await client.patch(CONFIG_MAP, KEY, operations, PatchType.JSON))["data"] == {"k": "w"}
-    assert (await client.patch(CONFIG_MAP, KEY, {"data": {"m": "n"}}, PatchType.STRATEGIC))["data"]["m"] == "n"
+    assert (await client.patch(CONFIG_MAP, KEY, {"data": {"m": "n"}}, PatchType.STRATEGIC))["data"][
+        "m"
+    ] == "n"
     listed = await client.list(CONFIG_MAP, namespace="default", label_selector="x=y")
     assert [(gvk_of(obj), key_of(obj)) for obj in listed] == [(CONFIG_MAP, KEY)]
-    assert await client.list(CONFIG_MAP, field_selector="metadata.name=a", label_selector="x!=y") == []
+    assert (
+        await client.list(CONFIG_MAP, field_selector="metadata.name=a", label_selector="x!=y") == []
+    )
     with pytest.raises(Conflict):
         await client.delete(CONFIG_MAP, KEY, uid="another")
     assert await client.delete(CONFIG_MAP, KEY, uid=uid_of(created))
@@ -174,7 +197,9 @@ async def test_generate_name(client: Client) -> None:
         obj = config_map({}, labels={"test": "generated"}, generateName="b-")
         del obj["metadata"]["name"]
         await client.create(obj)
-    names = {key_of(obj).name for obj in await client.list(CONFIG_MAP, label_selector="test=generated")}
+    names = {
+        key_of(obj).name for obj in await client.list(CONFIG_MAP, label_selector="test=generated")
+    }
     assert len(names) == 3
 
 
@@ -193,29 +218,43 @@ async def test_long_lists_are_paginated(plane: ControlPlane) -> None:
     async with start_session(ClientConfig.for_control_plane(plane)) as (client, _, exchanges):
         async with anyio.create_task_group() as tasks:
             for number in range(501):
-                tasks.start_soon(client.create, config_map({}, name=f"many-{number:03}", labels={"many": "x"}))
+                tasks.start_soon(
+                    client.create, config_map({}, name=f"many-{number:03}", labels={"many": "x"})
+                )
         exchanges.clear()
         objects = await client.list(CONFIG_MAP, label_selector="many=x", live=True)
-        assert [key_of(obj).name for obj in objects] == [f"many-{number:03}" for number in range(501)]
+        assert [key_of(obj).name for obj in objects] == [
+            f"many-{number:03}" for number in range(501)
+        ]
         assert [exchange.verb for exchange in exchanges] == ["list", "list"]
 
 
 async def test_cluster_scoped_kind(client: Client) -> None:
-    namespace = await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "created"}})
+    namespace = await client.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "created"}}
+    )
     gvk = gvk_of(namespace)
     assert uid_of(await client.get(gvk, NamespacedName("", "created")) or {}) == uid_of(namespace)
     assert "created" in {key_of(obj).name for obj in await client.list(gvk)}
 
 
-async def test_kind_is_unknown_until_its_crd_is_installed(plane: ControlPlane, client: Client) -> None:
-    with pytest.raises(UnknownKind, match=r"no matches for kind \"Widget\" in version \"client\.example\.com/v1\""):
+async def test_kind_is_unknown_until_its_crd_is_installed(
+    plane: ControlPlane, client: Client
+) -> None:
+    with pytest.raises(
+        UnknownKind, match=r"no matches for kind \"Widget\" in version \"client\.example\.com/v1\""
+    ):
         await client.list(WIDGET)
     assert not await client.mapper.serves_group(WIDGET.group)
     await plane.install_crds(WIDGET_CRD)
     assert await client.list(WIDGET) == []
     assert await client.mapper.serves_group(WIDGET.group)
     resource = await client.mapper.resource(WIDGET)
-    assert (resource.plural, resource.namespaced, resource.subresources) == ("widgets", True, {"status"})
+    assert (resource.plural, resource.namespaced, resource.subresources) == (
+        "widgets",
+        True,
+        {"status"},
+    )
 
 
 async def test_invalid_object_error_contains_field(plane: ControlPlane, client: Client) -> None:
@@ -228,28 +267,44 @@ async def test_invalid_object_error_contains_field(plane: ControlPlane, client: 
 async def test_unauthenticated_and_unauthorized_requests_are_rejected(plane: ControlPlane) -> None:
     async with Transport(ClientConfig.for_control_plane(plane, token="unknown")) as transport:
         with pytest.raises(Unauthorized):
-            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(CONFIG_MAP)
+            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(
+                CONFIG_MAP
+            )
     admin = ClientConfig.for_control_plane(plane)
     unprivileged = ClientConfig(
-        server=admin.server, ca_pem=admin.ca_pem, token=admin.token, headers=(("Impersonate-User", "unprivileged"),)
+        server=admin.server,
+        ca_pem=admin.ca_pem,
+        token=admin.token,
+        headers=(("Impersonate-User", "unprivileged"),),
     )
     async with Transport(unprivileged) as transport:
         with pytest.raises(Forbidden, match="unprivileged"):
-            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(CONFIG_MAP)
+            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(
+                CONFIG_MAP
+            )
 
 
 async def test_kubeconfig_of_control_plane_is_usable(plane: ControlPlane, tmp_path: Path) -> None:
     plane.kubeconfig(tmp_path / "kubeconfig")
     config = await load_config(environ={**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")})
     async with Transport(config) as transport:
-        assert await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(CONFIG_MAP) is not None
+        assert (
+            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(
+                CONFIG_MAP
+            )
+            is not None
+        )
 
 
 # With a cache
 
 
 async def test_own_writes_are_read_from_cache(plane: ControlPlane) -> None:
-    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, exchanges):
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (
+        client,
+        _,
+        exchanges,
+    ):
         exchanges.clear()
         for number in range(20):
             await client.apply(config_map({"n": str(number)}))
@@ -272,7 +327,12 @@ async def test_removal_of_last_finalizer_deletes_from_cache(plane: ControlPlane)
 
 def widget(spec: dict[str, Any]) -> Object:
     metadata = {"name": "w", "namespace": "default"}
-    return {"apiVersion": "client.example.com/v1", "kind": "Widget", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "client.example.com/v1",
+        "kind": "Widget",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def applied_objects() -> list[Object]:
@@ -315,7 +375,10 @@ def applied_objects() -> list[Object]:
                 "policyTypes": ["Ingress"],
                 "ingress": [
                     {"from": [{"podSelector": {}}]},
-                    {"ports": [{"protocol": "TCP", "port": 10001}], "from": [{"namespaceSelector": {}}]},
+                    {
+                        "ports": [{"protocol": "TCP", "port": 10001}],
+                        "from": [{"namespaceSelector": {}}],
+                    },
                 ],
             },
         },
@@ -355,7 +418,11 @@ def applied_objects() -> list[Object]:
             {
                 "size": 3,
                 "tags": ["b", "a"],
-                "ports": [{"port": 81}, {"port": 80, "protocol": "TCP", "name": "n"}, {"port": 80, "protocol": "UDP"}],
+                "ports": [
+                    {"port": 81},
+                    {"port": 80, "protocol": "TCP", "name": "n"},
+                    {"port": 80, "protocol": "UDP"},
+                ],
                 "plain": ["y", "x"],
                 "free": {"deep": {"list": [{"a": 1}], "null": None}},
             }
@@ -368,17 +435,27 @@ APPLIED_KINDS = [gvk_of(obj) for obj in applied_objects()]
 
 async def test_unchanged_apply_sends_no_request_even_after_restart(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
-    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS) as session:
+    async with start_session(
+        ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS
+    ) as session:
         owner = await session.client.create(config_map({}, name="owner"))
         for obj in applied_objects():
-            await session.client.apply(obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner)
+            await session.client.apply(
+                obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner
+            )
         session.exchanges.clear()
         for obj in applied_objects():
-            await session.client.apply(obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner)
+            await session.client.apply(
+                obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner
+            )
         assert session.writes == []
-    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS) as session:
+    async with start_session(
+        ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS
+    ) as session:
         for obj in applied_objects():
-            await session.client.apply(obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner)
+            await session.client.apply(
+                obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner
+            )
         assert session.writes == []
 
 
@@ -403,7 +480,9 @@ async def test_drift_is_repaired(plane: ControlPlane, client: Client, edit: Obje
         await wait_for_version(session, gvk, resource_version_of(edited))
         repaired = await session.client.apply(service, owner=owner)
         for part in ("spec", "metadata"):
-            for field, value in {**service, "metadata": {"labels": labels_of(service)}}[part].items():
+            for field, value in {**service, "metadata": {"labels": labels_of(service)}}[
+                part
+            ].items():
                 assert repaired[part][field] == applied[part][field], (field, value)
         assert repaired["metadata"]["ownerReferences"] == applied["metadata"]["ownerReferences"]
         session.exchanges.clear()
@@ -411,7 +490,9 @@ async def test_drift_is_repaired(plane: ControlPlane, client: Client, edit: Obje
         assert session.writes == []
 
 
-async def test_additions_of_other_managers_cause_no_apply(plane: ControlPlane, client: Client) -> None:
+async def test_additions_of_other_managers_cause_no_apply(
+    plane: ControlPlane, client: Client
+) -> None:
     service = next(obj for obj in applied_objects() if obj["kind"] == "Service")
     gvk = gvk_of(service)
     async with start_session(ClientConfig.for_control_plane(plane), gvk) as session:
@@ -429,7 +510,9 @@ async def test_additions_of_other_managers_cause_no_apply(plane: ControlPlane, c
 
 async def test_value_normalized_by_server_is_applied_once(plane: ControlPlane) -> None:
     policy = next(obj for obj in applied_objects() if obj["kind"] == "NetworkPolicy")
-    del policy["spec"]["ingress"][1]["ports"][0]["protocol"]  # the server sets this default inside an atomic list
+    del policy["spec"]["ingress"][1]["ports"][0][
+        "protocol"
+    ]  # the server sets this default inside an atomic list
     async with start_session(ClientConfig.for_control_plane(plane), gvk_of(policy)) as session:
         await session.client.apply(policy)
         session.exchanges.clear()
@@ -449,14 +532,20 @@ async def test_status_is_applied_separately(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
     async with start_session(ClientConfig.for_control_plane(plane), WIDGET) as session:
         await session.client.apply(widget({"size": 1}))
-        status = {key: value for key, value in widget({}).items() if key != "spec"} | {"status": {"phase": "Ready"}}
-        assert (await session.client.apply(status, subresource="status"))["status"] == {"phase": "Ready"}
+        status = {key: value for key, value in widget({}).items() if key != "spec"} | {
+            "status": {"phase": "Ready"}
+        }
+        assert (await session.client.apply(status, subresource="status"))["status"] == {
+            "phase": "Ready"
+        }
         session.exchanges.clear()
         await session.client.apply(widget({"size": 1}))
         await session.client.apply(status, subresource="status")
         assert session.writes == []
         status["status"] = {"phase": "Failed"}
-        assert (await session.client.apply(status, subresource="status"))["status"] == {"phase": "Failed"}
+        assert (await session.client.apply(status, subresource="status"))["status"] == {
+            "phase": "Failed"
+        }
 
 
 async def test_conflict_error_contains_field(plane: ControlPlane, client: Client) -> None:
@@ -466,7 +555,9 @@ async def test_conflict_error_contains_field(plane: ControlPlane, client: Client
     assert [cause["field"] for cause in raised.value.causes] == [".data.k"]
 
 
-async def test_uid_precondition_protects_foreign_object(plane: ControlPlane, client: Client) -> None:
+async def test_uid_precondition_protects_foreign_object(
+    plane: ControlPlane, client: Client
+) -> None:
     await client.create(config_map({"k": "theirs"}))
     with pytest.raises((Conflict, Invalid)):
         await client.apply(config_map({"k": "ours"}, uid="11111111-2222-3333-4444-555555555555"))

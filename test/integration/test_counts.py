@@ -18,9 +18,19 @@ from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
 from test.support import appwrapper_environment as appwrappers
-from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
+from test.support.appwrapper_environment import (
+    CONTROLLERS,
+    AppWrapperEnvironment,
+    job,
+    pod,
+    wrapper,
+)
 from test.support.clocks import FakeClock, SteppedClock
-from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
+from test.support.flux_environment import (
+    mini_cluster,
+    run_minicluster_controller,
+    start_flux_environment,
+)
 from test.support.inference_environment import (
     election,
     new_stack,
@@ -84,7 +94,9 @@ def count_requests(env: Environment) -> Counter[tuple[str, str]]:
 def _without_group(name: str) -> str:
     """Return a resource with its subresource, without its group."""
     resource, _, subresource = name.partition("/")
-    return f"{resource.partition('.')[0]}/{subresource}" if subresource else resource.partition(".")[0]
+    return (
+        f"{resource.partition('.')[0]}/{subresource}" if subresource else resource.partition(".")[0]
+    )
 
 
 def multiplied(count: int, per_object: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
@@ -134,7 +146,12 @@ async def update_status(env: Environment, cluster: Object, **status: Any) -> Non
     [
         pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, VANILLA_CHILDREN, id="vanilla"),
         pytest.param(OPENSHIFT_CRDS, OAUTH_SETTINGS, OPENSHIFT_CHILDREN, id="openshift"),
-        pytest.param(VANILLA_CRDS, {**PLAIN_SETTINGS, "ingressDomain": ""}, CHILDREN_WITHOUT_DOMAIN, id="no-domain"),
+        pytest.param(
+            VANILLA_CRDS,
+            {**PLAIN_SETTINGS, "ingressDomain": ""},
+            CHILDREN_WITHOUT_DOMAIN,
+            id="no-domain",
+        ),
     ],
 )
 async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer(
@@ -192,7 +209,10 @@ async def test_kuberay_status_updates_take_no_requests() -> None:
             for number in range(30):
                 for cluster in clusters:
                     await update_status(
-                        env, cluster, availableWorkerReplicas=number, head={"podIP": f"10.0.0.{number}"}
+                        env,
+                        cluster,
+                        availableWorkerReplicas=number,
+                        head={"podIP": f"10.0.0.{number}"},
                     )
             await wait_until_written(env)
             assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
@@ -222,7 +242,9 @@ UNTIL_RUNNING = {
 }
 
 
-async def run_wrapper(env: AppWrapperEnvironment, component: Object, *phases: str, name: str) -> Object:
+async def run_wrapper(
+    env: AppWrapperEnvironment, component: Object, *phases: str, name: str
+) -> Object:
     """Create an AppWrapper of one component and wait until it is in one of ``phases``."""
     await env.create(wrapper(component, name=name))
     return await env.wait_for_phase(*phases, name=name)
@@ -258,7 +280,11 @@ async def test_appwrapper_takes_at_most_ten_requests_from_creation_to_deletion()
         await run_wrapper(env, job("second", phase="Succeeded"), "Succeeded", name="second")
         await wait_until_written(env)
         found = count_requests(env)
-        assert found == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
+        assert found == {
+            ("patch", "appwrappers"): 1,
+            ("apply", "appwrappers/status"): 3,
+            ("create", "jobs"): 1,
+        }
         env.clear_requests()
         await env.delete(await env.get_wrapper("second"))
         await env.wait_until_deleted("second")
@@ -305,7 +331,9 @@ async def test_irrelevant_pod_updates_take_no_requests() -> None:
         for number in range(20):
             key = NamespacedName("ns", "p")
             await env.client.patch(POD, key, {"metadata": {"annotations": {"seen": str(number)}}})
-            await env.client.patch(POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status")
+            await env.client.patch(
+                POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status"
+            )
         await wait_until_written(env)
         assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
@@ -358,15 +386,25 @@ async def test_stack_takes_one_write_per_object_and_a_restart_takes_none() -> No
                 await env.create(new_stack({"a": {}, "b": {}, "c": {}}, name=f"s-{number}"))
             await wait_until_written(env)
             found = count_requests(env)
-            assert {key: found[key] for key in STACK_REQUESTS} == multiplied(CLUSTERS, STACK_REQUESTS)
-            others = {key for key in found if key[1] not in ("inferencestacks/status", "events", "leases")}
+            assert {key: found[key] for key in STACK_REQUESTS} == multiplied(
+                CLUSTERS, STACK_REQUESTS
+            )
+            others = {
+                key for key in found if key[1] not in ("inferencestacks/status", "events", "leases")
+            }
             assert others == STACK_REQUESTS.keys()
         async with run_inference_controllers(env, election=options) as manager:
             await wait_until_written(env)
             found = count_requests(env)
-            written = {key for key in found if key[0] != "list" and key[1] not in ("events", "leases")}
+            written = {
+                key for key in found if key[0] != "list" and key[1] not in ("events", "leases")
+            }
             assert written == set()
             listed = sum(count for (verb, _), count in found.items() if verb == "list")
             assert listed == len(manager.cache.informers)
-            reads = Counter(exchange.resource for exchange in env.exchanges if exchange.verb == "discover")
-            assert reads == {"/api": 1, "/apis": 2}, "kinds that are not served share the reads of discovery"
+            reads = Counter(
+                exchange.resource for exchange in env.exchanges if exchange.verb == "discover"
+            )
+            assert reads == {"/api": 1, "/apis": 2}, (
+                "kinds that are not served share the reads of discovery"
+            )

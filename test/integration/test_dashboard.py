@@ -48,7 +48,9 @@ HEAD = {"name": "head", "image": "ray"}
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
     needed = [
-        crd for crd in [*crds.load(), *own_crds()] if crd["spec"]["names"]["kind"] in ("RayCluster", "AppWrapper")
+        crd
+        for crd in [*crds.load(), *own_crds()]
+        if crd["spec"]["names"]["kind"] in ("RayCluster", "AppWrapper")
     ]
     async with ControlPlane.embedded(crds=needed) as running:
         yield running
@@ -93,7 +95,11 @@ async def grant(client: Client, account: str, role: Mapping[str, Any]) -> None:
             "apiVersion": RBAC,
             "kind": "ClusterRoleBinding",
             "metadata": {"name": f"{account}-{name_of(role)}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name_of(role)},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": name_of(role),
+            },
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
         }
     )
@@ -121,22 +127,36 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
             async with get("/dashboard") as response:
                 assert response.url.path == "/dashboard/"
                 assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-            for path in ("/dashboard/stream", "/dashboard/object?id=x", "/dashboard/unknown", "/metrics"):
+            for path in (
+                "/dashboard/stream",
+                "/dashboard/object?id=x",
+                "/dashboard/unknown",
+                "/metrics",
+            ):
                 async with get(path) as response:
                     assert response.status == 401, path
             # the permission to read metrics, or all objects, is not the permission to see the dashboard
-            token = await new_account_token(manager.api_reader, NamespacedName("default", "scraper"))
+            token = await new_account_token(
+                manager.api_reader, NamespacedName("default", "scraper")
+            )
             rules = [
                 {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
                 {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
             ]
-            role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": rules}
+            role = {
+                "apiVersion": RBAC,
+                "kind": "ClusterRole",
+                "metadata": {"name": "reader"},
+                "rules": rules,
+            }
             await grant(client, "scraper", role)
             async with get("/dashboard/stream", token) as response:
                 assert response.status == 403
             assert {informer.gvk for informer in manager.cache.informers} == {RAY_CLUSTER}
 
-            viewer = await new_account_token(manager.api_reader, NamespacedName("default", "viewer"))
+            viewer = await new_account_token(
+                manager.api_reader, NamespacedName("default", "viewer")
+            )
             await grant(client, "viewer", viewer_role())
             async with get("/metrics", viewer) as response:
                 assert response.status == 403
@@ -146,7 +166,9 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
                 await client.create(cluster("created"))
                 while not data.get("rows") or data["rows"][0]["name"] != "created":
                     _, data = await next_event(response.content)
-            assert {informer.gvk for informer in manager.cache.informers} == {RAY_CLUSTER}  # shared, and not extended
+            assert {informer.gvk for informer in manager.cache.informers} == {
+                RAY_CLUSTER
+            }  # shared, and not extended
             assert clusters.has_synced
 
 
@@ -154,7 +176,11 @@ async def test_page_and_terminal_show_one_level_of_a_finished_cluster(plane: Con
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "done-head", "namespace": "default", "labels": {POD_CLUSTER_LABEL: "done"}},
+        "metadata": {
+            "name": "done-head",
+            "namespace": "default",
+            "labels": {POD_CLUSTER_LABEL: "done"},
+        },
         "spec": {"containers": [HEAD]},
     }
     async with client_of(plane) as client:
@@ -163,14 +189,21 @@ async def test_page_and_terminal_show_one_level_of_a_finished_cluster(plane: Con
         ended = {"status": {"phase": "Succeeded"}}
         await client.patch(POD, NamespacedName("default", "done-head"), ended, subresource="status")
         manager = Manager(ClientConfig.for_control_plane(plane))
-        terminal = Overview(manager.cache, raycluster.VIEWS, related=related_kinds(raycluster.VIEWS))
+        terminal = Overview(
+            manager.cache, raycluster.VIEWS, related=related_kinds(raycluster.VIEWS)
+        )
         known = set(manager.cache.informers)
         async with manager, in_cluster.manager_source(manager, raycluster.VIEWS)() as page:
             await manager.started()
             for overview in (terminal, page):
-                for informer in (each for each in overview.informers if each.gvk in (RAY_CLUSTER, POD)):
+                for informer in (
+                    each for each in overview.informers if each.gvk in (RAY_CLUSTER, POD)
+                ):
                     await informer.wait_for_sync(unless_forbidden=True)
-            levels = [[(each.key.name, each.level) for each in await one.snapshot()] for one in (terminal, page)]
+            levels = [
+                [(each.key.name, each.level) for each in await one.snapshot()]
+                for one in (terminal, page)
+            ]
             assert levels[0] == levels[1] == [("done", Level.OK)]
             assert set(manager.cache.informers) == known  # the page shares them
 
@@ -180,9 +213,22 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
         manager = Manager(ClientConfig.for_control_plane(plane))
         async with manager:
             await manager.started()
-            token = await new_account_token(manager.api_reader, NamespacedName("default", "scientist"))
-        rules = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "list", "watch"]}]
-        role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "rays"}, "rules": rules}
+            token = await new_account_token(
+                manager.api_reader, NamespacedName("default", "scientist")
+            )
+        rules = [
+            {
+                "apiGroups": ["ray.io"],
+                "resources": ["rayclusters"],
+                "verbs": ["get", "list", "watch"],
+            }
+        ]
+        role = {
+            "apiVersion": RBAC,
+            "kind": "ClusterRole",
+            "metadata": {"name": "rays"},
+            "rules": rules,
+        }
         await grant(client, "scientist", role)
         await client.apply(cluster("mine"))
         stored = await client.get(RAY_CLUSTER, NamespacedName("default", "mine"), live=True)
@@ -216,7 +262,9 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
 
         full = await snapshot(ClientConfig.for_control_plane(plane))
         assert "mine" in [row["name"] for row in full["rows"]]
-        assert [(event["reason"], event["name"]) for event in full["events"]] == [("NameTaken", "mine")]
+        assert [(event["reason"], event["name"]) for event in full["events"]] == [
+            ("NameTaken", "mine")
+        ]
         assert full["kinds"] == []
         limited = await snapshot(ClientConfig.for_control_plane(plane, token=token))
         assert "mine" in [row["name"] for row in limited["rows"]]

@@ -100,9 +100,17 @@ async def test_reports_show_names_and_sizes_but_no_content() -> None:
             assert informer["bytes"] > 12_000
             assert 0 <= informer["lag_seconds"] < 60
             (lease,) = reports["leases"]
-            assert (lease["lease"], lease["holder"], lease["leader"]) == ("default/lock", "me", True)
+            assert (lease["lease"], lease["holder"], lease["leader"]) == (
+                "default/lock",
+                "me",
+                True,
+            )
             assert 0 < lease["expires_in_seconds"] <= 15
-            assert any("HoldingReconciler.reconcile" in line for task in reports["tasks"] for line in task["stack"])
+            assert any(
+                "HoldingReconciler.reconcile" in line
+                for task in reports["tasks"]
+                for line in task["stack"]
+            )
             assert reports["objects"][0]["object"] == "default/held"
             status, text = await fetch(manager, "/debug")
             assert status == 200
@@ -127,7 +135,9 @@ async def test_queue_shows_the_failures_and_the_class_of_the_last_error() -> Non
         Builder(manager, "failing").for_(CONFIG_MAP).complete(FailingReconciler())
         async with manager:
             await manager.started()
-            await manager.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": KEY._asdict()})
+            await manager.client.create(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": KEY._asdict()}
+            )
 
             async def failed_item() -> Any:
                 (queue,) = (await fetch(manager, "/debug/queue?format=json"))[1]
@@ -144,16 +154,24 @@ async def test_queue_shows_the_failures_and_the_class_of_the_last_error() -> Non
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":6060", "192.0.2.1:0", "[::]:0"])
 def test_debug_server_rejects_addresses_that_other_hosts_can_reach(address: str) -> None:
     with pytest.raises(ValueError, match="loopback"):
-        Manager(ClientConfig(server="http://127.0.0.1:1"), ManagerOptions(debug_bind_address=address))
+        Manager(
+            ClientConfig(server="http://127.0.0.1:1"), ManagerOptions(debug_bind_address=address)
+        )
 
 
 def test_debug_reports_need_the_authentication_of_the_metrics_server() -> None:
     with pytest.raises(ValueError, match="metrics_tls"):
-        Manager(ClientConfig(server="http://127.0.0.1:1"), ManagerOptions(debug_bind_address=METRICS_SERVER))
+        Manager(
+            ClientConfig(server="http://127.0.0.1:1"),
+            ManagerOptions(debug_bind_address=METRICS_SERVER),
+        )
 
 
 def test_tables_are_aligned_and_lists_follow_their_row() -> None:
-    rows = [{"a": 1, "bool": True, "empty": "", "items": [{"x": "1", "y": "", "z": ["p"]}]}, {"a": 22, "bool": False}]
+    rows = [
+        {"a": 1, "bool": True, "empty": "", "items": [{"x": "1", "y": "", "z": ["p"]}]},
+        {"a": 22, "bool": False},
+    ]
     assert render_table([rows[0], {**rows[1], "empty": None, "items": []}]).splitlines() == [
         "a   bool   empty",
         "1   true   -",

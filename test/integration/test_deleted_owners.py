@@ -72,17 +72,31 @@ async def run_with_flux_job() -> AsyncIterator[tuple[Environment, Object, str, G
 
 @asynccontextmanager
 async def run_with_stack() -> AsyncIterator[tuple[Environment, Object, str, GVK]]:
-    async with start_inference_environment() as env, run_inference_controllers(env, election=election("one", "ns")):
-        yield env, await env.create(new_stack({"a": {}})), "inferencestacks.doublewordai.co", DEPLOYMENT
+    async with (
+        start_inference_environment() as env,
+        run_inference_controllers(env, election=election("one", "ns")),
+    ):
+        yield (
+            env,
+            await env.create(new_stack({"a": {}})),
+            "inferencestacks.doublewordai.co",
+            DEPLOYMENT,
+        )
 
 
-@pytest.mark.parametrize("run", [run_with_ray_cluster, run_with_mini_cluster, run_with_flux_job, run_with_stack])
+@pytest.mark.parametrize(
+    "run", [run_with_ray_cluster, run_with_mini_cluster, run_with_flux_job, run_with_stack]
+)
 async def test_children_are_not_recreated_while_the_watch_of_the_owner_lags(run: Run) -> None:
     async with run() as (env, owner, resource, kind):
 
         async def owned() -> list[Object]:
             found = await env.client.list(kind, namespace="ns")
-            return [item for item in found if uid_of(owner) in str(item["metadata"].get("ownerReferences"))]
+            return [
+                item
+                for item in found
+                if uid_of(owner) in str(item["metadata"].get("ownerReferences"))
+            ]
 
         await eventually(owned, "the children exist")
         await env.wait_until_idle()

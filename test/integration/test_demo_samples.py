@@ -12,7 +12,16 @@ ROOT = Path(__file__).parents[2]
 
 def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> None:
     path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
-    command = [sys.executable, "-m", "cfo", "run", "--embedded", "--overview", "--until-settled", "100"]
+    command = [
+        sys.executable,
+        "-m",
+        "cfo",
+        "run",
+        "--embedded",
+        "--overview",
+        "--until-settled",
+        "100",
+    ]
     done = subprocess.run(
         [*command, "--apply", str(ROOT / "config/samples")],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,

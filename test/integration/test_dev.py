@@ -22,7 +22,9 @@ spec: {headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name:
 """
 
 
-async def test_restart_of_the_operator_keeps_the_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restart_of_the_operator_keeps_the_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "source"
     source.mkdir()
     monkeypatch.setattr(operator_program, "_SOURCE", source)
@@ -70,6 +72,9 @@ async def test_restart_of_the_operator_keeps_the_objects(tmp_path: Path, monkeyp
 
             await eventually(is_restarted, "the restart")
             assert await cluster_uid() == uid
-            assert await client.get(CONFIG_MAP, NamespacedName("default", "codeflare-operator-config")) is not None
+            assert (
+                await client.get(CONFIG_MAP, NamespacedName("default", "codeflare-operator-config"))
+                is not None
+            )
         supervisors[0].stop()
     assert not kubeconfig.exists()

@@ -47,7 +47,9 @@ def load_example(document: str, first_line: str) -> ModuleType:
 
 async def test_operator_example_of_the_runtime_guide() -> None:
     website = load_example("runtime.md", "# website.py")
-    (text,) = re.findall(r"```yaml\n(# website.yaml.*?)```", (DOCS / "runtime.md").read_text(), flags=re.DOTALL)
+    (text,) = re.findall(
+        r"```yaml\n(# website.yaml.*?)```", (DOCS / "runtime.md").read_text(), flags=re.DOTALL
+    )
     async with ControlPlane.auto(crds=[yaml.safe_load(text)]) as plane:
         manager = website.new_manager(ClientConfig.for_control_plane(plane))
         async with manager:
@@ -77,7 +79,10 @@ async def test_operator_example_of_the_runtime_guide() -> None:
             assert config_map["data"] == {"index.html": "<h1>Hello</h1>"}
 
             await client.patch(
-                website.DEPLOYMENT, KEY, {"status": {"replicas": 2, "readyReplicas": 2}}, subresource="status"
+                website.DEPLOYMENT,
+                KEY,
+                {"status": {"replicas": 2, "readyReplicas": 2}},
+                subresource="status",
             )
 
             async def ready() -> bool:
@@ -105,9 +110,13 @@ async def test_webhook_example_of_the_runtime_guide() -> None:
                 "spec": {"html": "<h1>Hello</h1>"},
             }
             assert (await client.create(obj))["spec"]["replicas"] == 1
-            with pytest.raises(Forbidden, match=r"spec.html: Required value: must contain the page"):
+            with pytest.raises(
+                Forbidden, match=r"spec.html: Required value: must contain the page"
+            ):
                 await client.patch(WEBSITE, KEY, {"spec": {"html": ""}})
-            assert (await client.patch(WEBSITE, KEY, {"spec": {"replicas": 0}}))["spec"]["replicas"] == 0
+            assert (await client.patch(WEBSITE, KEY, {"spec": {"replicas": 0}}))["spec"][
+                "replicas"
+            ] == 0
 
 
 async def test_handlers_in_the_manager_of_a_program_in_the_guide_for_users_of_kopf() -> None:
@@ -119,7 +128,9 @@ async def test_handlers_in_the_manager_of_a_program_in_the_guide_for_users_of_ko
             await manager.started()
             client = manager.api_reader.with_field_manager("tester")
             metadata = {"namespace": KEY.namespace, "name": KEY.name}
-            await client.create({"apiVersion": WEBSITE.api_version, "kind": WEBSITE.kind, "metadata": metadata})
+            await client.create(
+                {"apiVersion": WEBSITE.api_version, "kind": WEBSITE.kind, "metadata": metadata}
+            )
 
             async def get_status() -> Any:
                 return (await client.get(WEBSITE, KEY) or {}).get("status")
@@ -131,14 +142,23 @@ async def test_sync_reconciler_of_the_runtime_guide_runs_in_a_thread() -> None:
     posted: list[Any] = []
     example = load_example("runtime-topics.md", "class Reporter:")
     example.__dict__.update(SyncClient=SyncClient, Result=Result, WEBSITE=WEBSITE)
-    example.__dict__["requests"] = SimpleNamespace(post=lambda url, **options: posted.append((url, options["json"])))
+    example.__dict__["requests"] = SimpleNamespace(
+        post=lambda url, **options: posted.append((url, options["json"]))
+    )
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="reporter"))
+        manager = Manager(
+            ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="reporter")
+        )
         Builder(manager).for_(WEBSITE).complete(example.Reporter(manager.client))
         async with manager:
             await manager.started()
             metadata = {"namespace": KEY.namespace, "name": KEY.name}
-            website = {"apiVersion": WEBSITE.api_version, "kind": WEBSITE.kind, "metadata": metadata, "spec": {"a": 1}}
+            website = {
+                "apiVersion": WEBSITE.api_version,
+                "kind": WEBSITE.kind,
+                "metadata": metadata,
+                "spec": {"a": 1},
+            }
             await manager.api_reader.create(website)
 
             async def is_posted() -> bool:
@@ -153,7 +173,9 @@ async def test_sync_reconciler_of_the_runtime_guide_runs_in_a_thread() -> None:
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PROGRAMS = {
-    "data-scientists.md": {"# first_cluster.py": "test/sdk/test_codeflare_sdk.py, with the SDK's interpreter"},
+    "data-scientists.md": {
+        "# first_cluster.py": "test/sdk/test_codeflare_sdk.py, with the SDK's interpreter"
+    },
     "from-kopf.md": {"# bakery.py": "above"},
     "operator-authors.md": {"# test_children.py": "below"},
     "runtime.md": {"# website.py": "above", "# website_webhook.py": "above"},
@@ -187,7 +209,9 @@ NOT_RUN = {
 
 
 def blocks_of(page: Path, language: str) -> list[str]:
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(
+        rf"^( *)```{language}\n(.*?)^ *```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
     return [textwrap.dedent(block) for _, block in found]
 
 
@@ -199,17 +223,25 @@ def test_each_python_example_runs_or_has_a_reason(page: Path) -> None:
         compile(block, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         assert any(block.startswith(beginning) for beginning in known), block[:80]
     for beginning in known:
-        assert any(block.startswith(beginning) for block in blocks), f"no example begins with {beginning}"
+        assert any(block.startswith(beginning) for block in blocks), (
+            f"no example begins with {beginning}"
+        )
 
 
 def own_commands(page: Path) -> list[list[str]]:
     """Return the words of each cfo or envtest command in the shell examples of a page."""
     lines = "".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines()
-    parts = [shlex.split(part, comments=True) for line in lines for part in re.split(r" \| | && |^[.]venv/bin/", line)]
+    parts = [
+        shlex.split(part, comments=True)
+        for line in lines
+        for part in re.split(r" \| | && |^[.]venv/bin/", line)
+    ]
     return [part for part in parts if part and part[0] in ("cfo", "envtest")]
 
 
-def parse(command: click.Command, arguments: list[str], parent: click.Context | None = None) -> None:
+def parse(
+    command: click.Command, arguments: list[str], parent: click.Context | None = None
+) -> None:
     """Let click parse a command line; it ends the test if a command or an option does not exist."""
     context = command.make_context(command.name, arguments, parent=parent)
     rest = [*context._protected_args, *context.args]
@@ -219,8 +251,12 @@ def parse(command: click.Command, arguments: list[str], parent: click.Context | 
         parse(found, rest, context)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if own_commands(page)], ids=lambda page: page.name)
-def test_each_own_command_is_run_or_parsed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if own_commands(page)], ids=lambda page: page.name
+)
+def test_each_own_command_is_run_or_parsed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     sample = yaml.safe_load((ROOT / "config/samples/all/inferencestack.yaml").read_text())
     for name in ("cluster.yaml", "edited.yaml", "stack.yaml", "crd.yaml", "my_operator.py"):
@@ -247,7 +283,9 @@ def test_test_of_the_page_for_operator_authors_passes(tmp_path: Path) -> None:
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "envtest" / "src")))
     (script,) = [block for block in blocks_of(page, "sh") if block.startswith("python -m pytest")]
     command = ["sh", "-ec", script]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -265,7 +303,9 @@ def words(text: str) -> int:
 @pytest.mark.parametrize("name", READERS)
 def test_path_of_a_reader_has_at_most_the_promised_words(name: str) -> None:
     page = DOCS / name
-    (path,) = re.findall(r"^\*\*Path to [^*]*\*\*(.*?)\n\n", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    (path,) = re.findall(
+        r"^\*\*Path to [^*]*\*\*(.*?)\n\n", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
     (limit,) = re.findall(r"at\s+most\s+([\d,]+)\s+words", path)
     assert int(limit.replace(",", "")) <= READERS[name]
     pages = [page, *(DOCS / target for target in re.findall(r"\]\(([\w-]+\.md)\)", path))]

@@ -34,12 +34,21 @@ from cfo.runtime.objects.kinds import DEPLOYMENT
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate
 from test.support.config_map_webhooks import free_url
-from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, start_environment
+from test.support.raycluster_environment import (
+    VANILLA_CRDS,
+    Environment,
+    eventually,
+    start_environment,
+)
 from test.support.tenant_clients import service_account_token
 
 NAMESPACE = "ops"
 LOOPBACK = {"bindAddress": "127.0.0.1:0"}
-SETTINGS = {"metrics": LOOPBACK, "health": LOOPBACK, "kuberay": {"ingressDomain": "apps.example.test"}}
+SETTINGS = {
+    "metrics": LOOPBACK,
+    "health": LOOPBACK,
+    "kuberay": {"ingressDomain": "apps.example.test"},
+}
 KEY = NamespacedName(NAMESPACE, CONFIG_MAP_NAME)
 
 
@@ -57,7 +66,9 @@ def _logging_is_restored() -> Iterator[None]:
 async def doctor(kubeconfig: Path, *arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     """Run ``cfo doctor``; return its exit code, and status and message of each finding by check."""
     command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig), "-o", "json", *arguments]
-    result = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, command, prog_name="cfo"))
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+    )
     found: dict[str, list[tuple[str, str]]] = {}
     for each in json.loads(result.stdout)["checks"]:
         found.setdefault(each["check"], []).append((each["status"], each["message"]))
@@ -67,7 +78,10 @@ async def doctor(kubeconfig: Path, *arguments: str) -> tuple[int, dict[str, list
 
 def write_kubeconfig(environment: Environment, path: Path, token: str) -> Path:
     plane = environment.plane
-    cluster = {"server": plane.url, "certificate-authority-data": base64.b64encode(plane.ca_pem).decode()}
+    cluster = {
+        "server": plane.url,
+        "certificate-authority-data": base64.b64encode(plane.ca_pem).decode(),
+    }
     document = {
         "current-context": "a",
         "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
@@ -86,7 +100,9 @@ async def run_operator(environment: Environment) -> AsyncIterator[Manager]:
 
         async def run(*, task_status: Any) -> None:
             url = free_url()
-            await operator.run(target, KEY, webhook_url=url, handle_signals=False, task_status=task_status)
+            await operator.run(
+                target, KEY, webhook_url=url, handle_signals=False, task_status=task_status
+            )
 
         manager: Manager = await tasks.start(run)
         await manager.started()
@@ -111,7 +127,10 @@ async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_th
         for namespace in ("attacker", NAMESPACE):
             await environment.create_namespace(namespace)
         assert await find_namespace(environment.client, CONFIG_MAP_NAME) == ""
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        template = {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
         for obj in (
             {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": CONFIG_MAP_NAME}},
             {
@@ -121,17 +140,24 @@ async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_th
                 "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
             },
         ):
-            await environment.create({**obj, "metadata": {**obj["metadata"], "namespace": "attacker"}})
+            await environment.create(
+                {**obj, "metadata": {**obj["metadata"], "namespace": "attacker"}}
+            )
         for configuration in operator.webhook_configurations(NAMESPACE, OperatorConfiguration()):
             await environment.create(configuration)
         assert await find_namespace(environment.client, CONFIG_MAP_NAME) == NAMESPACE
         await environment.create({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
         for kind, name in (
             (MUTATING_WEBHOOK_CONFIGURATION, "codeflare-operator-mutating-webhook-configuration"),
-            (VALIDATING_WEBHOOK_CONFIGURATION, "codeflare-operator-validating-webhook-configuration"),
+            (
+                VALIDATING_WEBHOOK_CONFIGURATION,
+                "codeflare-operator-validating-webhook-configuration",
+            ),
         ):
             await environment.client.delete(kind, NamespacedName("", name))
-        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == "", "unclear, so the default is used"
+        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == "", (
+            "unclear, so the default is used"
+        )
 
 
 async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> None:
@@ -142,18 +168,27 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
         code, found = await doctor(admin)
         assert code == 1
         assert [status for status, _ in found["webhooks"]] == ["fail", "fail"]
-        assert found["admission"] == [("fail", "the mutating webhook was not called for a RayCluster (dry run)")]
+        assert found["admission"] == [
+            ("fail", "the mutating webhook was not called for a RayCluster (dry run)")
+        ]
         assert found["operator"][0][0] == "fail"
-        assert found["certificate"] == [("skip", "no Deployment, so nothing serves a certificate in the cluster")]
+        assert found["certificate"] == [
+            ("skip", "no Deployment, so nothing serves a certificate in the cluster")
+        ]
         assert found["kubernetes"][0][0] == found["clock"][0][0] == "ok"
         assert found["domain"][0][0] == "warn"
 
         await check_running_operator(environment, admin)
         await check_installed_operator(environment, admin)
 
-        rules = [Rule("", "configmaps", "get"), Rule("apiextensions.k8s.io", "customresourcedefinitions", "get")]
+        rules = [
+            Rule("", "configmaps", "get"),
+            Rule("apiextensions.k8s.io", "customresourcedefinitions", "get"),
+        ]
         code, found = await doctor(
-            write_kubeconfig(environment, tmp_path / "user", await service_account_token(environment, *rules))
+            write_kubeconfig(
+                environment, tmp_path / "user", await service_account_token(environment, *rules)
+            )
         )
         assert code == 1  # the configuration is still invalid
         for check in ("operator", "permissions", "webhooks", "certificate", "admission", "kuberay"):
@@ -175,14 +210,21 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         code, found = await doctor(admin)
         assert code == 0, found
         assert found["admission"] == [("ok", "a RayCluster passes through the webhooks (dry run)")]
-        assert found["operator"][0][0] == found["configuration"][0][0] == found["domain"][0][0] == "ok"
+        assert (
+            found["operator"][0][0] == found["configuration"][0][0] == found["domain"][0][0] == "ok"
+        )
         assert registry.get_sample_value("cfo_configuration_changed") == 0
 
         async def notices(reason: str, text: str, value: int) -> None:
             async def is_recorded() -> bool:
-                notes = [(each["reason"], each["note"]) for each in await environment.client.list(EVENT, live=True)]
+                notes = [
+                    (each["reason"], each["note"])
+                    for each in await environment.client.list(EVENT, live=True)
+                ]
                 changed = registry.get_sample_value("cfo_configuration_changed")
-                return changed == value and (not reason or any(each[0] == reason and text in each[1] for each in notes))
+                return changed == value and (
+                    not reason or any(each[0] == reason and text in each[1] for each in notes)
+                )
 
             await eventually(is_recorded, f"{reason} {text}, metric {value}")
 
@@ -216,17 +258,22 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     await check_remedy_of_a_missing_role(environment, admin)
     await check_other_namespace(admin)
 
-    leaf = create_certificate(create_ca(), "x", f"codeflare-operator-webhook-service.{NAMESPACE}.svc", days=100)
+    leaf = create_certificate(
+        create_ca(), "x", f"codeflare-operator-webhook-service.{NAMESPACE}.svc", days=100
+    )
     data = {"tls.crt": base64.b64encode(leaf.cert_pem).decode()}
     secret = NamespacedName(NAMESPACE, operator.WEBHOOK_SECRET_NAME)
     metadata = {"namespace": secret.namespace, "name": secret.name}
     if await environment.client.get(SECRET, secret, live=True) is not None:
         await environment.client.delete(SECRET, secret)
-    await environment.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    await environment.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    )
     (binding,) = [
         obj["metadata"]["name"]
         for obj in render(namespace=NAMESPACE)
-        if obj["kind"] == "ClusterRoleBinding" and obj["metadata"]["name"].endswith("manager-rolebinding")
+        if obj["kind"] == "ClusterRoleBinding"
+        and obj["metadata"]["name"].endswith("manager-rolebinding")
     ]
     await environment.client.delete(CLUSTER_ROLE_BINDING, NamespacedName("", binding))
     await write_configuration(environment, kuberay={"mTLSEnabled": "maybe"})
@@ -235,14 +282,18 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     code, found = await doctor(admin)
     assert [status for status, _ in found["certificate"]] == ["ok", "fail", "fail"]
     assert {status for status, _ in found["permissions"]} == {"fail"}
-    assert found["configuration"][0][1].endswith("kuberay.mTLSEnabled: 'maybe': must be true or false")
+    assert found["configuration"][0][1].endswith(
+        "kuberay.mTLSEnabled: 'maybe': must be true or false"
+    )
     assert found["operator"] == [("fail", "is scaled to 0 replicas")]
 
 
 async def check_other_namespace(admin: Path) -> None:
     """A namespace without an operator is an error: its remedies would make a second installation."""
     result = await anyio.to_thread.run_sync(
-        lambda: CliRunner().invoke(cli, ["doctor", "-n", "typo", "--kubeconfig", str(admin)], prog_name="cfo")
+        lambda: CliRunner().invoke(
+            cli, ["doctor", "-n", "typo", "--kubeconfig", str(admin)], prog_name="cfo"
+        )
     )
     assert (result.exit_code, result.output) == (
         2,
@@ -254,7 +305,9 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
     """The command that installs the role has the namespace, and the components of all enabled features."""
     await write_configuration(environment, appwrapper={"enabled": True})
     result = await anyio.to_thread.run_sync(
-        lambda: CliRunner().invoke(cli, ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)], prog_name="cfo")
+        lambda: CliRunner().invoke(
+            cli, ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)], prog_name="cfo"
+        )
     )
     command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side -f -"
     assert f"-> apply the manifests, with your other options: {command}\n" in result.stdout
@@ -266,14 +319,22 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     (deployment,) = [obj for obj in render(namespace="odh") if obj["kind"] == "Deployment"]
     await environment.create(deployment)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "a", "renewTime": now}}
-    await environment.create({**lease, "metadata": {"namespace": "odh", "name": "codeflare-operator-lock"}})
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "spec": {"holderIdentity": "a", "renewTime": now},
+    }
+    await environment.create(
+        {**lease, "metadata": {"namespace": "odh", "name": "codeflare-operator-lock"}}
+    )
     _, found = await doctor(admin)
     ((status, message),) = found["operators"]
     assert status == "warn"
     assert "in namespace odh (Deployment codeflare-operator-manager, image" in message
     assert "Lease codeflare-operator-lock) reconciles the same namespaces" in message
-    (webhooks,) = [obj for obj in render(namespace="odh") if obj["kind"] == "MutatingWebhookConfiguration"]
+    (webhooks,) = [
+        obj for obj in render(namespace="odh") if obj["kind"] == "MutatingWebhookConfiguration"
+    ]
     webhooks["metadata"]["name"] = "olm-generated"
     for webhook in webhooks["webhooks"]:
         webhook["failurePolicy"] = "Ignore"

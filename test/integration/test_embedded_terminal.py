@@ -35,7 +35,13 @@ def test_kubeconfig_is_shown_in_the_view_and_readable_only_by_its_owner(tmp_path
     }
     command = [sys.executable, "-m", "cfo", "run", "--embedded", "--overview"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
     ) as process:
         os.close(terminal)
         try:

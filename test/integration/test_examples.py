@@ -60,7 +60,9 @@ from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name[0].isdigit())
+FOLDERS = sorted(
+    path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name[0].isdigit()
+)
 LOOPBACK = "127.0.0.1:0"
 BUILTIN_KINDS = ("configmap", "deployment", "lease", "secret", "serviceaccount", "serviceaccounts")
 
@@ -175,7 +177,9 @@ def run(kubeconfig: Path, tmp_path: Path) -> Callable[..., Any]:
     default = kubeconfig
 
     @asynccontextmanager
-    async def run(folder: str, *arguments: str, kubeconfig: Path = default) -> AsyncIterator[Program]:
+    async def run(
+        folder: str, *arguments: str, kubeconfig: Path = default
+    ) -> AsyncIterator[Program]:
         log = tmp_path / f"{folder}-{len(list(tmp_path.iterdir()))}.log"
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
@@ -210,7 +214,9 @@ async def output_of(folder: str, *arguments: str, kubeconfig: Path) -> list[Obje
 # 01-minimal
 
 
-async def test_01_minimal_logs_each_change_of_a_greeting(user: User, run: Callable[..., Any]) -> None:
+async def test_01_minimal_logs_each_change_of_a_greeting(
+    user: User, run: Callable[..., Any]
+) -> None:
     async with run("01-minimal") as program:
         greeting = await user.create("01-minimal")
         await program.logged(rf"Hello .*namespace={user.namespace} .*to=world")
@@ -231,7 +237,9 @@ async def test_02_children_follow_the_members_of_a_team(
     example = load("02-children")
 
     async def accounts() -> dict[str, Object]:
-        found = await user.client.list(SERVICE_ACCOUNT, namespace=user.namespace, label_selector=example.TEAM_LABEL)
+        found = await user.client.list(
+            SERVICE_ACCOUNT, namespace=user.namespace, label_selector=example.TEAM_LABEL
+        )
         return {name_of(account): account for account in found}
 
     async def has_accounts(*names: str) -> bool:
@@ -241,15 +249,22 @@ async def test_02_children_follow_the_members_of_a_team(
         async with example.new_manager(config) as manager:
             await manager.started()
             team = await user.create("02-children")
-            await eventually(lambda: has_accounts("science-ada", "science-grace", "science-marie"), "three accounts")
+            await eventually(
+                lambda: has_accounts("science-ada", "science-grace", "science-marie"),
+                "three accounts",
+            )
             for account in (await accounts()).values():
                 assert (controller_of(account) or {}).get("uid") == uid_of(team)
 
             await user.patch(team, spec={"members": ["ada", "rosalind"]})
-            await eventually(lambda: has_accounts("science-ada", "science-rosalind"), "two accounts")
+            await eventually(
+                lambda: has_accounts("science-ada", "science-rosalind"), "two accounts"
+            )
 
             await user.delete((await accounts())["science-ada"])
-            await eventually(lambda: has_accounts("science-ada", "science-rosalind"), "the account is recreated")
+            await eventually(
+                lambda: has_accounts("science-ada", "science-rosalind"), "the account is recreated"
+            )
     reconciles = [entry for entry in logs if entry["event"] == "Reconciled team"]
     assert reconciles[0]["accounts"] == 3  # the first reconcile read its own writes
     assert {entry["accounts"] for entry in reconciles} == {2, 3}
@@ -263,7 +278,9 @@ async def test_02_children_follow_the_members_of_a_team(
                 return any(entry["event"] == "Reconciled team" for entry in logs)
 
             await eventually(is_reconciled, "the team is reconciled after the restart")
-    assert {name: resource_version_of(account) for name, account in (await accounts()).items()} == before
+    assert {
+        name: resource_version_of(account) for name, account in (await accounts()).items()
+    } == before
 
     await user.delete(team)
     if "gc" in control_plane.controllers:
@@ -306,11 +323,21 @@ async def test_03_status_reports_whether_the_url_responds(user: User, config: Cl
         assert unreachable["status"] == "False"
         assert unreachable["message"].startswith("The URL does not respond: Cannot connect")
         async with web_server(port, lambda: status):
-            responded = await eventually(lambda: condition("Responded"))  # the failed reconcile was retried
-            assert (responded["status"], responded["message"]) == ("True", "The URL responded with status 200.")
+            responded = await eventually(
+                lambda: condition("Responded")
+            )  # the failed reconcile was retried
+            assert (responded["status"], responded["message"]) == (
+                "True",
+                "The URL responded with status 200.",
+            )
             status = 503
-            failed = await eventually(lambda: condition("ErrorResponse"))  # reconciled again after the interval
-            assert (failed["status"], failed["message"]) == ("False", "The URL responded with status 503.")
+            failed = await eventually(
+                lambda: condition("ErrorResponse")
+            )  # reconciled again after the interval
+            assert (failed["status"], failed["message"]) == (
+                "False",
+                "The URL responded with status 503.",
+            )
 
             changed = await user.patch(probe, spec={"url": "ftp://127.0.0.1"})
             invalid = await eventually(lambda: condition("InvalidURL"))
@@ -320,7 +347,10 @@ async def test_03_status_reports_whether_the_url_responds(user: User, config: Cl
         async def events() -> list[tuple[str, str]]:
             found = await user.client.list(EVENT, namespace=user.namespace)
             assert len(found) >= 4
-            return [(event["type"], event["reason"]) for event in sorted(found, key=lambda event: event["eventTime"])]
+            return [
+                (event["type"], event["reason"])
+                for event in sorted(found, key=lambda event: event["eventTime"])
+            ]
 
         assert await eventually(events, "four Events") == [
             ("Warning", "Unreachable"),
@@ -337,7 +367,9 @@ async def test_03_status_reports_whether_the_url_responds(user: User, config: Cl
 # 04-watches
 
 
-async def test_04_watches_restart_the_deployment_when_its_secret_changes(user: User, config: ClientConfig) -> None:
+async def test_04_watches_restart_the_deployment_when_its_secret_changes(
+    user: User, config: ClientConfig
+) -> None:
     example = load("04-watches")
     shop = NamespacedName(user.namespace, "shop")
     password = NamespacedName(user.namespace, "password")
@@ -346,7 +378,9 @@ async def test_04_watches_restart_the_deployment_when_its_secret_changes(user: U
         deployment = await user.client.get(DEPLOYMENT, shop)
         assert deployment is not None
         template = deployment["spec"]["template"]
-        assert len(template["spec"]["containers"]) == 1  # the apply changes nothing except the annotation
+        assert (
+            len(template["spec"]["containers"]) == 1
+        )  # the apply changes nothing except the annotation
         return (template["metadata"].get("annotations") or {}).get(example.ANNOTATION)
 
     async def has_current_version() -> bool:
@@ -382,14 +416,18 @@ async def test_04_watches_restart_the_deployment_when_its_secret_changes(user: U
             await user.client.create(recreated)
             await eventually(has_current_version, "the version of the new Secret")
 
-            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == SECRET]
+            (informer,) = [
+                informer for informer in manager.cache.informers if informer.gvk == SECRET
+            ]
             assert set(informer.reader.get(password) or {}) == {"apiVersion", "kind", "metadata"}
 
 
 # 05-finalizers-and-leader
 
 
-async def service_account_kubeconfig(user: User, control_plane: ControlPlane, roles: list[Object], path: Path) -> Path:
+async def service_account_kubeconfig(
+    user: User, control_plane: ControlPlane, roles: list[Object], path: Path
+) -> Path:
     """Create a ServiceAccount that has only ``roles``; return a kubeconfig file for it."""
     metadata = {"namespace": user.namespace, "name": "program"}
     await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
@@ -399,7 +437,11 @@ async def service_account_kubeconfig(user: User, control_plane: ControlPlane, ro
             "apiVersion": role["apiVersion"],
             "kind": f"{role['kind']}Binding",
             "metadata": {**role["metadata"], "name": f"{name_of(role)}-{user.namespace}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": name_of(role)},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": role["kind"],
+                "name": name_of(role),
+            },
             "subjects": [{"kind": "ServiceAccount", **metadata}],
         }
         await user.client.create(binding)
@@ -411,12 +453,18 @@ async def service_account_kubeconfig(user: User, control_plane: ControlPlane, ro
 
 
 async def test_05_finalizers_remove_directories_with_the_permissions_of_the_printed_roles(
-    user: User, control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path, run: Callable[..., Any]
+    user: User,
+    control_plane: ControlPlane,
+    kubeconfig: Path,
+    tmp_path: Path,
+    run: Callable[..., Any],
 ) -> None:
     folder = "05-finalizers-and-leader"
     roles = await output_of(folder, "--roles", kubeconfig=kubeconfig)
     assert [role["kind"] for role in roles] == ["ClusterRole", "Role"]
-    restricted = await service_account_kubeconfig(user, control_plane, roles, tmp_path / "kubeconfig")
+    restricted = await service_account_kubeconfig(
+        user, control_plane, roles, tmp_path / "kubeconfig"
+    )
     root = tmp_path / "buckets"
     arguments = ("--root", str(root), "--metrics", LOOPBACK, "--health", LOOPBACK)
 
@@ -440,7 +488,9 @@ async def test_05_finalizers_remove_directories_with_the_permissions_of_the_prin
         await eventually(directory_exists, "the directory is created")
         created = await user.get(bucket)
         assert created["metadata"]["finalizers"] == ["example.com/directory"]
-        await user.patch(created, metadata={"finalizers": ["example.com/directory", "example.com/other"]})
+        await user.patch(
+            created, metadata={"finalizers": ["example.com/directory", "example.com/other"]}
+        )
         (directory / "cat.png").touch()
 
         async with run(folder, *arguments, kubeconfig=restricted) as follower:
@@ -454,12 +504,17 @@ async def test_05_finalizers_remove_directories_with_the_permissions_of_the_prin
             await user.delete(bucket)
 
             async def is_removed() -> bool:
-                return not directory.exists() and (await user.get(bucket))["metadata"]["finalizers"] == [
-                    "example.com/other"
-                ]
+                return not directory.exists() and (await user.get(bucket))["metadata"][
+                    "finalizers"
+                ] == ["example.com/other"]
 
-            await eventually(is_removed, "the directory is removed, then our finalizer and no other")
-            assert "bucket_directories_removed_total 1.0" in (await get(leader, "metrics", "/metrics"))[1]
+            await eventually(
+                is_removed, "the directory is removed, then our finalizer and no other"
+            )
+            assert (
+                "bucket_directories_removed_total 1.0"
+                in (await get(leader, "metrics", "/metrics"))[1]
+            )
             await user.patch(bucket, metadata={"finalizers": None})
             await user.deleted(bucket)
 
@@ -501,7 +556,9 @@ async def test_06_webhooks_complete_and_validate_at_a_url_until_the_program_stop
         assert window["spec"]["requestedBy"]
 
         with pytest.raises(Forbidden) as rejected:
-            await user.patch(window, spec={"durationMinutes": 2000, "days": ["Sat", "Caturday", "Sat"]})
+            await user.patch(
+                window, spec={"durationMinutes": 2000, "days": ["Sat", "Caturday", "Sat"]}
+            )
         assert str(rejected.value.message) == (
             'admission webhook "vmaintenancewindow.kb.io" denied the request: [spec.days[1]: Unsupported value: '
             '"Caturday": supported values: "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", '
@@ -511,17 +568,23 @@ async def test_06_webhooks_complete_and_validate_at_a_url_until_the_program_stop
         with pytest.raises(Forbidden, match=r"spec\.requestedBy: Forbidden: is immutable"):
             await user.patch(window, spec={"requestedBy": "eve"})
 
-        path = f"/apis/example.com/v1/namespaces/{user.namespace}/maintenancewindows/{name_of(window)}"
+        path = (
+            f"/apis/example.com/v1/namespaces/{user.namespace}/maintenancewindows/{name_of(window)}"
+        )
         answer = await api_client.merge(path, {"spec": {"durationMinutes": 600}})
         assert answer.code == 200
         assert "the window is longer than eight hours" in answer.headers["Warning"]
         assert await program.stop() == 0
     for configuration in configurations:
-        assert await user.client.get(configuration, NamespacedName("", "maintenance-windows")) is None
+        assert (
+            await user.client.get(configuration, NamespacedName("", "maintenance-windows")) is None
+        )
     await user.patch(window, spec={"days": ["Caturday"]})
 
 
-async def test_06_webhooks_prints_the_webhook_configurations_of_a_deployment(kubeconfig: Path) -> None:
+async def test_06_webhooks_prints_the_webhook_configurations_of_a_deployment(
+    kubeconfig: Path,
+) -> None:
     printed = await output_of("06-webhooks", "--manifests", kubeconfig=kubeconfig)
     assert [document["kind"] for document in printed] == [
         "MutatingWebhookConfiguration",
@@ -535,16 +598,22 @@ async def test_06_webhooks_prints_the_webhook_configurations_of_a_deployment(kub
 # 07-typed-resources
 
 
-async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(user: User, config: ClientConfig) -> None:
+async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(
+    user: User, config: ClientConfig
+) -> None:
     example = load("07-typed-resources")
-    assert custom_resource_definitions([example.Playlist]) == objects("07-typed-resources", "crd.yaml")
+    assert custom_resource_definitions([example.Playlist]) == objects(
+        "07-typed-resources", "crd.yaml"
+    )
     with capture_logs() as logs:
         async with example.new_manager(config) as manager:
             await manager.started()
             playlist = await user.create("07-typed-resources")
 
             async def total(seconds: int) -> bool:
-                return bool((await user.get(playlist)).get("status", {}).get("totalSeconds") == seconds)
+                return bool(
+                    (await user.get(playlist)).get("status", {}).get("totalSeconds") == seconds
+                )
 
             await eventually(lambda: total(350))
             await user.patch(playlist, spec={"note": "for Mondays"})
@@ -552,7 +621,9 @@ async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(user:
             await eventually(lambda: total(200))
 
             async def is_logged() -> bool:  # the log line follows the write
-                return [entry["seconds"] for entry in logs if entry["event"] == "Summed up the songs"] == [350, 200]
+                return [
+                    entry["seconds"] for entry in logs if entry["event"] == "Summed up the songs"
+                ] == [350, 200]
 
             await eventually(is_logged)
             with pytest.raises(Invalid, match="must not have more songs than maxSongs"):
@@ -562,7 +633,9 @@ async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(user:
 # 08-causes
 
 
-async def test_08_causes_are_in_the_log_and_the_debug_report(user: User, config: ClientConfig) -> None:
+async def test_08_causes_are_in_the_log_and_the_debug_report(
+    user: User, config: ClientConfig
+) -> None:
     example = load("08-causes")
     assert custom_resource_definitions([example.Inventory]) == objects("08-causes", "crd.yaml")
     fruit = f"ConfigMap {user.namespace}/fruit"
@@ -571,14 +644,25 @@ async def test_08_causes_are_in_the_log_and_the_debug_report(user: User, config:
             await manager.started()
 
             async def caused(*parts: str) -> bool:
-                texts = [str(line["causes"]) for line in lines if line["event"] == "Summed up the ConfigMaps"]
+                texts = [
+                    str(line["causes"])
+                    for line in lines
+                    if line["event"] == "Summed up the ConfigMaps"
+                ]
                 return any(all(part in text for part in parts) for text in texts)
 
             inventory = await user.create("08-causes")
-            await eventually(lambda: caused(f"Inventory {user.namespace}/kitchen added"), "the creation is a cause")
-            (stored,) = await user.client.list(CONFIG_MAP, namespace=user.namespace, label_selector=example.LABEL)
+            await eventually(
+                lambda: caused(f"Inventory {user.namespace}/kitchen added"),
+                "the creation is a cause",
+            )
+            (stored,) = await user.client.list(
+                CONFIG_MAP, namespace=user.namespace, label_selector=example.LABEL
+            )
             await user.patch(stored, data={"apple": "SECRET-COLOR"})
-            await eventually(lambda: caused(f"{fruit} updated: data.apple"), "the change is a cause")
+            await eventually(
+                lambda: caused(f"{fruit} updated: data.apple"), "the change is a cause"
+            )
             assert "SECRET-COLOR" not in str(lines)
             assert (await user.get(inventory))["status"] == {"items": 1, "values": 2}
 
@@ -586,8 +670,14 @@ async def test_08_causes_are_in_the_log_and_the_debug_report(user: User, config:
                 url = f"http://127.0.0.1:{manager.debug_port}/debug/queue?format=json"
                 async with aiohttp.ClientSession() as session, session.get(url) as response:
                     (queue,) = await response.json()
-                items = [item for item in queue["items"] if item["request"] == f"{user.namespace}/kitchen"]
-                return [(item["state"], item["causes"][0]["type"]) for item in items] == [("delayed", "requeue after")]
+                items = [
+                    item
+                    for item in queue["items"]
+                    if item["request"] == f"{user.namespace}/kitchen"
+                ]
+                return [(item["state"], item["causes"][0]["type"]) for item in items] == [
+                    ("delayed", "requeue after")
+                ]
 
             await eventually(is_scheduled, "the next reconcile is in the queue")
 
@@ -595,9 +685,13 @@ async def test_08_causes_are_in_the_log_and_the_debug_report(user: User, config:
 # 09-sets-and-conditions
 
 
-async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, config: ClientConfig) -> None:
+async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(
+    user: User, config: ClientConfig
+) -> None:
     example = load("09-sets-and-conditions")
-    assert custom_resource_definitions([example.Environment]) == objects("09-sets-and-conditions", "crd.yaml")
+    assert custom_resource_definitions([example.Environment]) == objects(
+        "09-sets-and-conditions", "crd.yaml"
+    )
     async with example.new_manager(config) as manager:
         await manager.started()
         environment = await user.create("09-sets-and-conditions")
@@ -619,11 +713,19 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, con
             ("Configured", "True"),
             ("Ready", "True"),
         }
-        assert await members() == {"ConfigMap/staging-web", "ServiceAccount/staging-web", "ConfigMap/staging-db"}
+        assert await members() == {
+            "ConfigMap/staging-web",
+            "ServiceAccount/staging-web",
+            "ConfigMap/staging-db",
+        }
 
-        await user.patch(environment, spec={"components": [{"name": "web", "settings": {"color": "red"}}]})
+        await user.patch(
+            environment, spec={"components": [{"name": "web", "settings": {"color": "red"}}]}
+        )
         await ready()
-        await eventually(lambda: _equal(members, {"ConfigMap/staging-web"}), "the other members are pruned")
+        await eventually(
+            lambda: _equal(members, {"ConfigMap/staging-web"}), "the other members are pruned"
+        )
 
         async def condition(kind: str) -> tuple[str, str]:
             stored = await user.get(environment)
@@ -631,20 +733,31 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, con
             assert found["observedGeneration"] == stored["metadata"]["generation"]
             return found["status"], found["message"]
 
-        foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**key._asdict(), "name": "staging-db"}}
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**key._asdict(), "name": "staging-db"},
+        }
         await user.client.create(foreign)
         web = {"name": "web", "settings": {"color": "red"}}
         await user.patch(environment, spec={"components": [web, {"name": "db"}]})
-        await eventually(lambda: _equal(lambda: condition("Configured"), ("False", "no settings: db")))
+        await eventually(
+            lambda: _equal(lambda: condition("Configured"), ("False", "no settings: db"))
+        )
         status, message = await condition("Ready")
         assert status == "False"
-        assert "Applied: ConfigMap staging-db already exists and does not belong to this Environment" in message
+        assert (
+            "Applied: ConfigMap staging-db already exists and does not belong to this Environment"
+            in message
+        )
         with pytest.raises(TimeoutError, match=r"condition not met after 0\.05 s"):
             await example.wait_until_ready(user.client, key, 0.05)
 
         await user.delete(environment)
         await user.deleted(environment)
-        receipt = await user.client.get(CONFIG_MAP, NamespacedName(user.namespace, "staging-receipt"))
+        receipt = await user.client.get(
+            CONFIG_MAP, NamespacedName(user.namespace, "staging-receipt")
+        )
         assert receipt is not None
         assert receipt["data"] == {"members": "ConfigMap/staging-web"}
         assert await user.exists(foreign)
@@ -657,7 +770,9 @@ async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
 # 12-handlers
 
 
-async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, config: ClientConfig) -> None:
+async def test_12_handlers_keep_a_menu_count_and_announce_moves(
+    user: User, config: ClientConfig
+) -> None:
     before, registry = kopf.get_default_registry(), kopf.OperatorRegistry()
     kopf.set_default_registry(registry)
     load("12-handlers")
@@ -684,11 +799,16 @@ async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, conf
 
         await eventually(lambda: status(write_menu={"breads": 2}, neighbors=0, baked=2))
         await user.patch(bakery, spec={"open": False})
-        await user.patch(bakery, spec={"city": "Paris", "prices": {"baguette": None, "brioche": None, "rye": "3"}})
+        await user.patch(
+            bakery,
+            spec={"city": "Paris", "prices": {"baguette": None, "brioche": None, "rye": "3"}},
+        )
         await eventually(lambda: menu("rye: 3"))
 
         async def events() -> bool:
-            found = {event["reason"] for event in await user.client.list(EVENT, namespace=user.namespace)}
+            found = {
+                event["reason"] for event in await user.client.list(EVENT, namespace=user.namespace)
+            }
             assert found >= {"Opened", "Moved"}
             return True
 
@@ -704,7 +824,12 @@ def commands_in(readme: Path) -> list[list[str]]:
     """Return the words of each shell command in the README, without redirections to other commands."""
     blocks = re.findall(r"```sh\n(.*?)```", readme.read_text(), flags=re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [shlex.split(part, comments=True) for line in lines for part in line.split(" | ") if part.strip()]
+    return [
+        shlex.split(part, comments=True)
+        for line in lines
+        for part in line.split(" | ")
+        if part.strip()
+    ]
 
 
 def test_every_example_has_a_test_and_a_line_in_the_readme() -> None:
@@ -746,5 +871,7 @@ def test_readme_commands_name_existing_files_options_and_kinds(folder: str) -> N
                 assert all(f'"{option}"' in source for option in options), command
             case ["envtest", *_]:
                 assert options <= envtest_options, command
-            case ["kubectl", "get" | "delete" | "describe" | "patch" | "annotate", kinds, *_] if kinds != "-f":
+            case ["kubectl", "get" | "delete" | "describe" | "patch" | "annotate", kinds, *_] if (
+                kinds != "-f"
+            ):
                 assert {kind.partition("/")[0] for kind in kinds.split(",")} <= known, command

@@ -26,7 +26,13 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from envtest import ControlPlane, EmbeddedControlPlane, User
 from envtest.auth.attributes import Attributes
 from envtest.faults import Fault, Faults
-from test.support.faults import FastClock, new_manager, run_with_faulty_transport, snapshot, wait_for_snapshot
+from test.support.faults import (
+    FastClock,
+    new_manager,
+    run_with_faulty_transport,
+    snapshot,
+    wait_for_snapshot,
+)
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -83,36 +89,55 @@ FAULTS: dict[str, Callable[[], list[Fault]]] = {
     "504": lambda: [Lasting(code=504, reason="Timeout", seconds=SECONDS)],
     "403 for writes": lambda: [Lasting(code=403, verbs=WRITES, seconds=SECONDS)],
     "connection resets": lambda: [Lasting(reset=True, seconds=SECONDS)],
-    "connection resets of writes": lambda: [Alternating(reset=True, verbs=WRITES, seconds=2 * SECONDS)],
-    "expired resource versions": lambda: [Lasting(expired=True, verbs=("list", "watch"), seconds=SECONDS)],
+    "connection resets of writes": lambda: [
+        Alternating(reset=True, verbs=WRITES, seconds=2 * SECONDS)
+    ],
+    "expired resource versions": lambda: [
+        Lasting(expired=True, verbs=("list", "watch"), seconds=SECONDS)
+    ],
     "torn watches": lambda: [Lasting(cut_after=1, torn=True, verbs=("watch",), seconds=SECONDS)],
-    "conflicts for every second write": lambda: [Alternating(code=409, reason="Conflict", verbs=WRITES, count=30)],
+    "conflicts for every second write": lambda: [
+        Alternating(code=409, reason="Conflict", verbs=WRITES, count=30)
+    ],
     "500 for every second write": lambda: [Alternating(code=500, verbs=WRITES, count=30)],
     "slow": lambda: [Lasting(latency=0.4, seconds=2 * SECONDS)],
     "very slow": lambda: [Lasting(latency=1.5, verbs=WRITES, count=1)],
 }
 
 
-WRITE_FAULTS = ["500", "connection resets of writes", "conflicts for every second write", "500 for every second write"]
+WRITE_FAULTS = [
+    "500",
+    "connection resets of writes",
+    "conflicts for every second write",
+    "500 for every second write",
+]
 
 
 @pytest.mark.embedded(reason="it injects faults")
-@pytest.mark.parametrize(("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", WRITE_FAULTS)])
+@pytest.mark.parametrize(
+    ("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", WRITE_FAULTS)]
+)
 async def test_clusters_converge_after_temporary_faults(platform: str, names: list[str]) -> None:
     """A fault occurs while one cluster is created and another one deleted; afterwards the state is as without it."""
     openshift = platform == "openshift"
     settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
-    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), clock=FastClock()) as env:
+    async with start_environment(
+        *(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), clock=FastClock()
+    ) as env:
         faults = faults_of(env)
         namespace = await env.create_namespace("undisturbed")
         await env.create(ray_cluster(namespace=namespace))
-        async with run_with_faulty_transport(env, kuberay_config(**settings), clock=FastClock()) as (manager, _):
+        async with run_with_faulty_transport(
+            env, kuberay_config(**settings), clock=FastClock()
+        ) as (manager, _):
             expected = await snapshot(env, namespace, openshift=openshift)
             for number, name in enumerate(names):
                 creating = await env.create_namespace(f"creating-{number}")
                 deleting = await env.create_namespace(f"deleting-{number}")
                 deleted = await env.create(ray_cluster(namespace=deleting))
-                await wait_for_snapshot(env, deleting, expected, openshift=openshift, description=f"before {name}")
+                await wait_for_snapshot(
+                    env, deleting, expected, openshift=openshift, description=f"before {name}"
+                )
                 created = ray_cluster(namespace=creating)
                 async with anyio.create_task_group() as tasks:
                     # The fault affects the requests of this test, too: they are repeated until they succeed.
@@ -122,11 +147,17 @@ async def test_clusters_converge_after_temporary_faults(platform: str, names: li
                     tasks.start_soon(_repeat_until_accepted, lambda obj=deleted: env.delete(obj))
                 await eventually(partial(_is_over, active), f"the fault {name} is over")
                 faults.clear()
-                await wait_for_snapshot(env, creating, expected, openshift=openshift, description=f"{name}: created")
-                await wait_for_snapshot(env, deleting, {}, openshift=openshift, description=f"{name}: deleted")
+                await wait_for_snapshot(
+                    env, creating, expected, openshift=openshift, description=f"{name}: created"
+                )
+                await wait_for_snapshot(
+                    env, deleting, {}, openshift=openshift, description=f"{name}: deleted"
+                )
             await env.wait_until_idle()
             for controller in manager.controllers:
-                assert controller.queue.waiting <= 1 + len(names)  # existing clusters may have a scheduled reconcile
+                assert controller.queue.waiting <= 1 + len(
+                    names
+                )  # existing clusters may have a scheduled reconcile
                 assert not [key for key in _cluster_keys() if controller.queue.num_requeues(key)]
 
 
@@ -135,14 +166,19 @@ async def _is_over(faults: list[Fault]) -> bool:
     now = time.time()  # the clock of a plane that no test advances
     return all(
         fault.injected
-        and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
+        and (
+            fault.count is not None
+            or (fault.seconds is not None and now - fault.since > fault.seconds)
+        )
         for fault in faults
     )
 
 
 def _cluster_keys() -> list[NamespacedName]:
     return [
-        NamespacedName(f"{kind}-{number}", "rc") for kind in ("creating", "deleting") for number in range(len(FAULTS))
+        NamespacedName(f"{kind}-{number}", "rc")
+        for kind in ("creating", "deleting")
+        for number in range(len(FAULTS))
     ]
 
 
@@ -169,7 +205,10 @@ async def test_stale_watch_cache_causes_no_repeated_writes() -> None:
         faults = faults_of(env)
         namespace = await env.create_namespace("undisturbed")
         await env.create(ray_cluster(namespace=namespace))
-        async with run_with_faulty_transport(env, kuberay_config(**PLAIN_SETTINGS)) as (_, transport):
+        async with run_with_faulty_transport(env, kuberay_config(**PLAIN_SETTINGS)) as (
+            _,
+            transport,
+        ):
             expected = await snapshot(env, namespace)
             faults.stale_revision = env.plane.store.revision  # type: ignore[attr-defined]
             namespace = await env.create_namespace("stale")
@@ -179,7 +218,9 @@ async def test_stale_watch_cache_causes_no_repeated_writes() -> None:
             faults.clear()
             await env.wait_until_idle()
             before = transport.writes
-            await env.patch(ray_cluster(namespace=namespace), {"metadata": {"annotations": {"note": "x"}}})
+            await env.patch(
+                ray_cluster(namespace=namespace), {"metadata": {"annotations": {"note": "x"}}}
+            )
             await env.wait_until_idle()
             assert transport.writes == before
 
@@ -191,7 +232,11 @@ async def test_unreachable_foreign_webhook_blocks_only_its_kind() -> None:
         await env.create(ray_cluster(namespace=namespace))
         async with run_with_faulty_transport(env, kuberay_config(**PLAIN_SETTINGS)):
             expected = await snapshot(env, namespace)
-            policies = {"apiGroups": ["networking.k8s.io"], "apiVersions": ["v1"], "resources": ["networkpolicies"]}
+            policies = {
+                "apiGroups": ["networking.k8s.io"],
+                "apiVersions": ["v1"],
+                "resources": ["networkpolicies"],
+            }
             hook = {
                 "name": "unreachable.example.com",
                 "clientConfig": {"url": "https://127.0.0.1:1/"},
@@ -262,7 +307,11 @@ async def test_informer_notices_control_plane_restored_from_backup() -> None:
     target = replace(ClientConfig.for_control_plane(plane), verify=False, ca_pem=b"")
 
     def config_map(name: str) -> Object:
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name}}
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": "default", "name": name},
+        }
 
     async with Transport(target) as transport, anyio.create_task_group() as tasks:
         client = Client(transport, RESTMapper(transport), field_manager="tester")

@@ -33,7 +33,9 @@ from test.support.raycluster_environment import (
 
 
 @asynccontextmanager
-async def run_informer(proxy: FaultyProxy, *, idle_seconds: float = 75.0) -> AsyncIterator[Informer]:
+async def run_informer(
+    proxy: FaultyProxy, *, idle_seconds: float = 75.0
+) -> AsyncIterator[Informer]:
     """Run an informer of ConfigMaps that connects through the proxy."""
     async with Transport(proxy.config) as transport, anyio.create_task_group() as tasks:
         mapper = RESTMapper(transport)
@@ -46,7 +48,9 @@ async def run_informer(proxy: FaultyProxy, *, idle_seconds: float = 75.0) -> Asy
 
 
 @asynccontextmanager
-async def start_proxy_and_client(plane: ControlPlane, *, seed: int = 0) -> AsyncIterator[tuple[FaultyProxy, Client]]:
+async def start_proxy_and_client(
+    plane: ControlPlane, *, seed: int = 0
+) -> AsyncIterator[tuple[FaultyProxy, Client]]:
     """Run a proxy, and yield it with a client that does not use it."""
     async with (
         start_faulty_proxy(plane, seed=seed) as proxy,
@@ -65,7 +69,10 @@ async def wait_until_current(informer: Informer, client: Client) -> None:
     """Wait until the informer contains the current ConfigMaps."""
 
     async def is_current() -> bool:
-        listed = {key_of(item): item["metadata"]["resourceVersion"] for item in await client.list(CONFIG_MAP)}
+        listed = {
+            key_of(item): item["metadata"]["resourceVersion"]
+            for item in await client.list(CONFIG_MAP)
+        }
         return informer.has_synced and listed == {
             entry.key: entry.meta.resource_version for entry in informer.reader.entries()
         }
@@ -81,7 +88,9 @@ async def wait_until_watching(informer: Informer, client: Client, name: str = "w
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-async def test_informer_stays_complete_when_connections_break_at_any_byte(plane: ControlPlane, seed: int) -> None:
+async def test_informer_stays_complete_when_connections_break_at_any_byte(
+    plane: ControlPlane, seed: int
+) -> None:
     async with start_proxy_and_client(plane, seed=seed) as (proxy, client):
         for number in range(20):
             await client.create(config_map(f"old-{number}", text="x" * 200))
@@ -90,7 +99,9 @@ async def test_informer_stays_complete_when_connections_break_at_any_byte(plane:
             for number in range(40):
                 await client.create(config_map(f"new-{number}", text="y" * 300))
                 if number % 3 == 0:
-                    await client.patch(CONFIG_MAP, key_of(config_map(f"new-{number}")), {"data": {"text": "z"}})
+                    await client.patch(
+                        CONFIG_MAP, key_of(config_map(f"new-{number}")), {"data": {"text": "z"}}
+                    )
                 if number % 5 == 0:
                     await client.delete(CONFIG_MAP, key_of(config_map(f"new-{number}")))
             await wait_until_current(informer, client)
@@ -99,7 +110,10 @@ async def test_informer_stays_complete_when_connections_break_at_any_byte(plane:
 
 
 async def test_silent_connection_is_noticed_and_no_event_is_missed(plane: ControlPlane) -> None:
-    async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
+    async with (
+        start_proxy_and_client(plane) as (proxy, client),
+        run_informer(proxy, idle_seconds=1.0) as informer,
+    ):
         for round_ in range(3):
             await wait_until_watching(informer, client, f"seen-{round_}")
             opened = proxy.opened
@@ -122,7 +136,10 @@ def test_silent_connection_is_noticed_within_90_seconds() -> None:
 @pytest.mark.embedded(reason="it pauses the server")
 async def test_hanging_server_with_open_connections_is_noticed(plane: ControlPlane) -> None:
     assert isinstance(plane, EmbeddedControlPlane)
-    async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
+    async with (
+        start_proxy_and_client(plane) as (proxy, client),
+        run_informer(proxy, idle_seconds=1.0) as informer,
+    ):
         await wait_until_watching(informer, client)
         plane.faults.pause()
         await eventually(lambda: _has_reconnected(proxy), "the informer reconnects")
@@ -186,7 +203,9 @@ async def test_clusters_converge_when_server_is_unreachable_at_start_and_later()
                     namespace = await env.create_namespace("late")
                     await env.create(ray_cluster(namespace=namespace))
                     failed = _count_failed(env)
-                    await eventually(lambda: _has_failed(env, failed + 3), "three further failed requests")
+                    await eventually(
+                        lambda: _has_failed(env, failed + 3), "three further failed requests"
+                    )
                     proxy.refuses_connections = False
                     await wait_for_snapshot(env, namespace, expected)
                 env.manager = None

@@ -94,7 +94,10 @@ async def test_state_depends_only_on_current_value_of_each_field(openshift: bool
         **(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS),
         "kubeRayFeatures": ["networkPolicy", "tlsOptions", "authOptions"],
     }
-    async with start_environment(*all_crds) as env, run_with_faulty_transport(env, kuberay_config(**settings)):
+    async with (
+        start_environment(*all_crds) as env,
+        run_with_faulty_transport(env, kuberay_config(**settings)),
+    ):
         base = ray_cluster(namespace=await env.create_namespace("base"))
         await env.create(base)
         for index, field in enumerate(FIELDS):
@@ -111,18 +114,28 @@ async def test_state_depends_only_on_current_value_of_each_field(openshift: bool
             name = ".".join(field.path)
             assert await _change(env, cluster, field.path, field.other), name
             await wait_for_snapshot(
-                env, f"changing-{index}", direct_snapshot, openshift=openshift, description=f"{name} changed"
+                env,
+                f"changing-{index}",
+                direct_snapshot,
+                openshift=openshift,
+                description=f"{name} changed",
             )
             accepted += await _change(env, cluster, field.path, field.invalid)
             await env.wait_until_idle()
             original: Any = base
             for part in field.path:
                 original = (original or {}).get(part)
-            await _change(env, cluster, field.path, None)  # a merge patch keeps the fields that it does not contain
+            await _change(
+                env, cluster, field.path, None
+            )  # a merge patch keeps the fields that it does not contain
             if original is not None:
                 assert await _change(env, cluster, field.path, original), name
             await wait_for_snapshot(
-                env, f"changing-{index}", base_snapshot, openshift=openshift, description=f"{name} changed back"
+                env,
+                f"changing-{index}",
+                base_snapshot,
+                openshift=openshift,
+                description=f"{name} changed back",
             )
         assert accepted < len(FIELDS) / 2
 
@@ -153,13 +166,21 @@ async def test_state_depends_only_on_current_value_of_each_setting(openshift: bo
         for index, change in enumerate(SETTINGS):
             direct = await env.create_namespace(f"direct-{index}")
             created = await env.create(ray_cluster(namespace=direct))
-            async with run_with_faulty_transport(env, kuberay_config(**{**base_settings, **change})):
+            async with run_with_faulty_transport(
+                env, kuberay_config(**{**base_settings, **change})
+            ):
                 await env.wait_until_idle()
                 direct_snapshot = await snapshot(env, direct, openshift=openshift)
-                await wait_for_snapshot(env, changing, direct_snapshot, openshift=openshift, description=f"{change}")
+                await wait_for_snapshot(
+                    env, changing, direct_snapshot, openshift=openshift, description=f"{change}"
+                )
                 await env.delete(created)
                 await wait_for_snapshot(env, direct, {}, openshift=openshift)
             async with run_with_faulty_transport(env, kuberay_config(**base_settings)):
                 await wait_for_snapshot(
-                    env, changing, base_snapshot, openshift=openshift, description=f"{change} reverted"
+                    env,
+                    changing,
+                    base_snapshot,
+                    openshift=openshift,
+                    description=f"{change} reverted",
                 )

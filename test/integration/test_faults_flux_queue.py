@@ -40,7 +40,9 @@ RUNNING = {"pod": pod_annotations(phase="Running")}
 
 
 def new_manager(transport: Transport) -> Manager:
-    options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER], graceful_shutdown_timeout=5.0)
+    options = ManagerOptions(
+        field_manager="tester", field_managers=[FIELD_MANAGER], graceful_shutdown_timeout=5.0
+    )
     manager = Manager(transport, options)
     flux.setup(manager, FluxConfiguration(enabled=True), "operator")
     return manager
@@ -55,7 +57,9 @@ async def wait_until_empty(env: FluxEnvironment) -> None:
     await eventually(is_empty, "nothing is left")
 
 
-async def crash_after_each_write(env: FluxEnvironment, is_done: Callable[[], Awaitable[bool]]) -> int:
+async def crash_after_each_write(
+    env: FluxEnvironment, is_done: Callable[[], Awaitable[bool]]
+) -> int:
     """Run the controllers again and again, each time until a crash after the first write; return the number of runs.
 
     Ends when there is nothing left to write and ``is_done`` returns true.
@@ -76,9 +80,13 @@ async def test_job_is_continued_after_a_crash_at_any_write() -> None:
 
         async def is_finished() -> bool:
             jobs = await env.client.list(FLUX_JOB, namespace="ns")
-            return all(state(job) == [State.FINISHED] for job in jobs) and not any((await env.flux_children()).values())
+            return all(state(job) == [State.FINISHED] for job in jobs) and not any(
+                (await env.flux_children()).values()
+            )
 
-        assert await crash_after_each_write(env, is_finished) > 12  # each object and each state is a write
+        assert (
+            await crash_after_each_write(env, is_finished) > 12
+        )  # each object and each state is a write
         assert observer.most_pods == 1
         for number in (1, 2):
             job = await env.get(FLUX_JOB, f"job-{number}")
@@ -87,7 +95,9 @@ async def test_job_is_continued_after_a_crash_at_any_write() -> None:
         # A job that is deleted while it runs leaves nothing.
         async with run_manager_with_faulty_transport(env, new_manager):
             job = await env.create(flux_job("job-3", size=1, template=RUNNING))
-            await env.wait_for(lambda obj: state(obj) == [State.RUNNING], "running", name="job-3", gvk=FLUX_JOB)
+            await env.wait_for(
+                lambda obj: state(obj) == [State.RUNNING], "running", name="job-3", gvk=FLUX_JOB
+            )
         await env.delete(job)
 
         async def is_deleted() -> bool:
@@ -135,14 +145,23 @@ async def _lower_the_quota(env: FluxEnvironment, job: Object) -> State | None:
     return State.RUNNING
 
 
-CHANGES: list[Change] = [_delete, _recreate, _suspend, _suspend_and_resume, _delete_minicluster, _lower_the_quota]
+CHANGES: list[Change] = [
+    _delete,
+    _recreate,
+    _suspend,
+    _suspend_and_resume,
+    _delete_minicluster,
+    _lower_the_quota,
+]
 
 
 async def _expect(env: FluxEnvironment, expected: State | None, name: str) -> None:
     if expected is None:
         await wait_until_empty(env)
     else:
-        await env.wait_for(lambda obj: state(obj) == [expected], f"{name}: {expected}", name=name, gvk=FLUX_JOB)
+        await env.wait_for(
+            lambda obj: state(obj) == [expected], f"{name}: {expected}", name=name, gvk=FLUX_JOB
+        )
         await env.delete(await env.get(FLUX_JOB, name))
         await wait_until_empty(env)
 
@@ -161,14 +180,20 @@ async def test_outdated_and_missed_events_lead_to_the_same_state(stale: bool) ->
             name = _name_of(change)
             async with run_manager_with_faulty_transport(env, new_manager) as (manager, transport):
                 job = await env.create(flux_job(name, size=1))
-                await env.wait_for(lambda obj: state(obj) == [State.RUNNING], name, name=name, gvk=FLUX_JOB)
+                await env.wait_for(
+                    lambda obj: state(obj) == [State.RUNNING], name, name=name, gvk=FLUX_JOB
+                )
                 await env.wait_until_idle()
                 if stale:
                     transport.watch_gate.hold()
                     expected = await change(env, job)
                     for controller in manager.controllers:
-                        key = NamespacedName("ns", "setup" if controller.name == "fluxsetup" else name)
-                        with contextlib.suppress(Conflict, NotFound):  # retried after the events have arrived
+                        key = NamespacedName(
+                            "ns", "setup" if controller.name == "fluxsetup" else name
+                        )
+                        with contextlib.suppress(
+                            Conflict, NotFound
+                        ):  # retried after the events have arrived
                             await controller.reconciler.reconcile(key)
                     transport.watch_gate.release()
                     await _expect(env, expected, name)

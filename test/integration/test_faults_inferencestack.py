@@ -28,7 +28,14 @@ from test.support.inference_environment import (
 )
 from test.support.raycluster_environment import eventually
 
-VOLATILE = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "namespace")
+VOLATILE = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "managedFields",
+    "namespace",
+)
 
 
 def fresh_stack(namespace: str, *, small: bool = False) -> Object:
@@ -54,20 +61,36 @@ async def snapshot(env: InferenceEnvironment, namespace: str) -> dict[str, Any]:
         except UnknownKind:
             continue
         for item in items:
-            metadata = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
-            metadata["ownerReferences"] = [owner["name"] for owner in metadata.pop("ownerReferences", ())]
+            metadata = {
+                key: value for key, value in item["metadata"].items() if key not in VOLATILE
+            }
+            metadata["ownerReferences"] = [
+                owner["name"] for owner in metadata.pop("ownerReferences", ())
+            ]
             metadata.get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
-            spec = {key: value for key, value in item.get("spec", {}).items() if not key.startswith("clusterIP")}
-            found[f"{gvk.kind} {name_of(item)}"] = {"metadata": metadata, "spec": spec, "data": item.get("data")}
+            spec = {
+                key: value
+                for key, value in item.get("spec", {}).items()
+                if not key.startswith("clusterIP")
+            }
+            found[f"{gvk.kind} {name_of(item)}"] = {
+                "metadata": metadata,
+                "spec": spec,
+                "data": item.get("data"),
+            }
     stack = await env.find(STACK, "s", namespace)
     if stack is not None:
         conditions = (stack.get("status") or {}).get("conditions") or ()
-        found["conditions"] = sorted((item["type"], item["status"], item["reason"]) for item in conditions)
+        found["conditions"] = sorted(
+            (item["type"], item["status"], item["reason"]) for item in conditions
+        )
     text = repr(found).replace(f".{namespace}.", ".<namespace>.")
     return {"text": text, **found} if namespace == "undisturbed" else {"text": text}
 
 
-async def wait_for_snapshot(env: InferenceEnvironment, namespace: str, expected: str, description: str) -> None:
+async def wait_for_snapshot(
+    env: InferenceEnvironment, namespace: str, expected: str, description: str
+) -> None:
     async def is_as_expected() -> bool:
         found = (await snapshot(env, namespace))["text"]
         assert found == expected, f"{found}\nexpected: {expected}"
@@ -89,7 +112,9 @@ async def undisturbed(env: InferenceEnvironment, *, small: bool = False) -> dict
 async def run_until_crash(env: InferenceEnvironment, *, after_writes: int) -> bool:
     """Run the controllers until they crash after so many writes, or are idle; return whether they crashed."""
     target = ClientConfig.for_control_plane(env.plane)
-    async with FaultyTransport(target, observe=env.exchanges.append, crash_after_writes=after_writes) as transport:
+    async with FaultyTransport(
+        target, observe=env.exchanges.append, crash_after_writes=after_writes
+    ) as transport:
         with anyio.CancelScope() as scope:
 
             async def cancel_on_crash() -> None:
@@ -112,11 +137,15 @@ async def test_restart_completes_the_work_after_a_crash_at_any_write() -> None:
             await env.create(fresh_stack(namespace, small=True))
             crashed = await run_until_crash(env, after_writes=number)
             async with run_inference_controllers(env):
-                await wait_for_snapshot(env, namespace, expected["text"], f"crash after write {number}")
+                await wait_for_snapshot(
+                    env, namespace, expected["text"], f"crash after write {number}"
+                )
             await env.client.delete(STACK, NamespacedName(namespace, "s"))
             if not crashed:
                 break
-        assert number > len(expected) - 2, "each object is a write, and there was a crash after each"
+        assert number > len(expected) - 2, (
+            "each object is a write, and there was a crash after each"
+        )
 
 
 Change = Callable[[InferenceEnvironment, str], Awaitable[None]]
@@ -149,7 +178,12 @@ async def _delete_objects(env: InferenceEnvironment, namespace: str) -> None:
         await env.client.delete(gvk, NamespacedName(namespace, "s-inference-stack-gateway"))
 
 
-CHANGES: list[Change] = [_recreate, _change_and_revert, _remove_and_add_application, _delete_objects]
+CHANGES: list[Change] = [
+    _recreate,
+    _change_and_revert,
+    _remove_and_add_application,
+    _delete_objects,
+]
 
 
 def namespace_of_change(change: Change) -> str:

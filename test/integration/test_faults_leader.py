@@ -25,7 +25,12 @@ from cfo.runtime.objects.unstructured import NamespacedName
 from envtest import EmbeddedControlPlane, User
 from test.support.faults import new_manager
 from test.support.faulty_proxy import start_faulty_proxy
-from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator
+from test.support.operator_process import (
+    PLAIN_CONFIG,
+    OperatorProcess,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import PLAIN_SETTINGS as SETTINGS
 from test.support.raycluster_environment import (
     VANILLA_CRDS,
@@ -125,9 +130,16 @@ async def run_replicas(directory: Path, **election: Any) -> AsyncIterator[Replic
     async with start_environment(*VANILLA_CRDS) as env:
         settings = {**PLAIN_CONFIG, "leaderElection": {**ELECTION, **election}}
         await create_config_map(env, {"config.yaml": yaml.safe_dump(settings)})
-        first_arguments, second_arguments, _ = (_create_user(env, directory, name) for name in NAMES)
-        async with run_operator(env, *first_arguments) as one, run_operator(env, *second_arguments) as two:
-            await asyncio.gather(one.ready(), two.ready())  # the replica that does not lead becomes ready, too
+        first_arguments, second_arguments, _ = (
+            _create_user(env, directory, name) for name in NAMES
+        )
+        async with (
+            run_operator(env, *first_arguments) as one,
+            run_operator(env, *second_arguments) as two,
+        ):
+            await asyncio.gather(
+                one.ready(), two.ready()
+            )  # the replica that does not lead becomes ready, too
             yield Replicas(env, one, two)
 
 
@@ -145,7 +157,9 @@ async def test_disconnected_leader_stops_writing_before_its_successor_writes() -
         async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
             for name, proxy in zip(NAMES, (first_proxy, second_proxy), strict=False):
                 env.plane.add_user(name, User(name, groups=("system:masters",)))
-                transport = await stack.enter_async_context(Transport(replace(proxy.config, token=name)))
+                transport = await stack.enter_async_context(
+                    Transport(replace(proxy.config, token=name))
+                )
                 election = LeaderElectionOptions(
                     name="lock",
                     namespace="default",
@@ -194,13 +208,18 @@ async def _has_ended(outcomes: list[BaseException | None]) -> bool:
 
 async def leader_metric(replica: OperatorProcess) -> float:
     """Return ``leader_election_master_status`` of a replica."""
-    async with aiohttp.ClientSession(await replica.address("metrics")) as session, session.get("/metrics") as response:
+    async with (
+        aiohttp.ClientSession(await replica.address("metrics")) as session,
+        session.get("/metrics") as response,
+    ):
         lines = (await response.text()).splitlines()
     (line,) = [line for line in lines if line.startswith("leader_election_master_status{")]
     return float(line.rpartition(" ")[2])
 
 
-async def test_killed_leader_is_replaced_and_stopped_leader_releases_the_lease(tmp_path: Path) -> None:
+async def test_killed_leader_is_replaced_and_stopped_leader_releases_the_lease(
+    tmp_path: Path,
+) -> None:
     async with run_replicas(tmp_path) as replicas:
         first = await replicas.wait_for_leader()
         leader, other = replicas.split_by_identity(first)
@@ -213,15 +232,23 @@ async def test_killed_leader_is_replaced_and_stopped_leader_releases_the_lease(t
         assert (await replicas.get_lease())["leaseTransitions"] == 1
         assert len(replicas.list_writers()) in (0, 2)
         assert await leader_metric(other) == 1
-        notes = [note for _, reason, note in await replicas.env.events("default") if reason == "LeaderElection"]
+        notes = [
+            note
+            for _, reason, note in await replicas.env.events("default")
+            if reason == "LeaderElection"
+        ]
         assert {f"{first} became leader", f"{second} became leader"} <= set(notes)
 
         kubeconfig = str(tmp_path / NAMES[2] / "kubeconfig-of-user")
-        async with run_operator(replicas.env, tmp_path / NAMES[2], "--kubeconfig", kubeconfig) as third:
+        async with run_operator(
+            replicas.env, tmp_path / NAMES[2], "--kubeconfig", kubeconfig
+        ) as third:
             await third.ready()
             other.process.send_signal(signal.SIGTERM)
             assert await other.exit_code() == 0, other.output
-            assert (await replicas.get_lease()).get("holderIdentity") != second  # released, so it need not expire
+            assert (await replicas.get_lease()).get(
+                "holderIdentity"
+            ) != second  # released, so it need not expire
             await replicas.wait_for_leader(other_than=second)
             await replicas.reconcile_cluster("third")
 
@@ -248,7 +275,9 @@ async def test_leader_paused_past_its_lease_writes_nothing_and_exits(tmp_path: P
 
 
 @pytest.mark.parametrize("setting", [None, False])
-async def test_leader_election_is_off_by_default_outside_of_cluster(tmp_path: Path, setting: bool | None) -> None:
+async def test_leader_election_is_off_by_default_outside_of_cluster(
+    tmp_path: Path, setting: bool | None
+) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         election = {} if setting is None else {"leaderElection": {"leaderElect": setting}}
         await create_config_map(env, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **election})})

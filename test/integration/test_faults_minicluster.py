@@ -25,7 +25,9 @@ CONTAINERS = [{"image": "i", "runFlux": True, "command": "sleep 1"}, SIDECAR]
 
 def cluster_in(namespace: str) -> Object:
     """Return a MiniCluster that has every kind of object."""
-    return mini_cluster(namespace=namespace, containers=CONTAINERS, services=[{"name": "svc", "image": "i"}])
+    return mini_cluster(
+        namespace=namespace, containers=CONTAINERS, services=[{"name": "svc", "image": "i"}]
+    )
 
 
 async def snapshot(env: FluxEnvironment, namespace: str) -> dict[str, Any]:
@@ -37,10 +39,16 @@ async def snapshot(env: FluxEnvironment, namespace: str) -> dict[str, Any]:
     }
     for gvk in CHILD_KINDS:
         for obj in await env.client.list(gvk, namespace=namespace):
-            labels = {key: value for key, value in (obj["metadata"].get("labels") or {}).items() if "uid" not in key}
+            labels = {
+                key: value
+                for key, value in (obj["metadata"].get("labels") or {}).items()
+                if "uid" not in key
+            }
             content = obj.get("data") if gvk.kind == "ConfigMap" else None
             suspended = (obj.get("spec") or {}).get("suspend")
-            text = str((gvk.kind, name_of(obj), labels, content, suspended)).replace(namespace, "<namespace>")
+            text = str((gvk.kind, name_of(obj), labels, content, suspended)).replace(
+                namespace, "<namespace>"
+            )
             found[f"{gvk.kind} {name_of(obj)}"] = text
     return found
 
@@ -57,12 +65,16 @@ async def owners_exist(env: FluxEnvironment, namespace: str) -> bool:
     return set(owners) <= uids
 
 
-async def wait_for_snapshot(env: FluxEnvironment, namespace: str, expected: dict[str, Any], description: str) -> None:
+async def wait_for_snapshot(
+    env: FluxEnvironment, namespace: str, expected: dict[str, Any], description: str
+) -> None:
     """Wait until the snapshot equals ``expected``."""
 
     async def is_as_expected() -> bool:
         found = await snapshot(env, namespace)
-        assert found == expected, {key: (found.get(key), expected.get(key)) for key in {*found, *expected}}
+        assert found == expected, {
+            key: (found.get(key), expected.get(key)) for key in {*found, *expected}
+        }
         return await owners_exist(env, namespace)
 
     await eventually(is_as_expected, description)
@@ -88,7 +100,9 @@ async def test_restart_completes_the_work_after_a_crash_at_any_write() -> None:
                 await wait_for_snapshot(env, namespace, expected, f"crash after write {number}")
             if not crashed:
                 break
-        assert number > len(expected)  # each object and the status is a write, and there was a crash after each
+        assert number > len(
+            expected
+        )  # each object and the status is a write, and there was a crash after each
 
 
 Change = Callable[[FluxEnvironment, Object], Awaitable[bool]]
@@ -143,7 +157,10 @@ async def test_stale_caches_lead_to_the_same_state() -> None:
     """Watches pause during a change; a reconcile runs with the outdated cache; then all events arrive together."""
     async with start_flux_environment() as env:
         expected = await undisturbed_snapshot(env)
-        async with run_manager_with_faulty_transport(env, minicluster_manager) as (manager, transport):
+        async with run_manager_with_faulty_transport(env, minicluster_manager) as (
+            manager,
+            transport,
+        ):
             for change in CHANGES:
                 namespace = await env.create_namespace(namespace_for(change))
                 cluster = await env.create(cluster_in(namespace))
@@ -154,7 +171,9 @@ async def test_stale_caches_lead_to_the_same_state() -> None:
                 for controller in manager.controllers:
                     await controller.reconciler.reconcile(request)
                 transport.watch_gate.release()
-                await wait_for_snapshot(env, namespace, expected if exists else {}, f"after {change.__name__}")
+                await wait_for_snapshot(
+                    env, namespace, expected if exists else {}, f"after {change.__name__}"
+                )
 
 
 async def test_changes_while_operator_is_down_lead_to_the_same_state() -> None:
@@ -166,8 +185,14 @@ async def test_changes_while_operator_is_down_lead_to_the_same_state() -> None:
             await env.wait_until_idle()
         exist = {}
         for change in CHANGES:
-            exist[change] = await change(env, await env.get(MINICLUSTER, "flux-sample", namespace_for(change)))
-        async with run_manager_with_faulty_transport(env, minicluster_manager, repeat_probability=0.5):
+            exist[change] = await change(
+                env, await env.get(MINICLUSTER, "flux-sample", namespace_for(change))
+            )
+        async with run_manager_with_faulty_transport(
+            env, minicluster_manager, repeat_probability=0.5
+        ):
             for change in CHANGES:
                 namespace = namespace_for(change)
-                await wait_for_snapshot(env, namespace, expected if exist[change] else {}, f"after {namespace}")
+                await wait_for_snapshot(
+                    env, namespace, expected if exist[change] else {}, f"after {namespace}"
+                )

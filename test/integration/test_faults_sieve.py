@@ -16,7 +16,13 @@ import pytest
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.kinds import NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, Object
-from test.support.faults import FaultyTransport, run_until_crash, run_with_faulty_transport, snapshot, wait_for_snapshot
+from test.support.faults import (
+    FaultyTransport,
+    run_until_crash,
+    run_with_faulty_transport,
+    snapshot,
+    wait_for_snapshot,
+)
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -51,24 +57,36 @@ async def test_restart_completes_the_work_after_a_crash_at_any_write(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
     async with start_environment(*crds) as env:
-        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
+        expected = await _undisturbed_snapshot(
+            env, settings, openshift, ray_cluster(namespace="undisturbed")
+        )
         for number in itertools.count(1):
             namespace = await env.create_namespace(f"crash-{number}")
             cluster = await env.create(ray_cluster(namespace=namespace))
-            crashed_at_creation = await run_until_crash(env, kuberay_config(**settings), after_writes=number)
+            crashed_at_creation = await run_until_crash(
+                env, kuberay_config(**settings), after_writes=number
+            )
             async with run_with_faulty_transport(env, kuberay_config(**settings)):
                 await wait_for_snapshot(
-                    env, namespace, expected, openshift=openshift, description=f"crash after write {number}"
+                    env,
+                    namespace,
+                    expected,
+                    openshift=openshift,
+                    description=f"crash after write {number}",
                 )
             await env.delete(cluster)
-            crashed_at_deletion = await run_until_crash(env, kuberay_config(**settings), after_writes=number)
+            crashed_at_deletion = await run_until_crash(
+                env, kuberay_config(**settings), after_writes=number
+            )
             async with run_with_faulty_transport(env, kuberay_config(**settings)):
                 await wait_for_snapshot(
                     env, namespace, {}, openshift=openshift, description=f"deletion, write {number}"
                 )
             if not crashed_at_creation and not crashed_at_deletion:
                 break
-        assert number > len(expected) - 1  # each child is a write, and there was a crash after each write
+        assert (
+            number > len(expected) - 1
+        )  # each child is a write, and there was a crash after each write
 
 
 Change = Callable[[Environment, Object], Awaitable[Object | None]]
@@ -77,7 +95,9 @@ Change = Callable[[Environment, Object], Awaitable[Object | None]]
 
 async def _recreate(env: Environment, cluster: Object) -> Object | None:
     await env.delete(cluster)
-    await wait_until_deleted(env, [(RAY_CLUSTER, cluster["metadata"]["name"])], cluster["metadata"]["namespace"])
+    await wait_until_deleted(
+        env, [(RAY_CLUSTER, cluster["metadata"]["name"])], cluster["metadata"]["namespace"]
+    )
     return await env.create(ray_cluster(namespace=cluster["metadata"]["namespace"]))
 
 
@@ -108,7 +128,13 @@ async def _change_and_delete_policies(env: Environment, cluster: Object) -> Obje
     return cluster
 
 
-CHANGES: list[Change] = [_recreate, _delete, _suspend_and_resume, _delete_children, _change_and_delete_policies]
+CHANGES: list[Change] = [
+    _recreate,
+    _delete,
+    _suspend_and_resume,
+    _delete_children,
+    _change_and_delete_policies,
+]
 
 
 def _name_of(change: Change) -> str:
@@ -121,8 +147,13 @@ async def test_stale_caches_lead_to_the_same_state(
 ) -> None:
     """Watches pause during a change; reconciles run with the outdated cache; then all events arrive together."""
     async with start_environment(*crds) as env:
-        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
-        async with run_with_faulty_transport(env, kuberay_config(**settings)) as (manager, transport):
+        expected = await _undisturbed_snapshot(
+            env, settings, openshift, ray_cluster(namespace="undisturbed")
+        )
+        async with run_with_faulty_transport(env, kuberay_config(**settings)) as (
+            manager,
+            transport,
+        ):
             for change in CHANGES:
                 namespace = await env.create_namespace(_name_of(change))
                 cluster = await env.create(ray_cluster(namespace=namespace))
@@ -132,7 +163,9 @@ async def test_stale_caches_lead_to_the_same_state(
                     # otherwise the finalizer keeps the cluster until the operator sees the deletion
                     cluster = await env.patch(cluster, {"metadata": {"finalizers": None}})
                 remaining = await change(env, cluster)
-                await _reconcile_with_cache(manager.controllers, transport, NamespacedName(namespace, "rc"))
+                await _reconcile_with_cache(
+                    manager.controllers, transport, NamespacedName(namespace, "rc")
+                )
                 transport.watch_gate.release()
                 await wait_for_snapshot(
                     env,
@@ -143,7 +176,9 @@ async def test_stale_caches_lead_to_the_same_state(
                 )
 
 
-async def _reconcile_with_cache(controllers: Any, transport: FaultyTransport, request: NamespacedName) -> None:
+async def _reconcile_with_cache(
+    controllers: Any, transport: FaultyTransport, request: NamespacedName
+) -> None:
     """Reconcile once with each controller while watches are held back."""
     assert not transport.watch_gate.open.is_set()
     for controller in controllers:
@@ -155,7 +190,9 @@ async def test_changes_while_operator_is_down_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
     async with start_environment(*crds) as env:
-        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
+        expected = await _undisturbed_snapshot(
+            env, settings, openshift, ray_cluster(namespace="undisturbed")
+        )
         namespaces = {}
         async with run_with_faulty_transport(env, kuberay_config(**settings)):
             for change in CHANGES:
@@ -184,9 +221,14 @@ async def test_repeated_watch_events_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
     async with start_environment(*crds) as env:
-        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
+        expected = await _undisturbed_snapshot(
+            env, settings, openshift, ray_cluster(namespace="undisturbed")
+        )
         config = kuberay_config(**settings)
-        async with run_with_faulty_transport(env, config, repeat_probability=0.7, seed=4) as (_, transport):
+        async with run_with_faulty_transport(env, config, repeat_probability=0.7, seed=4) as (
+            _,
+            transport,
+        ):
             for round_ in range(4):
                 namespace = await env.create_namespace(f"round-{round_}")
                 cluster = await env.create(ray_cluster(namespace=namespace))

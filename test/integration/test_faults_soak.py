@@ -65,7 +65,9 @@ MAX_GROWTH_MB = 60.0
 class Replica:
     """A sequence of operator instances: one ends, gracefully or not, and another one starts."""
 
-    def __init__(self, env: Environment, proxy: FaultyProxy, settings: dict[str, Any], rng: random.Random) -> None:
+    def __init__(
+        self, env: Environment, proxy: FaultyProxy, settings: dict[str, Any], rng: random.Random
+    ) -> None:
         self._env = env
         self._proxy = proxy
         self._settings = settings
@@ -122,7 +124,9 @@ class Replica:
 class Soak:
     """The random actions, and the clusters that should exist after them."""
 
-    def __init__(self, env: Environment, proxy: FaultyProxy, replica: Replica, rng: random.Random) -> None:
+    def __init__(
+        self, env: Environment, proxy: FaultyProxy, replica: Replica, rng: random.Random
+    ) -> None:
         self.env = env
         self.proxy = proxy
         self.replica = replica
@@ -145,7 +149,9 @@ class Soak:
             (1, self._restart),
             (2, self._hold_watches),
         ]
-        action = self.rng.choices([candidate for _, candidate in actions], [weight for weight, _ in actions])[0]
+        action = self.rng.choices(
+            [candidate for _, candidate in actions], [weight for weight, _ in actions]
+        )[0]
         self.actions.append(action.__name__)
         await action()
 
@@ -174,7 +180,9 @@ class Soak:
     async def _change_policies(self) -> None:
         for child in await self._random_children():
             if child["kind"] == NETWORK_POLICY.kind:
-                await self.env.patch(child, {"spec": {"podSelector": {"matchLabels": {"drifted": "yes"}}}})
+                await self.env.patch(
+                    child, {"spec": {"podSelector": {"matchLabels": {"drifted": "yes"}}}}
+                )
 
     async def _random_children(self) -> list[Object]:
         """Return up to two namespaced children of a random cluster."""
@@ -237,7 +245,11 @@ class Soak:
         for namespace in self._namespaces():
             expected_snapshot = expected if namespace in self.clusters else {}
             await wait_for_snapshot(
-                self.env, namespace, expected_snapshot, openshift=openshift, description=f"{namespace}, seed {SEED}"
+                self.env,
+                namespace,
+                expected_snapshot,
+                openshift=openshift,
+                description=f"{namespace}, seed {SEED}",
             )
 
     async def delete_all(self) -> None:
@@ -272,7 +284,10 @@ async def test_soak_converges_after_random_faults(openshift: bool) -> None:
             await env.create_namespace(name)
         tasks_before = asyncio.all_tasks()
         memory_before = _memory_mb()
-        async with start_faulty_proxy(env.plane, seed=SEED) as proxy, anyio.create_task_group() as tasks:
+        async with (
+            start_faulty_proxy(env.plane, seed=SEED) as proxy,
+            anyio.create_task_group() as tasks,
+        ):
             replica = Replica(env, proxy, settings, rng)
             tasks.start_soon(replica.run)
             soak = Soak(env, proxy, replica, rng)
@@ -327,8 +342,14 @@ async def _wait_until_nothing_is_kept(manager: Manager) -> None:
             assert controller.queue.processing == 0
             assert [key for key in keys if controller.queue.num_requeues(key)] == []
         for informer in manager.cache.informers:
-            remaining = [entry.key for entry in informer.reader.entries() if entry.key.namespace.startswith("soak-")]
-            assert informer.gvk.kind in ("ConfigMap", "ServiceAccount") or remaining == [], informer.gvk
+            remaining = [
+                entry.key
+                for entry in informer.reader.entries()
+                if entry.key.namespace.startswith("soak-")
+            ]
+            assert informer.gvk.kind in ("ConfigMap", "ServiceAccount") or remaining == [], (
+                informer.gvk
+            )
             for feed in informer._feeds.values():
                 assert len(feed._tombstones) < 500
         return True
@@ -382,9 +403,13 @@ async def test_successor_completes_work_of_processes_ended_at_random_points(tmp_
             first = None
             for number in range(clusters):
                 if first is None:
-                    await eventually(lambda: _has_all(env, "team-0"), "the first cluster has all children")
+                    await eventually(
+                        lambda: _has_all(env, "team-0"), "the first cluster has all children"
+                    )
                     first = await snapshot(env, "team-0")
-                await wait_for_snapshot(env, f"team-{number}", first, description=f"team-{number}, seed {SEED}")
+                await wait_for_snapshot(
+                    env, f"team-{number}", first, description=f"team-{number}, seed {SEED}"
+                )
 
 
 async def _has_all(env: Environment, namespace: str) -> bool:

@@ -30,7 +30,10 @@ INVALID: dict[GVK, tuple[dict[str, Any], str]] = {
         {"template": {"minSize": 3}},
         "spec.template.minSize: Invalid value: 3: must not be greater than maxSize (2)",
     ),
-    FLUX_SETUP: ({"queue": "Kueue"}, "spec.kueue.localQueue: Required value: must be set if queue is Kueue"),
+    FLUX_SETUP: (
+        {"queue": "Kueue"},
+        "spec.kueue.localQueue: Required value: must be set if queue is Kueue",
+    ),
 }
 
 
@@ -42,7 +45,12 @@ def path_of(kind: GVK, name: str = "") -> str:
 def build(kind: GVK, name: str, **spec: Any) -> Object:
     """Return a valid object of ``kind`` with these fields of its spec."""
     version = f"{kind.group}/{kind.version}"
-    return {"apiVersion": version, "kind": kind.kind, "metadata": {"name": name}, "spec": {**VALID[kind], **spec}}
+    return {
+        "apiVersion": version,
+        "kind": kind.kind,
+        "metadata": {"name": name},
+        "spec": {**VALID[kind], **spec},
+    }
 
 
 async def patch(api: APIClient, kind: GVK, name: str, body: Any, subresource: str = "") -> Response:
@@ -62,15 +70,21 @@ async def admission() -> AsyncIterator[APIClient]:
             assert (await api.post(path_of(kind), build(kind, "old", **invalid))).code == 201
         async with Transport(ClientConfig.for_control_plane(plane)) as transport:
             webhook = replace(OPTIONS, url=free_url())
-            manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
+            manager = Manager(
+                transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook)
+            )
             flux.setup(manager, ["admins"])
             async with manager:
                 await manager.started()
                 for kind, (invalid, _) in INVALID.items():
 
-                    async def is_webhook_called(kind: GVK = kind, invalid: dict[str, Any] = invalid) -> bool:
+                    async def is_webhook_called(
+                        kind: GVK = kind, invalid: dict[str, Any] = invalid
+                    ) -> bool:
                         probe = build(kind, "probe", **invalid)
-                        return (await api.post(path_of(kind), probe, query={"dryRun": "All"})).code == 403
+                        return (
+                            await api.post(path_of(kind), probe, query={"dryRun": "All"})
+                        ).code == 403
 
                     await wait_until(is_webhook_called, f"the webhook of {kind.kind}")
                 yield api
@@ -98,7 +112,9 @@ async def test_invalid_objects_are_rejected_with_path_and_value() -> None:
         changed = await patch(api, FLUX_JOB, "new", {"spec": {"command": "hostname"}})
         assert (changed.code, "spec.command: Forbidden" in changed.body["message"]) == (403, True)
         assert (await patch(api, FLUX_JOB, "new", {"spec": {"priority": 5}})).code == 200
-        queued = await patch(api, FLUX_JOB, "new", {"metadata": {"labels": {QUEUE_NAME_LABEL: "x"}}})
+        queued = await patch(
+            api, FLUX_JOB, "new", {"metadata": {"labels": {QUEUE_NAME_LABEL: "x"}}}
+        )
         assert (queued.code, "queue-name]: Forbidden" in queued.body["message"]) == (403, True)
 
         # Fields without an effect cause warnings.
@@ -109,7 +125,11 @@ async def test_invalid_objects_are_rejected_with_path_and_value() -> None:
                 {"priority": 5, "template": {"jobLabels": {QUEUE_NAME_LABEL: "lq"}}},
                 "spec.priority: has no effect with a queue of Kueue",
             ),
-            (FLUX_SETUP, {"namespaceSelector": {}}, "spec.namespaceSelector: the FluxSetup is inactive"),
+            (
+                FLUX_SETUP,
+                {"namespaceSelector": {}},
+                "spec.namespaceSelector: the FluxSetup is inactive",
+            ),
         ):
             created = await api.post(path_of(kind), build(kind, "warned", **fields))
             assert created.code == 201
@@ -120,15 +140,23 @@ async def test_invalid_objects_are_rejected_with_path_and_value() -> None:
         assert (await api.post(path_of(FLUX_SETUP), kueue)).code == 201
         active = {"type": "Active", "status": "True", "reason": "Ready", "message": ""}
         active["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        assert (await patch(api, FLUX_SETUP, "kueue", {"status": {"conditions": [active]}}, "status")).code == 200
+        assert (
+            await patch(api, FLUX_SETUP, "kueue", {"status": {"conditions": [active]}}, "status")
+        ).code == 200
 
         async def is_warned() -> bool:
-            answer = await api.post(path_of(FLUX_JOB), build(FLUX_JOB, "probe", priority=5), query={"dryRun": "All"})
+            answer = await api.post(
+                path_of(FLUX_JOB), build(FLUX_JOB, "probe", priority=5), query={"dryRun": "All"}
+            )
             return "as FluxSetup default/kueue says" in answer.headers.get("Warning", "")
 
         await wait_until(is_warned, "the warning")
 
         # The schema rejects unknown strategies, also without webhooks.
-        answer = await api.post(path_of(FLUX_SETUP), build(FLUX_SETUP, "unknown", queueingStrategy="LIFO"))
+        answer = await api.post(
+            path_of(FLUX_SETUP), build(FLUX_SETUP, "unknown", queueingStrategy="LIFO")
+        )
         assert answer.code == 422
-        assert 'supported values: "BestEffortFIFO", "StrictFIFO", "Backfill"' in answer.body["message"]
+        assert (
+            'supported values: "BestEffortFIFO", "StrictFIFO", "Backfill"' in answer.body["message"]
+        )

@@ -56,7 +56,9 @@ async def scale(env: FluxEnvironment, size: int) -> None:
     await env.client.patch(MINICLUSTER, KEY, {"spec": {"replicas": size}}, subresource="scale")
 
 
-async def test_suspended_cluster_has_all_objects_but_no_pods_until_it_is_launched(env: FluxEnvironment) -> None:
+async def test_suspended_cluster_has_all_objects_but_no_pods_until_it_is_launched(
+    env: FluxEnvironment,
+) -> None:
     services = [{"name": "registry", "image": "registry:2"}]
     async with run_minicluster_controller(env):
         cluster = await env.create(mini_cluster(suspend=True, services=services))
@@ -90,13 +92,21 @@ async def test_suspended_cluster_has_all_objects_but_no_pods_until_it_is_launche
             await env.wait_for_event(reason)
 
 
-async def test_finished_cluster_keeps_its_result_and_does_not_run_again(env: FluxEnvironment) -> None:
+async def test_finished_cluster_keeps_its_result_and_does_not_run_again(
+    env: FluxEnvironment,
+) -> None:
     async with run_minicluster_controller(env):
         await env.create(mini_cluster(services=[{"name": "svc", "image": "i"}]))
         await env.wait_for_state(READY, RUNNING)
         lead = next(pod for pod in await env.pods() if name_of(pod).startswith("flux-sample-0"))
         assert lead["metadata"]["labels"]["job-index"] == "0"
-        terminated = {"name": "flux-sample", "image": "i", "imageID": "i", "ready": False, "restartCount": 0}
+        terminated = {
+            "name": "flux-sample",
+            "image": "i",
+            "imageID": "i",
+            "ready": False,
+            "restartCount": 0,
+        }
         status = {
             "phase": "Succeeded",
             "containerStatuses": [{**terminated, "state": {"terminated": {"exitCode": 0}}}],
@@ -161,16 +171,23 @@ async def test_size_follows_the_scale_subresource_within_its_limits(env: FluxEnv
             await eventually(lambda size=size: has_size(size), f"{size} pods")
         assert "spec.size: 9" in await env.wait_for_event("SizeOutOfRange", "was set to 4")
         assert await env.wait_for_event("Scaled", "from 2 to 4 pods")
-        assert "-Sbroker.quorum=3" in (await env.get(CONFIG_MAP, "flux-sample-entrypoint"))["data"]["wait-0"]
+        assert (
+            "-Sbroker.quorum=3"
+            in (await env.get(CONFIG_MAP, "flux-sample-entrypoint"))["data"]["wait-0"]
+        )
         await env.patch(cluster, {"spec": {"maxSize": 6, "size": 6}})
         await env.wait_for_event("ChangeNotApplied", "spec.maxSize: 6", "4 hosts")
         await eventually(lambda: has_size(4), "4 pods")
         assert state(await env.get(MINICLUSTER, "flux-sample")) == [RUNNING, READY]
 
 
-async def test_cluster_is_deleted_after_its_end_if_its_spec_requires_it(env: FluxEnvironment) -> None:
+async def test_cluster_is_deleted_after_its_end_if_its_spec_requires_it(
+    env: FluxEnvironment,
+) -> None:
     pod = pod_annotations(phase="Succeeded")
-    owner = await env.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job", "namespace": "ns"}})
+    owner = await env.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job", "namespace": "ns"}}
+    )
     async with run_minicluster_controller(env):
         owned = mini_cluster("owned", size=1, pod=pod, cleanup=True)
         reference = {
@@ -180,7 +197,10 @@ async def test_cluster_is_deleted_after_its_end_if_its_spec_requires_it(env: Flu
             "uid": uid_of(owner),
         }
         owned["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
-        kept, removed = mini_cluster("kept", size=1, pod=pod), mini_cluster("removed", size=1, pod=pod, cleanup=True)
+        kept, removed = (
+            mini_cluster("kept", size=1, pod=pod),
+            mini_cluster("removed", size=1, pod=pod, cleanup=True),
+        )
         later = mini_cluster("later", size=1, pod=pod, ttlSecondsAfterFinished=1)
         for cluster in (kept, removed, later):
             await env.create(cluster)
@@ -197,20 +217,40 @@ async def test_cluster_is_deleted_after_its_end_if_its_spec_requires_it(env: Flu
 
 async def test_objects_of_others_are_left_unchanged(env: FluxEnvironment) -> None:
     foreign: list[Object] = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-entrypoint"}, "data": {"a": "b"}},
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secret-curve"}, "data": {"curve.cert": "YQ=="}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "service"}, "spec": {"ports": [{"port": 80}]}},
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "config-entrypoint"},
+            "data": {"a": "b"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "secret-curve"},
+            "data": {"curve.cert": "YQ=="},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "service"},
+            "spec": {"ports": [{"port": 80}]},
+        },
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": "job", "labels": {"flux-framework.org/minicluster": "job"}},
             "spec": {
                 "suspend": True,
-                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}},
+                "template": {
+                    "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+                },
             },
         },
     ]
-    before = [await env.create({**obj, "metadata": {**obj["metadata"], "namespace": "ns"}}) for obj in foreign]
+    before = [
+        await env.create({**obj, "metadata": {**obj["metadata"], "namespace": "ns"}})
+        for obj in foreign
+    ]
     async with run_minicluster_controller(env):
         for name in ("config", "secret", "service", "job"):
             await env.create(mini_cluster(name))
@@ -222,19 +262,29 @@ async def test_objects_of_others_are_left_unchanged(env: FluxEnvironment) -> Non
             assert await env.wait_for_event("NameTaken", f"{kind} {name_of(obj)} already exists")
             gvk = {"ConfigMap": CONFIG_MAP, "Secret": SECRET, "Service": SERVICE, "Job": JOB}[kind]
             now = await env.get(gvk, name_of(obj))
-            assert {**now, "status": None, "metadata": None} == {**obj, "status": None, "metadata": None}
+            assert {**now, "status": None, "metadata": None} == {
+                **obj,
+                "status": None,
+                "metadata": None,
+            }
             assert not now["metadata"].get("ownerReferences")
         await env.delete(before[3])
-        await env.patch(await env.get(MINICLUSTER, "job"), {"metadata": {"labels": {"touched": "yes"}}})
+        await env.patch(
+            await env.get(MINICLUSTER, "job"), {"metadata": {"labels": {"touched": "yes"}}}
+        )
         await env.wait_for_state(READY, RUNNING, name="job")
 
 
-async def test_clusters_that_request_the_same_service_names_get_their_own(env: FluxEnvironment) -> None:
+async def test_clusters_that_request_the_same_service_names_get_their_own(
+    env: FluxEnvironment,
+) -> None:
     sidecar = {"name": "web", "image": "nginx", "ports": [80, 443]}
     containers = [{"image": "i", "runFlux": True, "command": "sleep 1"}, sidecar]
     async with run_minicluster_controller(env):
         for name in ("one", "two"):
-            await env.create(mini_cluster(name, containers=containers, network={"headlessName": "shared"}))
+            await env.create(
+                mini_cluster(name, containers=containers, network={"headlessName": "shared"})
+            )
             await env.wait_for_state(READY, RUNNING, name=name)
         assert (await env.flux_children())["Service"] == {"shared", "web", "two", "two-web"}
         job = await env.get(JOB, "two")
@@ -244,7 +294,10 @@ async def test_clusters_that_request_the_same_service_names_get_their_own(env: F
         assert await env.wait_for_event("NameTaken", "Service shared", "below two")
         assert await env.wait_for_event("NameTaken", "Service web", "two-web")
         ports = (await env.get(SERVICE, "web"))["spec"]["ports"]
-        assert [(port["name"], port["port"]) for port in ports] == [("port-80", 80), ("port-443", 443)]
+        assert [(port["name"], port["port"]) for port in ports] == [
+            ("port-80", 80),
+            ("port-443", 443),
+        ]
         env.clear_requests()
         await env.client.delete(MINICLUSTER, NamespacedName("ns", "one"))
         await env.wait_until_removed(SERVICE, "shared")
@@ -253,15 +306,25 @@ async def test_clusters_that_request_the_same_service_names_get_their_own(env: F
         assert (await env.flux_children())["Service"] == {"two", "two-web"}
 
 
-async def test_deleted_objects_are_recreated_and_changed_ones_restored(env: FluxEnvironment) -> None:
+async def test_deleted_objects_are_recreated_and_changed_ones_restored(
+    env: FluxEnvironment,
+) -> None:
     async with run_minicluster_controller(env):
         await env.create(mini_cluster(services=[{"name": "svc", "image": "i"}]))
         await env.wait_for_state(READY, RUNNING)
-        names = {CONFIG_MAP: "-entrypoint", SECRET: "-curve", SERVICE: "", POD: "-services", JOB: ""}
+        names = {
+            CONFIG_MAP: "-entrypoint",
+            SECRET: "-curve",
+            SERVICE: "",
+            POD: "-services",
+            JOB: "",
+        }
         for gvk, suffix in names.items():
             key = NamespacedName("ns", f"flux-sample{suffix}")
             old = await env.get(gvk, key.name)
-            await env.client.delete(gvk, key, propagation_policy="Background", grace_period_seconds=0)
+            await env.client.delete(
+                gvk, key, propagation_policy="Background", grace_period_seconds=0
+            )
 
             async def is_new(gvk: Any = gvk, old: Object = old) -> bool:
                 found = await env.find(gvk, name_of(old))
@@ -273,7 +336,9 @@ async def test_deleted_objects_are_recreated_and_changed_ones_restored(env: Flux
         await env.patch(config_map, {"data": {"wait-0": "exit"}})
 
         async def is_restored() -> bool:
-            return (await env.get(CONFIG_MAP, "flux-sample-entrypoint"))["data"] == config_map["data"]
+            return (await env.get(CONFIG_MAP, "flux-sample-entrypoint"))["data"] == config_map[
+                "data"
+            ]
 
         await eventually(is_restored, "the script is restored")
 
@@ -288,14 +353,21 @@ async def test_certificate_is_a_key_pair_in_an_immutable_secret_only(env: FluxEn
         assert secret["immutable"] is True
         text = base64.b64decode(secret["data"]["curve.cert"]).decode()
         values = dict(line.strip().split(" = ") for line in text.splitlines() if " = " in line)
-        public, private = (z85_decode(values[key].strip('"')) for key in ("public-key", "secret-key"))
-        assert X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw() == public
+        public, private = (
+            z85_decode(values[key].strip('"')) for key in ("public-key", "secret-key")
+        )
+        assert (
+            X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw() == public
+        )
         given = await env.get(SECRET, "given-curve")
         assert base64.b64decode(given["data"]["curve.cert"]) == b"given certificate"
         for name in ("flux-sample", "given"):
             data = (await env.get(CONFIG_MAP, f"{name}-entrypoint"))["data"]
             assert set(data) == {"wait-0", "flux-view"}
-            assert not any(values["secret-key"] in script or "given certificate" in script for script in data.values())
+            assert not any(
+                values["secret-key"] in script or "given certificate" in script
+                for script in data.values()
+            )
 
 
 async def test_changed_spec_replaces_a_job_only_before_it_starts(env: FluxEnvironment) -> None:
@@ -303,15 +375,22 @@ async def test_changed_spec_replaces_a_job_only_before_it_starts(env: FluxEnviro
         cluster = await env.create(mini_cluster(suspend=True))
         await env.wait_for_state(WAITING)
         first = await env.get(JOB, "flux-sample")
-        await env.patch(cluster, {"spec": {"containers": [{"image": "other", "command": "echo changed"}]}})
+        await env.patch(
+            cluster, {"spec": {"containers": [{"image": "other", "command": "echo changed"}]}}
+        )
 
         async def is_replaced() -> bool:
             job = await env.get(JOB, "flux-sample")
-            return uid_of(job) != uid_of(first) and job["spec"]["template"]["spec"]["containers"][0]["image"] == "other"
+            return (
+                uid_of(job) != uid_of(first)
+                and job["spec"]["template"]["spec"]["containers"][0]["image"] == "other"
+            )
 
         await eventually(is_replaced, "the Job has the new image")
         await env.wait_for_state(WAITING)
-        await env.patch(cluster, {"spec": {"suspend": False, "deadlineSeconds": 60, "jobLabels": {"team": "a"}}})
+        await env.patch(
+            cluster, {"spec": {"suspend": False, "deadlineSeconds": 60, "jobLabels": {"team": "a"}}}
+        )
         await env.wait_for_state(READY, RUNNING)
         started = await env.get(JOB, "flux-sample")
         assert started["spec"]["activeDeadlineSeconds"] == 60
@@ -321,7 +400,8 @@ async def test_changed_spec_replaces_a_job_only_before_it_starts(env: FluxEnviro
         containers = [{"image": "third", "command": "echo again"}]
         await env.patch(cluster, {"spec": {"containers": containers}})
         outdated = await env.wait_for(
-            lambda obj: condition(obj, "UpToDate").get("status") == "False", "the change is reported"
+            lambda obj: condition(obj, "UpToDate").get("status") == "False",
+            "the change is reported",
         )
         assert state(outdated) == [RUNNING, READY]
         assert await env.wait_for_event("ChangeNotApplied", "Delete and recreate")
@@ -329,10 +409,14 @@ async def test_changed_spec_replaces_a_job_only_before_it_starts(env: FluxEnviro
         assert uid_of(await env.get(JOB, "flux-sample")) == uid_of(started)
 
 
-async def test_invalid_cluster_reports_its_errors_and_starts_once_it_is_valid(env: FluxEnvironment) -> None:
+async def test_invalid_cluster_reports_its_errors_and_starts_once_it_is_valid(
+    env: FluxEnvironment,
+) -> None:
     async with run_minicluster_controller(env):
         cluster = await env.create(mini_cluster(size=3, maxSize=2))
-        invalid = await env.wait_for(lambda obj: condition(obj, "Valid").get("status") == "False", "Valid is false")
+        invalid = await env.wait_for(
+            lambda obj: condition(obj, "Valid").get("status") == "False", "Valid is false"
+        )
         assert "spec.maxSize: Invalid value: 2" in condition(invalid, "Valid")["message"]
         assert state(invalid) == ["JobRequested"]
         assert await env.wait_for_event("InvalidSpec", "spec.maxSize")
@@ -358,7 +442,9 @@ async def test_rejected_object_is_reported(env: FluxEnvironment) -> None:
 async def test_job_of_kueue_is_started_and_stopped_by_kueue(env: FluxEnvironment) -> None:
     async def job_is_suspended() -> bool:
         stored = await env.get(JOB, "flux-sample")
-        suspended = find_condition((stored.get("status") or {}).get("conditions"), "Suspended") or {}
+        suspended = (
+            find_condition((stored.get("status") or {}).get("conditions"), "Suspended") or {}
+        )
         return bool(suspended.get("status") == "True")
 
     async with run_minicluster_controller(env):
@@ -384,11 +470,16 @@ async def test_job_of_kueue_is_started_and_stopped_by_kueue(env: FluxEnvironment
 
 async def test_pods_of_others_are_not_labelled(env: FluxEnvironment) -> None:
     spec = {"containers": [{"name": "a", "image": "b"}]}
-    labels = {"flux-framework.org/minicluster": "flux-sample", "batch.kubernetes.io/job-completion-index": "0"}
+    labels = {
+        "flux-framework.org/minicluster": "flux-sample",
+        "batch.kubernetes.io/job-completion-index": "0",
+    }
     async with run_minicluster_controller(env):
         for name, given in (("bare", {}), ("planted", labels)):
             metadata = {"name": name, "namespace": "ns", "labels": given}
-            await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+            await env.create(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            )
         await env.create(mini_cluster())
         await env.create(mini_cluster("flux-sample-0"))
         for name in ("flux-sample", "flux-sample-0"):
@@ -397,7 +488,9 @@ async def test_pods_of_others_are_not_labelled(env: FluxEnvironment) -> None:
         for pod in await env.pods():
             found = pod["metadata"].get("labels") or {}
             assert found.get("job-index") == (
-                None if name_of(pod) in ("bare", "planted") else found["batch.kubernetes.io/job-completion-index"]
+                None
+                if name_of(pod) in ("bare", "planted")
+                else found["batch.kubernetes.io/job-completion-index"]
             )
 
 
@@ -436,7 +529,10 @@ async def test_job_of_the_go_operator_is_kept_with_its_certificate(env: FluxEnvi
         "conditions": conditions,
     }
     await env.client.patch(MINICLUSTER, KEY, {"status": status}, subresource="status")
-    metadata = {"namespace": "ns", "ownerReferences": [owner_reference(cluster, block_owner_deletion=True)]}
+    metadata = {
+        "namespace": "ns",
+        "ownerReferences": [owner_reference(cluster, block_owner_deletion=True)],
+    }
     volume = {"name": "flux-sample-entrypoint", "configMap": {"name": "flux-sample-entrypoint"}}
     containers = [{"name": "flux-sample", "image": "ubuntu:noble"}]
     template = {
@@ -464,16 +560,28 @@ async def test_job_of_the_go_operator_is_kept_with_its_certificate(env: FluxEnvi
             "metadata": {"name": "flux-sample-entrypoint"},
             "data": {"wait-0": "x"},
         },
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "flux-sample"}, "spec": service_spec},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "flux-sample"},
+            "spec": service_spec,
+        },
         {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "flux-sample-services"},
             "spec": {"containers": containers},
         },
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "flux-sample"}, "spec": job_spec},
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "flux-sample"},
+            "spec": job_spec,
+        },
     ]
-    before = [await env.create({**obj, "metadata": {**obj["metadata"], **metadata}}) for obj in objects]
+    before = [
+        await env.create({**obj, "metadata": {**obj["metadata"], **metadata}}) for obj in objects
+    ]
     async with run_minicluster_controller(env):
         await env.wait_for_state(READY, RUNNING)
         await env.wait_until_idle()
@@ -484,7 +592,10 @@ async def test_job_of_the_go_operator_is_kept_with_its_certificate(env: FluxEnvi
         assert uid_of(await env.get(POD, "flux-sample-services")) == uid_of(before[2])
         await scale(env, 1)
 
-        await env.wait_for(lambda obj: (obj["status"]["size"], obj["status"]["ready"]) == (1, 1), "the Job is scaled")
+        await env.wait_for(
+            lambda obj: (obj["status"]["size"], obj["status"]["ready"]) == (1, 1),
+            "the Job is scaled",
+        )
         await env.wait_until_idle()
     async with run_minicluster_controller(env):
         assert [request for request in env.requests() if request[0] != "discover"] == []
@@ -497,13 +608,21 @@ async def test_cluster_runs_with_the_crd_of_the_go_operator() -> None:
         async with run_minicluster_controller(env):
             await env.create(mini_cluster(**spec))
             cluster = await env.wait_for_state(READY, RUNNING)
-            assert set(cluster["status"]) == {"conditions", "jobid", "maximumSize", "selector", "size"}
+            assert set(cluster["status"]) == {
+                "conditions",
+                "jobid",
+                "maximumSize",
+                "selector",
+                "size",
+            }
             assert condition(cluster, "ObjectsReady")["observedGeneration"] == 1
 
             async def is_selected() -> bool:
                 (service,) = await env.client.list(SERVICE, namespace="ns")
                 wanted = service["spec"]["selector"].items()
-                assert [pod for pod in await env.pods() if wanted <= pod["metadata"]["labels"].items()]
+                assert [
+                    pod for pod in await env.pods() if wanted <= pod["metadata"]["labels"].items()
+                ]
                 return True
 
             await eventually(is_selected, "the minimal Service selects the lead broker")
@@ -512,4 +631,6 @@ async def test_cluster_runs_with_the_crd_of_the_go_operator() -> None:
         async with run_minicluster_controller(env):
             await env.wait_until_idle()
             assert await env.get(MINICLUSTER, "flux-sample") == before
-            assert [verb for verb, _ in env.requests() if verb not in ("get", "discover")] == ["apply"]  # refused, once
+            assert [verb for verb, _ in env.requests() if verb not in ("get", "discover")] == [
+                "apply"
+            ]  # refused, once

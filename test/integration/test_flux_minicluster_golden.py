@@ -66,7 +66,11 @@ def recorded_objects(recording: dict[str, Any]) -> dict[tuple[str, str], Object]
     """Return the objects of the first observation; pods of the Job by their index."""
     for step in recording["steps"]:
         if step.get("objects"):
-            return {identity(obj): normalize(copy.deepcopy(obj)) for obj in step["objects"] if is_compared(obj)}
+            return {
+                identity(obj): normalize(copy.deepcopy(obj))
+                for obj in step["objects"]
+                if is_compared(obj)
+            }
     return {}
 
 
@@ -86,15 +90,25 @@ def identity(obj: Object) -> tuple[str, str]:
 def normalize(obj: Object) -> Object:
     """Return the part of an object that is compared."""
     metadata, kind = obj["metadata"], obj["kind"]
-    found: Object = {"labels": metadata.get("labels") or {}, "owners": metadata.get("ownerReferences")}
+    found: Object = {
+        "labels": metadata.get("labels") or {},
+        "owners": metadata.get("ownerReferences"),
+    }
     if kind == "ConfigMap":
         return {"owners": found["owners"], "keys": sorted(set(obj["data"]) - {"curve.cert"})}
     if kind == "MiniCluster":
-        return {"spec": obj["spec"], "state": state(obj), "maximumSize": (obj.get("status") or {}).get("maximumSize")}
+        return {
+            "spec": obj["spec"],
+            "state": state(obj),
+            "maximumSize": (obj.get("status") or {}).get("maximumSize"),
+        }
     if kind == "Service":
         return {"owners": found["owners"], "spec": obj["spec"]}
     if kind == "Pod" and identity(obj)[1] != name_of(obj):
-        return {"labels": found["labels"], "spec": {key: obj["spec"][key] for key in ("hostname", "subdomain")}}
+        return {
+            "labels": found["labels"],
+            "spec": {key: obj["spec"][key] for key in ("hostname", "subdomain")},
+        }
     spec = obj["spec"]
     for pod_spec in (spec, (spec.get("template") or {}).get("spec") or {}):
         sort_lists(pod_spec)
@@ -114,7 +128,9 @@ def translate(obj: Object, uids: dict[str, str]) -> Object:
 
     def replace_uids(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: replace_uids(item) for key, item in value.items() if key != MINICLUSTER_LABEL}
+            return {
+                key: replace_uids(item) for key, item in value.items() if key != MINICLUSTER_LABEL
+            }
         if isinstance(value, list):
             return [replace_uids(item) for item in value]
         return uids.get(value, value) if isinstance(value, str) else value
@@ -186,7 +202,10 @@ async def test_objects_equal_the_recorded_ones() -> None:
         found = {}
         for case, recording in recordings.items():
             namespace = namespaces[case]
-            recorded, actual = recorded_objects(recording), created_objects(created[namespace], namespace)
+            recorded, actual = (
+                recorded_objects(recording),
+                created_objects(created[namespace], namespace),
+            )
             expected = DIFFERENCES.get(case, set())
             lines = [
                 line
@@ -196,12 +215,20 @@ async def test_objects_equal_the_recorded_ones() -> None:
             ]
             if lines:
                 found[case] = lines
-        assert not found, "\n".join(f"{case}: {line}" for case, lines in found.items() for line in lines)
+        assert not found, "\n".join(
+            f"{case}: {line}" for case, lines in found.items() for line in lines
+        )
         for pod in created_pods_of_lead_brokers(created):
-            await env.client.patch(POD, key_of(pod), {"status": {"phase": "Succeeded"}}, subresource="status")
-        cleaned_up = [case for case in recordings if mini_cluster_of(recordings[case])["spec"].get("cleanup")]
+            await env.client.patch(
+                POD, key_of(pod), {"status": {"phase": "Succeeded"}}, subresource="status"
+            )
+        cleaned_up = [
+            case for case in recordings if mini_cluster_of(recordings[case])["spec"].get("cleanup")
+        ]
         assert "tests-snakemake" in cleaned_up
-        await wait_for_states(env, ["JobFinished"], len(recordings) - len(NOT_READY) - len(cleaned_up))
+        await wait_for_states(
+            env, ["JobFinished"], len(recordings) - len(NOT_READY) - len(cleaned_up)
+        )
         for case in cleaned_up:
             await env.wait_until_removed(MINICLUSTER, "flux-sample", namespaces[case])
 

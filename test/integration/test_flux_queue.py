@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.names import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUOTA_RESERVED, State
+from cfo.api.flux.names import (
+    EVICTED,
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    MINICLUSTER_LABEL,
+    QUOTA_RESERVED,
+    State,
+)
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, owner_reference
 from test.support.flux_environment import (
@@ -38,31 +46,50 @@ async def env() -> AsyncIterator[FluxEnvironment]:
 
 
 async def wait_for_job(
-    env: FluxEnvironment, holds: Callable[[Object], Any], description: str, *, name: str = "job", namespace: str = "ns"
+    env: FluxEnvironment,
+    holds: Callable[[Object], Any],
+    description: str,
+    *,
+    name: str = "job",
+    namespace: str = "ns",
 ) -> Object:
     return await env.wait_for(holds, description, name=name, namespace=namespace, gvk=FLUX_JOB)
 
 
-async def wait_for_state(env: FluxEnvironment, expected: State, name: str = "job", namespace: str = "ns") -> Object:
-    return await wait_for_job(env, lambda obj: state(obj) == [expected], expected, name=name, namespace=namespace)
+async def wait_for_state(
+    env: FluxEnvironment, expected: State, name: str = "job", namespace: str = "ns"
+) -> Object:
+    return await wait_for_job(
+        env, lambda obj: state(obj) == [expected], expected, name=name, namespace=namespace
+    )
 
 
-async def wait_for_reason(env: FluxEnvironment, reason: str, name: str = "job", namespace: str = "ns") -> Object:
+async def wait_for_reason(
+    env: FluxEnvironment, reason: str, name: str = "job", namespace: str = "ns"
+) -> Object:
     """Wait until the job waits for this reason, with the same message as its state."""
     job = await wait_for_job(
-        env, lambda obj: condition(obj, QUOTA_RESERVED).get("reason") == reason, reason, name=name, namespace=namespace
+        env,
+        lambda obj: condition(obj, QUOTA_RESERVED).get("reason") == reason,
+        reason,
+        name=name,
+        namespace=namespace,
     )
     assert state(job) == [State.WAITING]
     assert condition(job, State.WAITING)["message"] == condition(job, QUOTA_RESERVED)["message"]
     return job
 
 
-async def wait_for_totals(env: FluxEnvironment, used: int, admitted: int, pending: int, name: str = "setup") -> Object:
+async def wait_for_totals(
+    env: FluxEnvironment, used: int, admitted: int, pending: int, name: str = "setup"
+) -> Object:
     """Wait until the numbers in the status of the FluxSetup are these."""
 
     def holds(obj: Object) -> bool:
         status = obj.get("status") or {}
-        numbers = tuple(status.get(key) for key in ("usedResources", "admittedWorkloads", "pendingWorkloads"))
+        numbers = tuple(
+            status.get(key) for key in ("usedResources", "admittedWorkloads", "pendingWorkloads")
+        )
         return numbers == (used, admitted, pending)
 
     return await env.wait_for(holds, f"{used}, {admitted}, {pending}", name=name, gvk=FLUX_SETUP)
@@ -74,7 +101,8 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
         for name in ("operator", *names):
             await env.create_namespace(name)
         jobs = [
-            await env.create(flux_job(f"job-{number:02}", names[number % 3])) for number in range(18)
+            await env.create(flux_job(f"job-{number:02}", names[number % 3]))
+            for number in range(18)
         ]  # before the setup, and none is lost
         short = {"pod": pod_annotations(phase="Succeeded", finish_after="0.2")}
         setup = flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=short)
@@ -90,14 +118,25 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
 
             async def is_free() -> bool:
                 status = (await env.get(FLUX_SETUP, "setup", "operator")).get("status") or {}
-                return bool(status.get("usedResources") == 0 and status["pendingWorkloads"] == 0 and not observer.pods)
+                return bool(
+                    status.get("usedResources") == 0
+                    and status["pendingWorkloads"] == 0
+                    and not observer.pods
+                )
 
             await eventually(is_free, "all quota is free")
     assert 2 < observer.most_pods <= 20
     created = {NamespacedName(job["metadata"]["namespace"], name_of(job)): job for job in jobs}
     order = sorted(created, key=lambda key: (created[key]["metadata"]["creationTimestamp"], key))
     assert observer.admissions == order
-    progress = [(), (State.REQUESTED,), (State.WAITING,), (State.READY,), (State.RUNNING,), (State.FINISHED,)]
+    progress = [
+        (),
+        (State.REQUESTED,),
+        (State.WAITING,),
+        (State.READY,),
+        (State.RUNNING,),
+        (State.FINISHED,),
+    ]
     for states in observer.states.values():
         assert states == [item for item in progress if item in states]
         assert states[-1] == finished
@@ -116,7 +155,10 @@ async def test_jobs_wait_for_quota_and_run_in_order(env: FluxEnvironment) -> Non
         large = await wait_for_reason(env, "TooLarge", "large")
         assert "Needs 5 pods" in condition(large, State.WAITING)["message"]
         waiting = await wait_for_reason(env, "InsufficientQuota", "next")
-        assert condition(waiting, State.WAITING)["message"] == "Waiting for 3 pods of the quota of FluxSetup ns/setup"
+        assert (
+            condition(waiting, State.WAITING)["message"]
+            == "Waiting for 3 pods of the quota of FluxSetup ns/setup"
+        )
         assert waiting["status"]["position"] == 1
         assert waiting["status"]["fluxSetup"] == "ns/setup"
         await env.create(flux_job("small", size=1))
@@ -155,9 +197,16 @@ async def _async(value: bool) -> bool:
     return value
 
 
-async def test_job_of_higher_priority_evicts_the_newest_of_lower_priority(env: FluxEnvironment) -> None:
+async def test_job_of_higher_priority_evicts_the_newest_of_lower_priority(
+    env: FluxEnvironment,
+) -> None:
     await env.create(
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": PRIORITY_CLASS.kind, "metadata": {"name": "urgent"}, "value": 9}
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": PRIORITY_CLASS.kind,
+            "metadata": {"name": "urgent"},
+            "value": 9,
+        }
     )
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=4, preemption="LowerPriority", mini_cluster=RUNNING))
@@ -199,13 +248,17 @@ async def test_suspended_job_releases_its_quota_and_is_admitted_again(env: FluxE
         await wait_for_reason(env, "Suspended")
         await wait_for_state(env, State.RUNNING, "other")
         await env.delete(await env.get(FLUX_JOB, "other"))
-        await env.patch(job, {"spec": {"suspend": False, "size": 1}})  # a waiting job may change in any way
+        await env.patch(
+            job, {"spec": {"suspend": False, "size": 1}}
+        )  # a waiting job may change in any way
         await wait_for_state(env, State.RUNNING)
         assert (await env.get(JOB, "job"))["spec"]["parallelism"] == 1
         assert observer.most_pods <= 2
 
 
-async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(env: FluxEnvironment) -> None:
+async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(
+    env: FluxEnvironment,
+) -> None:
     async with run_flux_controllers(env):
         old = flux_setup("a-old", max_size=1)
         await env.create(old)
@@ -215,16 +268,21 @@ async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(en
 
         def active(status: str, reason: str) -> Callable[[Object], bool]:
             return lambda obj: (
-                (condition(obj, "Active").get("status"), condition(obj, "Active").get("reason")) == (status, reason)
+                (condition(obj, "Active").get("status"), condition(obj, "Active").get("reason"))
+                == (status, reason)
             )
 
         await env.wait_for(active("False", "Replaced"), "replaced", name="a-old", gvk=FLUX_SETUP)
         await env.wait_for(active("True", "Ready"), "active", name="b-new", gvk=FLUX_SETUP)
-        moved = await wait_for_job(env, lambda obj: obj["status"].get("fluxSetup") == "ns/b-new", "moved")
+        moved = await wait_for_job(
+            env, lambda obj: obj["status"].get("fluxSetup") == "ns/b-new", "moved"
+        )
         assert state(moved) == [State.WAITING]
         await env.create_namespace("operator")
         await env.create(flux_setup("selecting", namespaceSelector={"matchLabels": {"team": "x"}}))
-        found = await env.wait_for(active("False", "InvalidSelector"), "invalid", name="selecting", gvk=FLUX_SETUP)
+        found = await env.wait_for(
+            active("False", "InvalidSelector"), "invalid", name="selecting", gvk=FLUX_SETUP
+        )
         assert condition(found, "Active")["message"] == (
             "spec.namespaceSelector: FluxSetups of namespace ns must not select namespaces; allowed in: operator"
         )
@@ -234,7 +292,9 @@ async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(en
         await wait_for_state(env, State.FINISHED)
 
 
-async def test_job_holds_no_quota_while_another_minicluster_has_its_name(env: FluxEnvironment) -> None:
+async def test_job_holds_no_quota_while_another_minicluster_has_its_name(
+    env: FluxEnvironment,
+) -> None:
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=4))
         foreign = await env.create(
@@ -242,12 +302,18 @@ async def test_job_holds_no_quota_while_another_minicluster_has_its_name(env: Fl
                 "apiVersion": MINICLUSTER.api_version,
                 "kind": MINICLUSTER.kind,
                 "metadata": {"name": "job", "namespace": "ns"},
-                "spec": {"size": 1, "suspend": True, "containers": [{"image": "x", "command": "y"}]},
+                "spec": {
+                    "size": 1,
+                    "suspend": True,
+                    "containers": [{"image": "x", "command": "y"}],
+                },
             }
         )
         await env.create(flux_job())
         await wait_for_reason(env, "NameTaken")
-        await env.wait_for_event("NameTaken", "MiniCluster job exists and does not belong to this FluxJob")
+        await env.wait_for_event(
+            "NameTaken", "MiniCluster job exists and does not belong to this FluxJob"
+        )
         assert (await env.get(MINICLUSTER, "job"))["metadata"]["uid"] == foreign["metadata"]["uid"]
         await wait_for_totals(env, 0, 0, 1)
         await env.delete(foreign)
@@ -258,7 +324,9 @@ async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEn
     async with run_flux_controllers(env):
         await env.create(flux_setup())
         job = await env.create(flux_job(priority=1, priorityClassName="x"))
-        invalid = await wait_for_job(env, lambda obj: condition(obj, "Valid").get("status") == "False", "invalid")
+        invalid = await wait_for_job(
+            env, lambda obj: condition(obj, "Valid").get("status") == "False", "invalid"
+        )
         assert state(invalid) == [State.REQUESTED]
         message = condition(invalid, "Valid")["message"]
         assert message == condition(invalid, State.REQUESTED)["message"]
@@ -285,7 +353,11 @@ DENIAL: list[Object] = [
                 ]
             },
             "validations": [
-                {"expression": "object.metadata.name != 'refused'", "message": "not today", "reason": "Forbidden"}
+                {
+                    "expression": "object.metadata.name != 'refused'",
+                    "message": "not today",
+                    "reason": "Forbidden",
+                }
             ],
         },
     },
@@ -298,7 +370,9 @@ DENIAL: list[Object] = [
 ]
 
 
-async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_others(env: FluxEnvironment) -> None:
+async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_others(
+    env: FluxEnvironment,
+) -> None:
     for obj in DENIAL:
         await env.create(obj)
     async with run_flux_controllers(env):
@@ -311,7 +385,11 @@ async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_o
         await wait_for_state(env, State.RUNNING, "other")
         await wait_for_totals(env, 2, 1, 1)
         await env.wait_until_idle()
-        created = [request for request in env.requests() if request[0] == "create" and "miniclusters" in str(request)]
+        created = [
+            request
+            for request in env.requests()
+            if request[0] == "create" and "miniclusters" in str(request)
+        ]
         assert len(created) == 2
 
 
@@ -328,10 +406,14 @@ async def test_failed_command_is_reported_with_its_exit_code(env: FluxEnvironmen
         await wait_for_totals(env, 0, 0, 0)
 
 
-async def test_job_without_command_stays_ready_and_runs_a_command_given_later(env: FluxEnvironment) -> None:
+async def test_job_without_command_stays_ready_and_runs_a_command_given_later(
+    env: FluxEnvironment,
+) -> None:
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=2))
-        job = await env.create(flux_job(command=None, template={"pod": pod_annotations(phase="Running")}))
+        job = await env.create(
+            flux_job(command=None, template={"pod": pod_annotations(phase="Running")})
+        )
         await wait_for_job(env, lambda obj: (obj.get("status") or {}).get("startTime"), "launched")
         assert state(await env.get(FLUX_JOB, "job")) == [State.READY]
         await eventually(lambda: _async(len(observer.pods) == 2), "two pods")
@@ -341,7 +423,9 @@ async def test_job_without_command_stays_ready_and_runs_a_command_given_later(en
         assert observer.most_pods == 2
 
 
-async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are_ignored(env: FluxEnvironment) -> None:
+async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are_ignored(
+    env: FluxEnvironment,
+) -> None:
     async with run_flux_controllers(env):
         await env.create(flux_setup(mini_cluster=RUNNING))
         job = await env.create(flux_job())
@@ -356,13 +440,19 @@ async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are
         await eventually(recreated, "another MiniCluster")
         await wait_for_state(env, State.RUNNING)
         await env.patch(job, {"spec": {"image": "other"}})
-        changed = await wait_for_job(env, lambda obj: condition(obj, "UpToDate").get("status") == "False", "ignored")
+        changed = await wait_for_job(
+            env, lambda obj: condition(obj, "UpToDate").get("status") == "False", "ignored"
+        )
         assert state(changed) == [State.RUNNING]
         await env.wait_for_event("UpdateIgnored", "delete it and create another one")
-        assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0]["image"] == "fluxrm/flux-sched:focal"
+        assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0][
+            "image"
+        ] == "fluxrm/flux-sched:focal"
 
 
-async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(env: FluxEnvironment) -> None:
+async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(
+    env: FluxEnvironment,
+) -> None:
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
         job = await env.create(flux_job(size=1, template={"maxSize": 3}))
@@ -414,7 +504,9 @@ async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironme
 
 async def test_job_of_a_setup_with_kueue_follows_kueue(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env):
-        await env.create(flux_setup(max_size=0, queue="Kueue", kueue={"localQueue": "lq"}, mini_cluster=RUNNING))
+        await env.create(
+            flux_setup(max_size=0, queue="Kueue", kueue={"localQueue": "lq"}, mini_cluster=RUNNING)
+        )
         job = await env.create(flux_job())
         batch = await wait_for_batch_job(env)
         await wait_for_reason(env, "WaitingForKueue")
@@ -471,12 +563,16 @@ async def test_restart_writes_nothing(env: FluxEnvironment) -> None:
         await env.wait_until_idle()
         assert [verb for verb, _ in env.requests() if verb not in ("get", "discover")] == []
         assert len(env.exchanges) <= 40
-    assert {name_of(item): item for item in await env.client.list(FLUX_JOB, namespace="ns")} == before
+    assert {
+        name_of(item): item for item in await env.client.list(FLUX_JOB, namespace="ns")
+    } == before
 
 
 async def test_default_setup_is_created_once(env: FluxEnvironment) -> None:
     await env.create_namespace("operator")
-    settings: dict[str, Any] = {"defaultSetup": {"enabled": True, "maxSize": 3, "miniClusterSize": 2}}
+    settings: dict[str, Any] = {
+        "defaultSetup": {"enabled": True, "maxSize": 3, "miniClusterSize": 2}
+    }
     async with run_flux_controllers(env, **settings):
         setup = await env.wait_for(
             lambda obj: condition(obj, "Active").get("status") == "True",
@@ -487,7 +583,11 @@ async def test_default_setup_is_created_once(env: FluxEnvironment) -> None:
         )
         assert setup["spec"]["max-size"] == 3
         await env.create(flux_job(size=None))
-        await wait_for_job(env, lambda obj: obj.get("status", {}).get("fluxSetup") == "operator/default", "governed")
+        await wait_for_job(
+            env,
+            lambda obj: obj.get("status", {}).get("fluxSetup") == "operator/default",
+            "governed",
+        )
         await eventually(lambda: _has_pods(env, 2), "two pods, the default size")
     await env.delete(setup)
     await env.create(flux_setup())
@@ -509,13 +609,17 @@ async def test_requests_of_a_tenant_neither_escape_the_quota_nor_take_it_from_ot
     async with start_flux_environment() as env:
         for namespace in ("operator", "attacker", "victim"):
             await env.create_namespace(namespace)
-        await env.create(flux_setup(namespace="operator", namespaceSelector={}, resources={"cpu": "10"}))
+        await env.create(
+            flux_setup(namespace="operator", namespaceSelector={}, resources={"cpu": "10"})
+        )
         async with run_flux_controllers(env):
             for number, fields in enumerate(escapes):
                 await env.create(flux_job(f"job-{number}", "attacker", size=1, **fields))
                 await wait_for_reason(env, "TooLarge", f"job-{number}", "attacker")
             claim = [{"image": "i", "resources": {"requests": {"cpu": "1G"}}}]
-            cluster = await env.create(mini_cluster("manual", "attacker", suspend=True, containers=claim))
+            cluster = await env.create(
+                mini_cluster("manual", "attacker", suspend=True, containers=claim)
+            )
             metadata = {
                 "name": "manual-0",
                 "namespace": "attacker",
@@ -524,8 +628,15 @@ async def test_requests_of_a_tenant_neither_escape_the_quota_nor_take_it_from_ot
             }
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}
             spec = {"containers": [container], "automountServiceAccountToken": False}
-            await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-            await env.create(flux_job("job", "victim", size=1, resources={"requests": {"cpu": "9"}}))
+            await env.create(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            )
+            await env.create(
+                flux_job("job", "victim", size=1, resources={"requests": {"cpu": "9"}})
+            )
             await wait_for_job(
-                env, lambda obj: condition(obj, QUOTA_RESERVED).get("status") == "True", "admitted", namespace="victim"
+                env,
+                lambda obj: condition(obj, QUOTA_RESERVED).get("status") == "True",
+                "admitted",
+                namespace="victim",
             )

@@ -25,7 +25,13 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.version import CONFIG_MAP_NAME
 from test.support.appwrapper_environment import pod, state, wrapper
 from test.support.config_map_webhooks import free_url
-from test.support.installation import create_config_map, install, kubectl, operator_audit_events, run_in_cluster
+from test.support.installation import (
+    create_config_map,
+    install,
+    kubectl,
+    operator_audit_events,
+    run_in_cluster,
+)
 from test.support.network_policies import kuberay_role, kuberay_role_binding, wait_until_allowed
 from test.support.operator_process import OperatorProcess
 from test.support.raycluster_environment import (
@@ -98,7 +104,9 @@ DENIED = {
 }
 """Requests that are sent and denied, with the consequences; docs/migration.md lists them."""
 
-RETRIED = {request for request in DENIED if request.startswith("list")} | {"create events.k8s.io/events"}
+RETRIED = {request for request in DENIED if request.startswith("list")} | {
+    "create events.k8s.io/events"
+}
 """Denied requests that are sent again, with a back-off; Events are tried once in each namespace."""
 
 
@@ -116,10 +124,22 @@ async def use_go_roles(env: Environment, directory: Path) -> None:
     leader = {"name": "codeflare-operator-leader-election-role", "namespace": DEFAULT_NAMESPACE}
     cluster_wide = {"name": "codeflare-operator-manager-role"}
     for obj in (
-        {"apiVersion": api, "kind": "ClusterRole", "metadata": cluster_wide, "rules": _rules(GRANTED)},
-        {"apiVersion": api, "kind": "Role", "metadata": leader, "rules": _rules(GRANTED_IN_OWN_NAMESPACE)},
+        {
+            "apiVersion": api,
+            "kind": "ClusterRole",
+            "metadata": cluster_wide,
+            "rules": _rules(GRANTED),
+        },
+        {
+            "apiVersion": api,
+            "kind": "Role",
+            "metadata": leader,
+            "rules": _rules(GRANTED_IN_OWN_NAMESPACE),
+        },
     ):
-        code, output = await kubectl(env, directory, "replace", "-f", "-", stdin=yaml.safe_dump(obj))
+        code, output = await kubectl(
+            env, directory, "replace", "-f", "-", stdin=yaml.safe_dump(obj)
+        )
         assert code == 0, output
     own_role = ("-n", DEFAULT_NAMESPACE, "role/codeflare-operator-manager-role")
     code, output = await kubectl(env, directory, "delete", *own_role)
@@ -141,7 +161,9 @@ def _field(event: dict[str, Any], name: str) -> str:
 
 def warnings(running: OperatorProcess, word: str) -> list[str]:
     """Return the lines of the log that report a missing permission and contain ``word``."""
-    return [line for line in running.output.splitlines() if "Permission denied" in line and word in line]
+    return [
+        line for line in running.output.splitlines() if "Permission denied" in line and word in line
+    ]
 
 
 async def wait_for_children(env: Environment, *, openshift: bool) -> None:
@@ -151,7 +173,10 @@ async def wait_for_children(env: Environment, *, openshift: bool) -> None:
         ("Secret", names.ca_secret),
         ("NetworkPolicy", names.head_policy),
         ("NetworkPolicy", names.workers_policy),
-        *((("Route" if openshift else "Ingress"), name) for name in (names.dashboard, names.client)),
+        *(
+            (("Route" if openshift else "Ingress"), name)
+            for name in (names.dashboard, names.client)
+        ),
     }
     if openshift:
         expected |= {
@@ -198,7 +223,9 @@ def certificate_container(cluster: Object) -> str:
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
-async def test_cluster_gets_all_objects_with_permissions_of_go_operator(tmp_path: Path, openshift: bool) -> None:
+async def test_cluster_gets_all_objects_with_permissions_of_go_operator(
+    tmp_path: Path, openshift: bool
+) -> None:
     extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
     async with start_environment(*crds.load(), *extra) as env:
         await install(env, tmp_path)
@@ -209,7 +236,12 @@ async def test_cluster_gets_all_objects_with_permissions_of_go_operator(tmp_path
             metadata = {"name": "cluster"}
             api = "config.openshift.io/v1"
             await env.create(
-                {"apiVersion": api, "kind": "Ingress", "metadata": metadata, "spec": {"domain": "apps.ocp.test"}}
+                {
+                    "apiVersion": api,
+                    "kind": "Ingress",
+                    "metadata": metadata,
+                    "spec": {"domain": "apps.ocp.test"},
+                }
             )
         else:
             kuberay["ingressDomain"] = "apps.test"
@@ -223,11 +255,15 @@ async def test_cluster_gets_all_objects_with_permissions_of_go_operator(tmp_path
             await wait_until_allowed(env, "kuberay-system")
             await run_appwrapper(env)
             found = count_denied(operator_audit_events(env))
-            assert set(found) == {request for request in DENIED if openshift or "openshift" not in request}, (
-                "docs/migration.md must list exactly these requests"
+            assert set(found) == {
+                request for request in DENIED if openshift or "openshift" not in request
+            }, "docs/migration.md must list exactly these requests"
+            assert all(count == 1 for request, count in found.items() if request not in RETRIED), (
+                found
             )
-            assert all(count == 1 for request, count in found.items() if request not in RETRIED), found
-            assert all(count < 8 for count in found.values()), found  # retried with a back-off, not in a loop
+            assert all(count < 8 for count in found.values()), (
+                found
+            )  # retried with a back-off, not in a loop
             for resource in ("clusterroles", *(["config.openshift.io"] if openshift else [])):
                 assert len(warnings(running, resource)) == 1, running.output
             await _grant_missing_permissions(env, tmp_path, openshift=openshift)
@@ -246,7 +282,9 @@ async def test_cluster_gets_all_objects_with_permissions_of_go_operator(tmp_path
 async def _grant_missing_permissions(env: Environment, directory: Path, *, openshift: bool) -> None:
     """Grant the missing permissions, and wait until the operator watches ClusterRoles and the domain."""
     await env.create(kuberay_role("ray-controller"))
-    await env.create(kuberay_role_binding("other-namespace", "ray-controller", role="ray-controller"))
+    await env.create(
+        kuberay_role_binding("other-namespace", "ray-controller", role="ray-controller")
+    )
     missing = {"rbac.authorization.k8s.io": "clusterroles", "config.openshift.io": "ingresses"}
     patch = [
         {
@@ -267,7 +305,9 @@ async def _grant_missing_permissions(env: Environment, directory: Path, *, opens
     await wait_until_allowed(env, "other-namespace")
     if openshift:
         settings = GVK("config.openshift.io", "v1", "Ingress")
-        await env.client.patch(settings, NamespacedName("", "cluster"), {"spec": {"domain": "apps.changed.test"}})
+        await env.client.patch(
+            settings, NamespacedName("", "cluster"), {"spec": {"domain": "apps.changed.test"}}
+        )
 
         async def has_new_domain() -> bool:
             try:
@@ -290,8 +330,12 @@ async def test_domain_is_empty_without_permission_to_read_it(tmp_path: Path) -> 
         )
         assert code == 0, output
         role = yaml.safe_load(output)
-        role["rules"] = [rule for rule in role["rules"] if rule["apiGroups"] != ["config.openshift.io"]]
-        code, output = await kubectl(env, tmp_path, "replace", "-f", "-", stdin=yaml.safe_dump(role))
+        role["rules"] = [
+            rule for rule in role["rules"] if rule["apiGroups"] != ["config.openshift.io"]
+        ]
+        code, output = await kubectl(
+            env, tmp_path, "replace", "-f", "-", stdin=yaml.safe_dump(role)
+        )
         assert code == 0, output
         await env.create_namespace()
         await create_config_map(env, kuberay={})
@@ -307,4 +351,7 @@ async def test_domain_is_empty_without_permission_to_read_it(tmp_path: Path) -> 
             running.process.terminate()
             assert await running.exit_code() == 0, running.output
         events = operator_audit_events(env)
-        assert sum(event["verb"] == "get" and "ingresses" in event["requestURI"] for event in events) == 1
+        assert (
+            sum(event["verb"] == "get" and "ingresses" in event["requestURI"] for event in events)
+            == 1
+        )

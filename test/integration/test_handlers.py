@@ -48,7 +48,9 @@ class World:
         self.calls: list[tuple[Any, ...]] = []
 
     @asynccontextmanager
-    async def operator(self, registry: kopf.OperatorRegistry, **settings: Any) -> AsyncIterator[kopf.Handlers]:
+    async def operator(
+        self, registry: kopf.OperatorRegistry, **settings: Any
+    ) -> AsyncIterator[kopf.Handlers]:
         options = ManagerOptions(field_manager="things", namespaces=[self.namespace])
         manager = Manager(self.config, options)
         handlers = kopf.add_to(manager, registry=registry, **settings)
@@ -58,7 +60,13 @@ class World:
 
     def thing(self, name: str, **fields: Any) -> Object:
         metadata = {"name": name, "namespace": self.namespace, **fields.pop("metadata", {})}
-        return {"apiVersion": KIND.api_version, "kind": KIND.kind, "metadata": metadata, "spec": {}, **fields}
+        return {
+            "apiVersion": KIND.api_version,
+            "kind": KIND.kind,
+            "metadata": metadata,
+            "spec": {},
+            **fields,
+        }
 
     async def create(self, name: str, **fields: Any) -> Object:
         return await self.client.create(self.thing(name, **fields))
@@ -99,20 +107,31 @@ class World:
 
 @pytest.fixture
 def world(
-    kube_client: Client, control_plane: ControlPlane, namespace: str, install_crds: Callable[..., list[str]]
+    kube_client: Client,
+    control_plane: ControlPlane,
+    namespace: str,
+    install_crds: Callable[..., list[str]],
 ) -> World:
     install_crds(CRD)
     return World(kube_client, ClientConfig.for_control_plane(control_plane), namespace)
 
 
-async def test_changes_of_an_object_call_its_handlers_once_and_store_their_results(world: World) -> None:
+async def test_changes_of_an_object_call_its_handlers_once_and_store_their_results(
+    world: World,
+) -> None:
     registry, calls = kopf.OperatorRegistry(), world.calls
 
     @kopf.on.create("things", registry=registry, id="create")
-    def create(spec: kopf.Spec, name: str, memo: kopf.Memo, patch: kopf.Patch, **_: Any) -> dict[str, Any]:
+    def create(
+        spec: kopf.Spec, name: str, memo: kopf.Memo, patch: kopf.Patch, **_: Any
+    ) -> dict[str, Any]:
         memo.created = True
         patch.status["note"] = "created"
-        kopf.info({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": name}}, reason="Made it", message="Yes.")
+        kopf.info(
+            {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": name}},
+            reason="Made it",
+            message="Yes.",
+        )
         return {"message": spec.get("text")}
 
     @kopf.on.update("things", registry=registry, id="update")
@@ -137,7 +156,9 @@ async def test_changes_of_an_object_call_its_handlers_once_and_store_their_resul
         assert set(obj["metadata"]["annotations"]) == {LAST}  # no progress of finished handlers
         await world.called("text", "create", None, "a", 1)
 
-        await world.client.patch(KIND, key_of(obj), {"status": {"ignored": True}}, subresource="status")
+        await world.client.patch(
+            KIND, key_of(obj), {"status": {"ignored": True}}, subresource="status"
+        )
         await world.patch(obj, spec={"text": "b"})
         obj = await world.handled("one", {"text": "b"})
         assert obj["status"]["update"] == "updated"
@@ -206,11 +227,18 @@ async def test_failed_handlers_are_called_again_and_continue_after_a_restart(wor
         obj = await world.handled("one", {"a": 1})
     assert obj["status"] == {"parent": "done"}
     assert set(obj["metadata"]["annotations"]) == {LAST}
-    assert [calls.count(call) for call in (("once",), ("a", 0), ("b", 0), ("hopeless",))] == [1, 1, 1, 2]
+    assert [calls.count(call) for call in (("once",), ("a", 0), ("b", 0), ("hopeless",))] == [
+        1,
+        1,
+        1,
+        2,
+    ]
     assert ("a", 1) not in calls
 
 
-async def test_restart_writes_nothing_and_calls_only_the_handlers_of_resumed_objects(world: World) -> None:
+async def test_restart_writes_nothing_and_calls_only_the_handlers_of_resumed_objects(
+    world: World,
+) -> None:
     registry, calls = kopf.OperatorRegistry(), world.calls
 
     @kopf.on.resume("things", registry=registry, id="ensure")
@@ -273,7 +301,14 @@ async def test_daemons_and_timers_accompany_an_object_until_its_deletion(world: 
         stopped.wait()  # type: ignore[unused-coroutine]
         calls.append(("thread", str(stopped.reason)))
 
-    @kopf.daemon("things", registry=registry, id="in_loop", cancellation_timeout=1, field="spec.on", value=True)
+    @kopf.daemon(
+        "things",
+        registry=registry,
+        id="in_loop",
+        cancellation_timeout=1,
+        field="spec.on",
+        value=True,
+    )
     async def in_loop(spec: kopf.Spec, **_: Any) -> None:
         calls.append(("loop started",))
         try:
@@ -332,7 +367,9 @@ async def test_daemon_is_cancelled_when_the_operator_stops(world: World) -> None
     assert calls == [("started",), ("ended",)]
 
 
-async def test_daemon_that_ignores_its_cancellation_is_cancelled_once_and_left(world: World) -> None:
+async def test_daemon_that_ignores_its_cancellation_is_cancelled_once_and_left(
+    world: World,
+) -> None:
     registry, calls, release = kopf.OperatorRegistry(), world.calls, asyncio.Event()
 
     @kopf.daemon("things", registry=registry, id="stubborn", cancellation_timeout=0.01)
@@ -375,7 +412,9 @@ async def test_daemon_without_a_valid_delay_ends_without_the_operator(world: Wor
     assert ("never",) not in calls
 
 
-async def test_indexes_are_complete_before_handlers_run_and_events_are_reported(world: World) -> None:
+async def test_indexes_are_complete_before_handlers_run_and_events_are_reported(
+    world: World,
+) -> None:
     registry, calls = kopf.OperatorRegistry(), world.calls
 
     @kopf.index("configmaps", registry=registry, id="by_color", labels={"indexed": "yes"})
@@ -384,7 +423,12 @@ async def test_indexes_are_complete_before_handlers_run_and_events_are_reported(
 
     @kopf.on.create("things", registry=registry, id="create")
     async def create(by_color: kopf.Index[str, str], **_: Any) -> None:
-        calls.append(("index", {color: sorted(names) for color, names in by_color.items()} == {"red": ["a", "b"]}))
+        calls.append(
+            (
+                "index",
+                {color: sorted(names) for color, names in by_color.items()} == {"red": ["a", "b"]},
+            )
+        )
 
     @kopf.on.event("configmaps", registry=registry, id="event")
     def event(type: str | None, name: str, event: kopf.RawEvent, **_: Any) -> None:  # noqa: A002
@@ -393,9 +437,18 @@ async def test_indexes_are_complete_before_handlers_run_and_events_are_reported(
 
     def config_map(name: str, color: str, **labels: str) -> Object:
         metadata = {"name": name, "namespace": world.namespace, "labels": labels}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"color": color}}
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {"color": color},
+        }
 
-    for obj in (config_map("a", "red", indexed="yes"), config_map("b", "red", indexed="yes"), config_map("c", "red")):
+    for obj in (
+        config_map("a", "red", indexed="yes"),
+        config_map("b", "red", indexed="yes"),
+        config_map("c", "red"),
+    ):
         await world.client.create(obj)
     await world.create("one")
     async with world.operator(registry) as handlers:
@@ -415,7 +468,12 @@ async def test_resource_that_is_served_later_and_objects_of_other_filters(
 ) -> None:
     registry, calls = kopf.OperatorRegistry(), world.calls
 
-    @kopf.on.create("late.handlers.example.com", registry=registry, id="create", when=lambda name, **_: name != "other")
+    @kopf.on.create(
+        "late.handlers.example.com",
+        registry=registry,
+        id="create",
+        when=lambda name, **_: name != "other",
+    )
     def create(name: str, **_: Any) -> None:
         calls.append(("late", name))
 
@@ -462,7 +520,11 @@ async def test_operator_serves_webhooks_and_probes_and_runs_its_activities(
         patch.spec["doubled"] = 2 * spec.get("number", 0)
 
     @kopf.on.validate(
-        "things", registry=registry, id="validate", operations=["CREATE"], labels={"test": world.namespace}
+        "things",
+        registry=registry,
+        id="validate",
+        operations=["CREATE"],
+        labels={"test": world.namespace},
     )
     async def validate(spec: kopf.Spec, dryrun: bool, warnings: list[str], **_: Any) -> None:
         if spec["doubled"] > 10:
@@ -485,7 +547,9 @@ async def test_operator_serves_webhooks_and_probes_and_runs_its_activities(
         labels = {"metadata": {"labels": {"test": world.namespace}}}
 
         async def is_called() -> bool:
-            created = await world.client.create(world.thing("dry", spec={"number": 2}, **labels), dry_run=True)
+            created = await world.client.create(
+                world.thing("dry", spec={"number": 2}, **labels), dry_run=True
+            )
             return bool(created["spec"].get("doubled") == 4)
 
         await eventually(is_called, "the webhooks are called")

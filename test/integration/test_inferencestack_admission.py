@@ -30,11 +30,15 @@ from test.support.raycluster_environment import crd
 
 
 def path_of(obj: Object, name: str = "", namespace: str = "default") -> str:
-    return f"/apis/{obj['apiVersion']}/namespaces/{namespace}/inferencestacks" + (f"/{name}" if name else "")
+    return f"/apis/{obj['apiVersion']}/namespaces/{namespace}/inferencestacks" + (
+        f"/{name}" if name else ""
+    )
 
 
 def in_default(obj: Object) -> Object:
-    obj["metadata"] = {key: value for key, value in obj["metadata"].items() if key not in ("namespace", "uid")}
+    obj["metadata"] = {
+        key: value for key, value in obj["metadata"].items() if key not in ("namespace", "uid")
+    }
     return obj
 
 
@@ -53,7 +57,9 @@ async def start_admission() -> AsyncIterator[APIClient]:
             await manager.started()
 
             async def is_called() -> bool:
-                answer = await api.post(path_of(stack()), in_default(stack({"gateway": {}})), query={"dryRun": "All"})
+                answer = await api.post(
+                    path_of(stack()), in_default(stack({"gateway": {}})), query={"dryRun": "All"}
+                )
                 return answer.code == 403
 
             await wait_until(is_called, "webhook calls")
@@ -76,11 +82,16 @@ async def check_samples(api: APIClient) -> None:
             answer = await api.post(path_of(sample), sample)
             assert (answer.code, answer.body["spec"]) == (201, sample["spec"]), answer.body
             is_warned = "no GPU" in answer.headers.get("Warning", "")
-            assert is_warned == (name == "02-seed-v2"), answer.headers  # 01 is a stack of operator v1
+            assert is_warned == (name == "02-seed-v2"), (
+                answer.headers
+            )  # 01 is a stack of operator v1
     for sample in samples("90-invalid"):
         answer = await api.post(path_of(sample), sample)
         assert answer.code == 403, answer.body
-        assert 'admission webhook "vinferencestack.doublewordai.co" denied the request' in answer.body["message"]
+        assert (
+            'admission webhook "vinferencestack.doublewordai.co" denied the request'
+            in answer.body["message"]
+        )
 
 
 async def check_schema(api: APIClient) -> None:
@@ -88,12 +99,25 @@ async def check_schema(api: APIClient) -> None:
 
     async def create(spec: Any, name: str) -> Response:
         # another operator's stack: the webhook does not validate it
-        return await api.post(path_of(stack()), {**in_default(stack(name=name, version="v5")), "spec": spec})
+        return await api.post(
+            path_of(stack()), {**in_default(stack(name=name, version="v5")), "spec": spec}
+        )
 
     spec = {
-        "gateway": {"image": {"tag": None}, "config": None, "livenessProbe": {}, "future": {"a": [1]}},
-        "applicationTemplate": {"env": None, "service": {"type": "ClusterIP"}, "livenessProbe": None},
-        "applications": {"a": {"readerConfig": {"maxBatchSize": "8", "unknown": True}, "cache": {"size": 1}}},
+        "gateway": {
+            "image": {"tag": None},
+            "config": None,
+            "livenessProbe": {},
+            "future": {"a": [1]},
+        },
+        "applicationTemplate": {
+            "env": None,
+            "service": {"type": "ClusterIP"},
+            "livenessProbe": None,
+        },
+        "applications": {
+            "a": {"readerConfig": {"maxBatchSize": "8", "unknown": True}, "cache": {"size": 1}}
+        },
     }
     created = await create(spec, "s")
     assert (created.code, created.body["spec"]) == (201, spec), created.body
@@ -101,11 +125,23 @@ async def check_schema(api: APIClient) -> None:
     answer = await api.request("PUT", path_of(stack(), "s"), created.body)
     assert "storageClass of an existing volume cannot be changed" in answer.body["message"]
     for wrong, message in (
-        ({"applications": {"a": {"cache": {"size": 1}, "modelsVolume": {"name": "m"}}}}, "must not both be set"),
-        ({"gateway": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}}, "must not both be set"),
-        ({"applications": {"a": {"engine": "sglang"}}}, 'supported values: "takeoff", "external", "vllm"'),
+        (
+            {"applications": {"a": {"cache": {"size": 1}, "modelsVolume": {"name": "m"}}}},
+            "must not both be set",
+        ),
+        (
+            {"gateway": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
+            "must not both be set",
+        ),
+        (
+            {"applications": {"a": {"engine": "sglang"}}},
+            'supported values: "takeoff", "external", "vllm"',
+        ),
         ({"securityProfile": "none"}, 'supported values: "restricted"'),
-        ({"applications": {str(number): {} for number in range(101)}}, "must have at most 100 items"),
+        (
+            {"applications": {str(number): {} for number in range(101)}},
+            "must have at most 100 items",
+        ),
         ({"gateway": {"replicaCount": "two"}}, "must be of type integer"),
         ({"gateway": {"httpRoute": {"parentRefs": []}}}, "should have at least 1 items"),
     ):
@@ -113,24 +149,33 @@ async def check_schema(api: APIClient) -> None:
         assert answer.code == 422, wrong
         assert message in answer.body["message"], answer.body["message"]
     status = {  # as the original operator writes it
-        "conditions": [{"type": "Initialized", "status": "True", "lastTransitionTime": "2025-04-01T00:00:00Z"}],
+        "conditions": [
+            {"type": "Initialized", "status": "True", "lastTransitionTime": "2025-04-01T00:00:00Z"}
+        ],
         "deployedRelease": {"name": "s", "manifest": "---"},
     }
     latest = (await api.get(path_of(stack(), "s"))).body
-    answer = await api.request("PUT", path_of(stack(), "s", "default") + "/status", {**latest, "status": status})
+    answer = await api.request(
+        "PUT", path_of(stack(), "s", "default") + "/status", {**latest, "status": status}
+    )
     assert (answer.code, answer.body.get("status")) == (200, status), answer.body
 
 
 async def check_updates(api: APIClient) -> None:
     """A stack from before the validation can be changed, but not made worse; it can be handed over only when valid."""
-    old = {**in_default(stack(name="old", version="v5")), "spec": {"applications": {"Bad_Name": {}}}}
+    old = {
+        **in_default(stack(name="old", version="v5")),
+        "spec": {"applications": {"Bad_Name": {}}},
+    }
     created = (await api.post(path_of(old), old)).body
     patch = {"content_type": "application/merge-patch+json"}
     answer = await api.request(
         "PATCH", path_of(old, "old"), {"metadata": {"labels": {"operatorVersion": "v2"}}}, **patch
     )
     assert answer.code == 200, "the error is not new, so the controller reports it"
-    answer = await api.request("PATCH", path_of(old, "old"), {"spec": {"applications": {"gateway": {}}}}, **patch)
+    answer = await api.request(
+        "PATCH", path_of(old, "old"), {"spec": {"applications": {"gateway": {}}}}, **patch
+    )
     assert answer.code == 403
     assert "spec.applications[gateway]: Forbidden: reserved" in answer.body["message"]
     assert created["metadata"]["name"] == "old"
@@ -146,13 +191,22 @@ EVERYTHING: dict[str, Any] = {
         "exportPrometheusMetrics": True,
         "podDisruptionBudget": {"minAvailable": 1},
         "resources": {"limits": {"memory": "1024Mi", "cpu": 0.5}, "requests": {"cpu": "0.25"}},
-        "ingress": {"enabled": True, "hosts": [{"host": "a.example.com", "paths": [{"path": "/"}]}]},
+        "ingress": {
+            "enabled": True,
+            "hosts": [{"host": "a.example.com", "paths": [{"path": "/"}]}],
+        },
         "httpRoute": {
             "parentRefs": [{"name": "gw"}],
-            "rules": [{"matches": [{"headers": [{"name": "x", "value": "1"}]}]}, {"timeouts": {"request": "60s"}}],
+            "rules": [
+                {"matches": [{"headers": [{"name": "x", "value": "1"}]}]},
+                {"timeouts": {"request": "60s"}},
+            ],
         },
         "service": {
-            "ports": [{"port": 80, "targetPort": "openai", "name": "http"}, {"port": 3005, "name": "internal"}]
+            "ports": [
+                {"port": 80, "targetPort": "openai", "name": "http"},
+                {"port": 3005, "name": "internal"},
+            ]
         },
     },
     "applicationTemplate": {
@@ -166,7 +220,9 @@ EVERYTHING: dict[str, Any] = {
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+                    ]
                 }
             }
         },
@@ -194,7 +250,10 @@ EVERYTHING: dict[str, Any] = {
                 "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
             },
         },
-        "cached": {"cache": {"size": "1024Gi", "storageClass": "fast"}, "strategy": {"type": "Recreate"}},
+        "cached": {
+            "cache": {"size": "1024Gi", "storageClass": "fast"},
+            "strategy": {"type": "Recreate"},
+        },
     },
 }
 

@@ -43,16 +43,26 @@ async def test_one_operator_of_a_major_version_reconciles() -> None:
     ):
         await env.create(new_stack({"a": {}}))
         await env.wait_for_condition("Ready", "True")
-        assert (await env.get(LEASE, "inference-stack-operator-v2"))["spec"]["holderIdentity"] == "first"
-        async with run_inference_controllers(env, election=election("second", "ns"), transport=transport) as second:
+        assert (await env.get(LEASE, "inference-stack-operator-v2"))["spec"][
+            "holderIdentity"
+        ] == "first"
+        async with run_inference_controllers(
+            env, election=election("second", "ns"), transport=transport
+        ) as second:
             await env.change(applications={"b": {}})
-            await env.wait_for(lambda obj: obj["status"].get("readyApplications") == "2/2", "the first is active")
+            await env.wait_for(
+                lambda obj: obj["status"].get("readyApplications") == "2/2", "the first is active"
+            )
             assert (first.is_leader, second.is_leader) == (True, True), "each of its own replicas"
             assert [item.verb for item in exchanges if item.verb == "apply"] == []
             first.stop()
             await env.change(applications={"c": {}})
-            await env.wait_for(lambda obj: obj["status"].get("readyApplications") == "3/3", "the second took over")
-            assert (await env.get(LEASE, "inference-stack-operator-v2"))["spec"]["holderIdentity"] == "second"
+            await env.wait_for(
+                lambda obj: obj["status"].get("readyApplications") == "3/3", "the second took over"
+            )
+            assert (await env.get(LEASE, "inference-stack-operator-v2"))["spec"][
+                "holderIdentity"
+            ] == "second"
 
 
 async def lose_lease(env: InferenceEnvironment) -> None:
@@ -60,7 +70,10 @@ async def lose_lease(env: InferenceEnvironment) -> None:
     async with run_inference_controllers(env, election=election("first", "ns")) as manager:
         await env.create(new_stack({}))
         await env.wait_for_condition("Ready", "True")
-        await env.patch(await env.get(LEASE, "inference-stack-operator-v2"), {"spec": {"holderIdentity": "thief"}})
+        await env.patch(
+            await env.get(LEASE, "inference-stack-operator-v2"),
+            {"spec": {"holderIdentity": "thief"}},
+        )
 
         async def is_stopping() -> bool:
             return "stopping" in str(await manager.health.failures())
@@ -70,11 +83,15 @@ async def lose_lease(env: InferenceEnvironment) -> None:
 
 async def test_operator_stops_when_it_loses_the_lease_of_its_major_version() -> None:
     async with start_inference_environment() as env:
-        with pytest.raises(RunnableFailed, match="inference-stack-operator-v2 was acquired by thief"):
+        with pytest.raises(
+            RunnableFailed, match="inference-stack-operator-v2 was acquired by thief"
+        ):
             await lose_lease(env)
 
 
-async def test_unclaimed_stacks_are_reported_by_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unclaimed_stacks_are_reported_by_one_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
     async with start_inference_environment() as env:
         await env.create_namespace("other")
@@ -96,27 +113,43 @@ async def test_unclaimed_stacks_are_reported_by_one_operator(monkeypatch: pytest
             await env.wait_for_condition("Ready", "True", name="unlabelled")
             await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 1.0})
             await wait_until_claimed(env, "unlabelled")
-            async with run_inference_controllers(env, "v2", election=election("three", "other")) as twice:
+            async with run_inference_controllers(
+                env, "v2", election=election("three", "other")
+            ) as twice:
                 await env.wait_for_event("ClaimedTwice", "version v2: ns, other")
                 assert await unclaimed(twice) == {}
                 await env.wait_for_condition("Claimed", "False", "ClaimedTwice", name="served")
                 assert condition(await env.stack("served"), "Ready")["status"] == "True"
             await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 1.0})
             await wait_until_claimed(env, "served")
-        notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
+        notes = [
+            item
+            for item in await env.client.list(EVENT, namespace="ns")
+            if item["reason"] == "Unclaimed"
+        ]
         assert len(notes) == 2
 
 
 async def create_operator_pod(env: InferenceEnvironment, name: str, namespace: str) -> None:
     """Create the pod of an operator, whose service account has all permissions."""
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
+    await env.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+    )
     await env.create(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
             "subjects": [account],
         }
     )
@@ -127,7 +160,12 @@ async def create_pod(env: InferenceEnvironment, name: str, namespace: str, **spe
     containers = [{"name": "main", "image": "image"}]
     metadata = {"name": name, "namespace": namespace}
     await env.create(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": containers, **spec},
+        }
     )
 
 
@@ -158,7 +196,9 @@ async def test_leases_that_tenants_create_change_no_report(monkeypatch: pytest.M
             assert not condition(await env.stack("served"), "Claimed")
 
 
-async def test_reports_outlive_the_operator_and_end_when_a_new_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_outlive_the_operator_and_end_when_a_new_one_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A restarted operator writes nothing to stacks that have been reported, and ends the reports of others."""
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)
     async with start_inference_environment() as env:
@@ -176,7 +216,11 @@ async def test_reports_outlive_the_operator_and_end_when_a_new_one_starts(monkey
                 await wait_until_claimed(env, "newer")
                 await env.wait_for_condition("Ready", "True", name="newer")
                 # While it runs: afterwards, "newer" is reported again.
-                notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
+                notes = [
+                    item
+                    for item in await env.client.list(EVENT, namespace="ns")
+                    if item["reason"] == "Unclaimed"
+                ]
         assert await env.stack("unlabelled") == before
         assert len(notes) == 2, "no second Event of the restarted operator"
 
@@ -189,11 +233,16 @@ async def test_condition_is_not_written_to_conditions_that_another_client_owns_a
     async with start_inference_environment() as env:
         crd = await env.get(CUSTOM_RESOURCE_DEFINITION, "inferencestacks.doublewordai.co", "")
         (version,) = crd["spec"]["versions"]
-        version["schema"]["openAPIV3Schema"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version["schema"]["openAPIV3Schema"] = {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
         await env.client.update(crd)
         await env.create(new_stack({}))
         status = {"conditions": [{"type": "Deployed", "status": "True"}]}
-        await env.client.patch(STACK, NamespacedName("ns", "s"), {"status": status}, subresource="status")
+        await env.client.patch(
+            STACK, NamespacedName("ns", "s"), {"status": status}, subresource="status"
+        )
         async with run_inference_controllers(env, "v1", election=election("one", "ns")):
             await env.wait_for_event("Unclaimed", "No operator of version v2")
             await env.wait_until_idle()

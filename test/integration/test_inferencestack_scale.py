@@ -22,7 +22,8 @@ from test.support.raycluster_environment import eventually
 KEY = NamespacedName("ns", "s")
 CONTROLLERS = ("gc", "namespace", "pods", "deployment", "horizontalpodautoscaling")
 SELECTOR = (
-    "app.kubernetes.io/component=application-a,app.kubernetes.io/name=inference-stack,app.kubernetes.io/instance=s"
+    "app.kubernetes.io/component=application-a,app.kubernetes.io/name=inference-stack,"
+    "app.kubernetes.io/instance=s"
 )
 
 
@@ -45,7 +46,9 @@ async def scale(env: InferenceEnvironment, replicas: int) -> None:
 async def wait_for_replicas(env: InferenceEnvironment, replicas: int) -> None:
     async def check() -> bool:
         assert await scale_of(env) == {"replicas": replicas, "selector": SELECTOR}
-        found = await env.client.get(DEPLOYMENT, NamespacedName("ns", "s-inference-stack-a"), live=True)
+        found = await env.client.get(
+            DEPLOYMENT, NamespacedName("ns", "s-inference-stack-a"), live=True
+        )
         assert found is not None
         assert found["spec"]["replicas"] == replicas
         stack = await env.stack()
@@ -60,9 +63,13 @@ async def test_stack_with_one_application_is_scaled_like_a_deployment() -> None:
         await env.create(vllm({"a": {"replicaCount": 1}}))
         async with run_inference_controllers(env):
             await env.wait_for_condition("Ready", "True")
-            with pytest.raises(APIError, match=r'the spec replicas field ".spec.replicas" does not exist'):
+            with pytest.raises(
+                APIError, match=r'the spec replicas field ".spec.replicas" does not exist'
+            ):
                 await scale_of(env)
-            assert "selector" not in (await env.stack())["status"], "the status changes only if the field is used"
+            assert "selector" not in (await env.stack())["status"], (
+                "the status changes only if the field is used"
+            )
             await scale(env, 3)
             await wait_for_replicas(env, 3)
             await env.create(autoscaler(minimum=4))
@@ -83,7 +90,11 @@ def autoscaler(minimum: int) -> Object:
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "s", "namespace": "ns"},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "doublewordai.co/v1alpha1", "kind": "InferenceStack", "name": "s"},
+            "scaleTargetRef": {
+                "apiVersion": "doublewordai.co/v1alpha1",
+                "kind": "InferenceStack",
+                "name": "s",
+            },
             "minReplicas": minimum,
             "maxReplicas": 6,
             "metrics": [{"type": "Resource", "resource": metric}],
@@ -111,7 +122,9 @@ async def test_stack_with_several_applications_has_no_scale() -> None:
 
 async def test_stack_of_vllm_becomes_ready_and_changes_its_engine() -> None:
     async with start_inference_environment() as env:
-        await env.create(vllm({"a": {"loraAdapters": [{"name": "sql", "path": "org/sql"}]}, "b": {}}))
+        await env.create(
+            vllm({"a": {"loraAdapters": [{"name": "sql", "path": "org/sql"}]}, "b": {}})
+        )
         async with run_inference_controllers(env):
             await env.wait_for_condition("Ready", "True")
             status = (await env.stack())["status"]
@@ -124,7 +137,8 @@ async def test_stack_of_vllm_becomes_ready_and_changes_its_engine() -> None:
             await env.wait_until_idle()
             assert env.child_writes() == ["apply"], "only the Deployment of the application"
             await env.change(
-                applicationTemplate={"engine": None}, applications={"a": {"loraAdapters": None}, "b": None}
+                applicationTemplate={"engine": None},
+                applications={"a": {"loraAdapters": None}, "b": None},
             )
             await env.wait_for_condition("Ready", "True")
             await env.wait_until_idle()
@@ -140,7 +154,9 @@ async def test_stack_of_vllm_becomes_ready_and_changes_its_engine() -> None:
 
 async def test_hostile_names_of_vllm_are_not_rendered_without_a_webhook() -> None:
     async with start_inference_environment() as env:
-        hostile = {"loraAdapters": [{"name": 'x": {"url": "http://evil"}, "y', "path": "--api-key=x"}]}
+        hostile = {
+            "loraAdapters": [{"name": 'x": {"url": "http://evil"}, "y', "path": "--api-key=x"}]
+        }
         await env.create(vllm({"a": hostile}))
         async with run_inference_controllers(env):
             ready = await env.wait_for_condition("Ready", "False", "InvalidSpec")

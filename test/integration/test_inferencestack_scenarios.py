@@ -97,7 +97,9 @@ async def check_changes(env: InferenceEnvironment) -> None:
     current = await env.stack()  # as a console: read, change, replace
     current["spec"]["applications"] = {"hello-world": {}}
     await env.client.update(current)
-    await env.wait_for(lambda obj: obj["status"].get("readyApplications") == "1/1", "the application is removed")
+    await env.wait_for(
+        lambda obj: obj["status"].get("readyApplications") == "1/1", "the application is removed"
+    )
     await env.wait_until_idle()
     assert env.child_writes() == ["delete"] * 2
     assert not [key for key in await env.objects() if key[1].endswith("other")]
@@ -105,10 +107,14 @@ async def check_changes(env: InferenceEnvironment) -> None:
     assert after == {name: before[name] for name in after}
     config_map = await env.get(CONFIG_MAP, GATEWAY)
     await env.delete(config_map)
-    await env.patch(await env.get(SERVICE_ACCOUNT, "s-inference-stack"), {"metadata": {"labels": None}})
+    await env.patch(
+        await env.get(SERVICE_ACCOUNT, "s-inference-stack"), {"metadata": {"labels": None}}
+    )
     await env.wait_until_idle()
     assert (CONFIG_MAP.kind, GATEWAY) in await env.objects(), "it is recreated"
-    assert (SERVICE_ACCOUNT.kind, "s-inference-stack") in await env.objects(), "its labels are restored"
+    assert (SERVICE_ACCOUNT.kind, "s-inference-stack") in await env.objects(), (
+        "its labels are restored"
+    )
     assert await env.generations() == after
 
 
@@ -126,7 +132,9 @@ async def check_lost_label(env: InferenceEnvironment) -> None:
         await env.change(applications={"hello-world": None})
         await env.wait_until_idle()
         assert env.writes() == []
-    assert {key: obj["metadata"]["resourceVersion"] for key, obj in (await env.objects()).items()} == before
+    assert {
+        key: obj["metadata"]["resourceVersion"] for key, obj in (await env.objects()).items()
+    } == before
 
 
 async def test_label_change_hands_the_stack_over_without_a_restart() -> None:
@@ -141,11 +149,16 @@ async def test_label_change_hands_the_stack_over_without_a_restart() -> None:
                 await env.wait_until_idle()
                 assert env.writes() == []
                 await env.label("v2")
-                taken = await env.wait_for(lambda obj: obj["status"]["operator"]["major"] == "v2", "v2 has it")
+                taken = await env.wait_for(
+                    lambda obj: obj["status"]["operator"]["major"] == "v2", "v2 has it"
+                )
                 await env.wait_until_idle()
                 assert (taken["status"]["profile"], await env.generations()) == ("v1.0", before)
                 assert env.child_writes() == []
-                assert len(first.cache.informer(STACK, label_selector="operatorVersion=v1").reader) == 0
+                assert (
+                    len(first.cache.informer(STACK, label_selector="operatorVersion=v1").reader)
+                    == 0
+                )
 
 
 async def test_deleted_stack_is_left_to_the_garbage_collector() -> None:
@@ -167,7 +180,10 @@ async def test_deleted_stack_is_left_to_the_garbage_collector() -> None:
                 await env.wait_until_idle()
                 assert env.child_writes() == []
         volume = await env.get(PERSISTENT_VOLUME_CLAIM, "s-inference-stack-a-models")
-        assert (owner_references_of(volume), volume["metadata"]["annotations"]) == ([], {RETAINED: "true"})
+        assert (owner_references_of(volume), volume["metadata"]["annotations"]) == (
+            [],
+            {RETAINED: "true"},
+        )
 
 
 async def scale(env: InferenceEnvironment, name: str, replicas: int) -> None:
@@ -223,7 +239,9 @@ async def test_scaling_keeps_the_number_of_replicas() -> None:
             ]
             assert owners == ["kube-controller-manager"], "the autoscaler alone sets the number"
             await scale(env, name, 0)
-            await env.wait_for(lambda obj: obj["status"]["applications"][0]["state"] == "Idle", "idle")
+            await env.wait_for(
+                lambda obj: obj["status"]["applications"][0]["state"] == "Idle", "idle"
+            )
             await env.wait_for_condition("Ready", "True")
             await scale(env, name, 8)
             await env.change(applications={"a": {"scaling": {"enabled": False}}})
@@ -292,7 +310,11 @@ async def test_stack_of_helm_is_adopted_without_a_restart() -> None:
         stack = new_stack(applications, gateway={"replicaCount": 2})
         stack["metadata"]["finalizers"] = ["uninstall-helm-release"]
         await install_with_helm(env, stack, "v2.10")
-        foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t-inference-stack-gateway"}}
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "t-inference-stack-gateway"},
+        }
         foreign["metadata"]["namespace"] = "ns"
         await env.create(foreign)
 
@@ -309,22 +331,33 @@ async def test_stack_of_helm_is_adopted_without_a_restart() -> None:
             assert await env.generations() == before
             adopted = await env.stack()
             assert "finalizers" not in adopted["metadata"]
-            assert (adopted["status"]["profile"], adopted["status"]["deployedRelease"]) == ("v2.10", {"name": "s"})
+            assert (adopted["status"]["profile"], adopted["status"]["deployedRelease"]) == (
+                "v2.10",
+                {"name": "s"},
+            )
             for (kind, _), obj in (await env.objects()).items():
                 if kind == DEPLOYMENT.kind:
                     continue
                 assert "annotations" not in obj["metadata"] or not any(
                     key.startswith("meta.helm.sh") for key in obj["metadata"]["annotations"]
                 )
-                assert not [item for item in obj["metadata"]["managedFields"] if item["manager"] == "helm-operator"]
+                assert not [
+                    item
+                    for item in obj["metadata"]["managedFields"]
+                    if item["manager"] == "helm-operator"
+                ]
         async with run_inference_controllers(env):
             await env.wait_until_idle()
             assert env.writes() == []
             await env.change(upgradePolicy="OnSpecChange", applications={"a": {"env": None}})
             await env.wait_for_condition("Ready", "True")
             await env.wait_until_idle()
-            container = (await env.get(DEPLOYMENT, "s-inference-stack-a"))["spec"]["template"]["spec"]["containers"][0]
-            assert "OLD" not in {item["name"] for item in container["env"]}, "Helm does not own it any longer"
+            container = (await env.get(DEPLOYMENT, "s-inference-stack-a"))["spec"]["template"][
+                "spec"
+            ]["containers"][0]
+            assert "OLD" not in {item["name"] for item in container["env"]}, (
+                "Helm does not own it any longer"
+            )
             assert (await env.stack())["status"]["profile"] == "v2.13"
             await check_objects_of_other_owners(env)
 
@@ -332,7 +365,9 @@ async def test_stack_of_helm_is_adopted_without_a_restart() -> None:
 async def check_objects_of_other_owners(env: InferenceEnvironment) -> None:
     metadata = {"name": "t-inference-stack-a-models", "namespace": "ns"}
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    await env.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    await env.create(
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    )
     await env.create(new_stack({"a": {"cache": {"size": "1Gi"}}, "b": {}}, name="t"))
     failed = await env.wait_for_condition("Ready", "False", "ReconcileError", name="t")
     assert "ConfigMap t-inference-stack-gateway already exists" in failed["message"]
@@ -364,14 +399,20 @@ async def test_failures_of_pods_are_reported_for_stacks_with_a_name_override() -
             await env.wait_for_condition("Ready", "False")
 
             def watches() -> int:
-                return len([informer for informer in manager.cache.informers if informer.gvk == POD])
+                return len(
+                    [informer for informer in manager.cache.informers if informer.gvk == POD]
+                )
 
             async def pod() -> Object | None:
                 labels = "app.kubernetes.io/component=application-a,app.kubernetes.io/instance=s"
-                return next(iter(await env.client.list(POD, namespace="ns", label_selector=labels)), None)
+                return next(
+                    iter(await env.client.list(POD, namespace="ns", label_selector=labels)), None
+                )
 
             found = await eventually(pod, "the pod of the application")
-            await env.patch(found, {"status": {"reason": "Evicted", "phase": "Failed"}}, subresource="status")
+            await env.patch(
+                found, {"status": {"reason": "Evicted", "phase": "Failed"}}, subresource="status"
+            )
             await env.wait_for_condition("Degraded", "True", "Evicted")
             await env.wait_until_idle()
             assert watches() == 2
@@ -392,14 +433,25 @@ async def check_pod_failure(env: InferenceEnvironment, unready: dict[str, Any]) 
     await env.wait_for_condition("Ready", "False", "ApplicationsNotReady")
 
     async def new_pod() -> Object | None:
-        pods = await env.client.list(POD, namespace="ns", label_selector="app.kubernetes.io/component=application-a")
-        return next((pod for pod in pods if pod["metadata"]["annotations"].get("envtest.cfo/ready") == "false"), None)
+        pods = await env.client.list(
+            POD, namespace="ns", label_selector="app.kubernetes.io/component=application-a"
+        )
+        return next(
+            (
+                pod
+                for pod in pods
+                if pod["metadata"]["annotations"].get("envtest.cfo/ready") == "false"
+            ),
+            None,
+        )
 
     pod = await eventually(new_pod, "the pod of the new revision")
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     statuses = [{"name": "x", "image": "i", "imageID": "", "ready": False, "restartCount": 0}]
     await env.patch(
-        pod, {"status": {"containerStatuses": [{**statuses[0], "state": {"waiting": waiting}}]}}, subresource="status"
+        pod,
+        {"status": {"containerStatuses": [{**statuses[0], "state": {"waiting": waiting}}]}},
+        subresource="status",
     )
     degraded = await env.wait_for_condition("Degraded", "True", "ImagePullBackOff")
     assert degraded["message"] == "application a: ImagePullBackOff: container x: no such image"
@@ -427,7 +479,9 @@ async def check_pause(env: InferenceEnvironment) -> None:
     """While the annotation is set, only the status is written."""
     stack = await env.stack()
     env.clear_requests()
-    await env.patch(stack, {"metadata": {"annotations": {PAUSE_ANNOTATION: "true"}}, "spec": {"suspend": True}})
+    await env.patch(
+        stack, {"metadata": {"annotations": {PAUSE_ANNOTATION: "true"}}, "spec": {"suspend": True}}
+    )
     await env.wait_for_condition("Paused", "True")
     await env.wait_until_idle()
     assert env.child_writes() == []
@@ -441,7 +495,9 @@ async def check_pause(env: InferenceEnvironment) -> None:
     await eventually(is_suspended, "no replicas")
     await env.change(suspend=None)
     await env.wait_for_condition("Ready", "True")
-    assert not [item for item in (await env.stack())["status"]["conditions"] if item["type"] == "Paused"]
+    assert not [
+        item for item in (await env.stack())["status"]["conditions"] if item["type"] == "Paused"
+    ]
 
 
 async def check_upgrade(env: InferenceEnvironment) -> None:
@@ -460,7 +516,10 @@ async def check_upgrade(env: InferenceEnvironment) -> None:
 
 async def test_cluster_trigger_authentication_is_not_rendered_without_the_setting() -> None:
     """Also if the webhook was absent when the stack was stored, or the setting has changed since."""
-    trigger = {"type": "cpu", "authenticationRef": {"name": "shared", "kind": "ClusterTriggerAuthentication"}}
+    trigger = {
+        "type": "cpu",
+        "authenticationRef": {"name": "shared", "kind": "ClusterTriggerAuthentication"},
+    }
     section = {"scaling": {"enabled": True, "spec": {"triggers": [trigger]}}}
     async with start_inference_environment(KEDA_CRD) as env:
         await env.create(new_stack({"a": section}))
@@ -472,6 +531,8 @@ async def test_cluster_trigger_authentication_is_not_rendered_without_the_settin
             for name in "st":
                 await env.wait_for_condition("Ready", "False", "InvalidSpec", name=name)
             assert "must be TriggerAuthentication" in str((await env.stack("t"))["status"])
-            assert [name_of(obj) for obj in await env.client.list(SCALED_OBJECT)] == ["s-inference-stack-a"]
+            assert [name_of(obj) for obj in await env.client.list(SCALED_OBJECT)] == [
+                "s-inference-stack-a"
+            ]
             await env.change("t", applications={"a": {"scaling": None}})
             await env.wait_for_condition("Deployed", "True", name="t")

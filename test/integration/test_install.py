@@ -24,10 +24,25 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, EVENT, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    find_condition,
+    gvk_of,
+    key_of,
+    name_of,
+)
 from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.config_map_webhooks import free_url
-from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
+from test.support.installation import (
+    ROOT,
+    create_config_map,
+    install,
+    kubectl,
+    operator_audit_events,
+    run_in_cluster,
+)
 from test.support.manifests import dump_all, load_all
 from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import (
@@ -64,7 +79,9 @@ def _required_verbs(event: dict[str, Any]) -> set[str]:
     verb = event["verb"]
     if verb == "patch" and event["responseStatus"]["code"] == 201:
         return {"patch", "create"}
-    return {"list", "watch"} if verb == "list" else {verb}  # a watch is only audited when it ends, but follows a list
+    return (
+        {"list", "watch"} if verb == "list" else {verb}
+    )  # a watch is only audited when it ends, but follows a list
 
 
 @dataclass(frozen=True)
@@ -89,9 +106,8 @@ class Permission:
         )
 
     def __str__(self) -> str:
-        return (
-            f"{self.verb} {self.group or 'core'}/{self.resource}{' of ' + ' '.join(self.names) if self.names else ''}"
-        )
+        names = f" of {' '.join(self.names)}" if self.names else ""
+        return f"{self.verb} {self.group or 'core'}/{self.resource}{names}"
 
 
 def operator_permissions() -> set[Permission]:
@@ -103,7 +119,11 @@ def operator_permissions() -> set[Permission]:
         if role["kind"] in ("Role", "ClusterRole") and role["metadata"]["name"] in bound:
             found |= {
                 Permission(
-                    role["metadata"].get("namespace", ""), group, resource, verb, tuple(rule.get("resourceNames", ()))
+                    role["metadata"].get("namespace", ""),
+                    group,
+                    resource,
+                    verb,
+                    tuple(rule.get("resourceNames", ())),
                 )
                 for rule in role["rules"]
                 for group in rule["apiGroups"]
@@ -116,7 +136,9 @@ def operator_permissions() -> set[Permission]:
 def denied_requests(events: list[dict[str, Any]]) -> list[str]:
     """Return verb and URI of each request that got the status 401 or 403."""
     return [
-        f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] in (401, 403)
+        f"{event['verb']} {event['requestURI']}"
+        for event in events
+        if event["responseStatus"]["code"] in (401, 403)
     ]
 
 
@@ -173,7 +195,11 @@ async def _run_lifecycle(
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
     optional = ["appwrapper", "namespaces", "inferencestack", "openshift"] if openshift else []
     await install(environment, directory, components=["flux", *optional])
-    kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
+    kuberay: dict[str, Any] = {
+        "rayDashboardOAuthEnabled": openshift,
+        "ingressDomain": "apps.test",
+        "mTLSEnabled": True,
+    }
     if openshift:
         kuberay["networkPolicy"] = {"defaultDeny": {"namespaceSelector": ""}}
     enabled = {"enabled": openshift}
@@ -204,7 +230,9 @@ async def _run_lifecycle(
             await eventually(has_children, f"the children of {key}")
             if openshift:
                 await _give_routes_a_host(environment, key.namespace)
-            await eventually(partial(_has_own_conditions, environment, key), f"the conditions of {key}")
+            await eventually(
+                partial(_has_own_conditions, environment, key), f"the conditions of {key}"
+            )
         for stack in samples:
             if stack["kind"] != "InferenceStack" or not openshift:
                 continue
@@ -217,7 +245,10 @@ async def _run_lifecycle(
             await eventually(is_deployed, f"the objects of {key_of(stack)}")
         for obj in samples:
             if gvk_of(obj) == MINICLUSTER:
-                await eventually(partial(_has_flux_objects, environment, key_of(obj)), f"the objects of {key_of(obj)}")
+                await eventually(
+                    partial(_has_flux_objects, environment, key_of(obj)),
+                    f"the objects of {key_of(obj)}",
+                )
         for obj in reversed(samples):
             if obj["kind"] != "Namespace":
                 await environment.delete(obj)
@@ -235,21 +266,29 @@ async def _run_lifecycle(
 async def _give_routes_a_host(environment: Environment, namespace: str) -> None:
     """Set the host of each Route as OpenShift does; without it, conditions are written only after ten seconds."""
     for route in await environment.client.list(ROUTE, namespace=namespace):
-        await environment.patch(route, {"spec": {"host": f"{name_of(route)}-{namespace}.apps.test"}})
+        await environment.patch(
+            route, {"spec": {"host": f"{name_of(route)}-{namespace}.apps.test"}}
+        )
 
 
 async def _has_own_conditions(environment: Environment, key: NamespacedName) -> bool:
     cluster = await environment.client.get(RAY_CLUSTER, key)
-    return find_condition(((cluster or {}).get("status") or {}).get("conditions"), EXPOSED) is not None
+    return (
+        find_condition(((cluster or {}).get("status") or {}).get("conditions"), EXPOSED) is not None
+    )
 
 
 async def _has_flux_objects(environment: Environment, key: NamespacedName) -> bool:
     cluster = await environment.client.get(MINICLUSTER, key)
-    condition = find_condition(((cluster or {}).get("status") or {}).get("conditions"), OBJECTS_READY)
+    condition = find_condition(
+        ((cluster or {}).get("status") or {}).get("conditions"), OBJECTS_READY
+    )
     return condition is not None and condition["status"] == "True"
 
 
-async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_rbac_permissions_are_sufficient_and_all_used(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     shared = ROOT.parent / "shared"
     used: list[dict[str, Any]] = []
     for openshift in (False, True):
@@ -263,11 +302,15 @@ async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, requ
             assert denied_requests(events) == []
             used += events
     unused = {
-        str(permission) for permission in operator_permissions() if not any(permission.allows(event) for event in used)
+        str(permission)
+        for permission in operator_permissions()
+        if not any(permission.allows(event) for event in used)
     }
     print("unused permissions:", *sorted(unused), sep="\n  ")
     unexplained = {
-        permission for permission in unused if not any(fnmatchcase(permission, pattern) for pattern in EXPECTED_UNUSED)
+        permission
+        for permission in unused
+        if not any(fnmatchcase(permission, pattern) for pattern in EXPECTED_UNUSED)
     }
     assert unexplained == set(), "unused permissions: remove them, or add them to EXPECTED_UNUSED"
 
@@ -276,9 +319,14 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
     async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
         await install(environment, tmp_path, components=["openshift"])
         wrappers = {"enabled": True, "kueueIntegration": True}
-        kuberay = {"ingressDomain": "apps.test", "networkPolicy": {"defaultDeny": {"namespaceSelector": "a=b"}}}
+        kuberay = {
+            "ingressDomain": "apps.test",
+            "networkPolicy": {"defaultDeny": {"namespaceSelector": "a=b"}},
+        }
         await create_config_map(environment, kuberay=kuberay, appwrapper=wrappers)
-        async with run_in_cluster(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+        async with run_in_cluster(
+            environment, tmp_path, "--webhook-url", str(free_url())
+        ) as operator:
             await operator.ready()
             await environment.create(ray_cluster(namespace="default"))
 
@@ -287,7 +335,11 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
 
             await eventually(has_children, "the children of a RayCluster")
             lines = [json.loads(line) for line in operator.output.splitlines()]
-            reported = {line["component"]: line["install"] for line in lines if "is not installed" in line["msg"]}
+            reported = {
+                line["component"]: line["install"]
+                for line in lines
+                if "is not installed" in line["msg"]
+            }
             assert reported == {
                 "appwrapper": "cfo manifests --with appwrapper",
                 "namespaces": "cfo manifests --with namespaces",
@@ -299,7 +351,9 @@ async def test_ray_clusters_are_protected_without_the_role_of_openshift(tmp_path
     async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
         await install(environment, tmp_path)
         await create_config_map(environment, kuberay={"ingressDomain": "apps.test"})
-        async with run_in_cluster(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+        async with run_in_cluster(
+            environment, tmp_path, "--webhook-url", str(free_url())
+        ) as operator:
             await operator.ready()
             await environment.create(ray_cluster(namespace="default"))
 
@@ -311,7 +365,9 @@ async def test_ray_clusters_are_protected_without_the_role_of_openshift(tmp_path
                 has_status = cluster is not None and "conditions" in cluster.get("status", {})
                 return len(policies) == 2 and has_status and "MissingRole" in reasons
 
-            await eventually(is_protected, "NetworkPolicies, a status and an Event that names the role")
+            await eventually(
+                is_protected, "NetworkPolicies, a status and an Event that names the role"
+            )
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
@@ -323,9 +379,20 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
             documents = [obj for obj in load_all(manifests) if obj["kind"] != "Namespace"]
             for obj in documents:
                 if "namespace" in obj["metadata"]:
-                    obj["metadata"]["namespace"] = DEFAULT_NAMESPACE  # a dry run does not create the namespace
+                    obj["metadata"]["namespace"] = (
+                        DEFAULT_NAMESPACE  # a dry run does not create the namespace
+                    )
             code, output = await kubectl(
-                *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
+                *(
+                    environment,
+                    tmp_path,
+                    "apply",
+                    "--server-side",
+                    "--dry-run=server",
+                    "--force-conflicts",
+                    "-f",
+                    "-",
+                ),
                 stdin=dump_all(documents),
             )
             assert code == 0, output
@@ -336,13 +403,25 @@ async def test_repeated_installation_changes_nothing(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
         kinds = {gvk_of(obj) for obj in render()}
-        before = {(gvk, str(key_of(item))): item for gvk in kinds for item in await environment.client.list(gvk)}
+        before = {
+            (gvk, str(key_of(item))): item
+            for gvk in kinds
+            for item in await environment.client.list(gvk)
+        }
         await install(environment, tmp_path)
-        after = {(gvk, str(key_of(item))): item for gvk in kinds for item in await environment.client.list(gvk)}
+        after = {
+            (gvk, str(key_of(item))): item
+            for gvk in kinds
+            for item in await environment.client.list(gvk)
+        }
         # applying a Namespace with only a name adds managedFields on the second apply, so its version changes
         keys = {(gvk_of(obj), str(key_of(obj))) for obj in render() if obj["kind"] != "Namespace"}
         versions = {
-            key: (before[key]["metadata"]["resourceVersion"], after[key]["metadata"]["resourceVersion"]) for key in keys
+            key: (
+                before[key]["metadata"]["resourceVersion"],
+                after[key]["metadata"]["resourceVersion"],
+            )
+            for key in keys
         }
         assert {key: pair for key, pair in versions.items() if pair[0] != pair[1]} == {}
 
@@ -362,7 +441,11 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
 
 
 async def run_uninstall(
-    environment: Environment, directory: Path, *arguments: str, code: int = 0, stdin: int | None = None
+    environment: Environment,
+    directory: Path,
+    *arguments: str,
+    code: int = 0,
+    stdin: int | None = None,
 ) -> str:
     """Run ``cfo uninstall`` as an administrator, assert its exit code, and return its output.
 
@@ -370,8 +453,16 @@ async def run_uninstall(
     """
     kubeconfig = directory / "admin.kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
-    command = ("uninstall", "--kubeconfig", str(kubeconfig), *arguments, *(["--yes"] if stdin is None else []))
-    process = await PreloadedCommand.start(*command, env=os.environ, cwd=ROOT, stdin=stdin, merge=True)
+    command = (
+        "uninstall",
+        "--kubeconfig",
+        str(kubeconfig),
+        *arguments,
+        *(["--yes"] if stdin is None else []),
+    )
+    process = await PreloadedCommand.start(
+        *command, env=os.environ, cwd=ROOT, stdin=stdin, merge=True
+    )
     output = (await process.stderr.read()).decode()
     assert await process.wait() == code, output
     return output
@@ -383,27 +474,41 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         # delete the webhooks, so that objects can be created without a running operator
         await environment.create_namespace()
         await install(environment, tmp_path, components=FEATURE_NAMES)
-        code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
+        code, output = await kubectl(
+            environment, tmp_path, "delete", *_webhook_configuration_names()
+        )
         assert code == 0, output
-        await environment.create(app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"]))
+        await environment.create(
+            app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"])
+        )
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
         await environment.create(desired_binding("ns"))
         await install(environment, tmp_path)
         await environment.create(desired_default_deny("ns"))
-        foreign = {**desired_default_deny("default"), "metadata": {"name": DEFAULT_DENY_NAME, "namespace": "default"}}
+        foreign = {
+            **desired_default_deny("default"),
+            "metadata": {"name": DEFAULT_DENY_NAME, "namespace": "default"},
+        }
         await environment.create(foreign)
 
-        output = await run_uninstall(environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
+        output = await run_uninstall(
+            environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else [])
+        )
 
         why = "is being deleted, waiting for workload.codeflare.dev/finalizer, test/other"
-        assert (f"still not deleted after 1 s: AppWrapper default/wrapped {why}" in output) is everything
+        assert (
+            f"still not deleted after 1 s: AppWrapper default/wrapped {why}" in output
+        ) is everything
         assert f"deleted NetworkPolicy ns/{DEFAULT_DENY_NAME}" in output
         assert await environment.find(NETWORK_POLICY, DEFAULT_DENY_NAME, "default") is not None
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
-        assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
+        assert (
+            "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped"
+            in output
+        )
         assert "deleted ClusterRoleBinding codeflare-certificate-requesters-ns" in output
         remaining = [
             obj
@@ -411,7 +516,9 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
             if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
         ]
         kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
-        assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
+        assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {
+            "CustomResourceDefinition"
+        }
         await environment.delete(cluster)  # neither a webhook nor a finalizer blocks it
         assert await environment.find(RAY_CLUSTER, "rc") is None
         wrapper = await environment.find(APP_WRAPPER, "wrapped", "default")
@@ -420,7 +527,9 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
         refusal = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1)
         assert "has no operator" in refusal
-        assert "deleted" not in await run_uninstall(environment, tmp_path, "--timeout", "1", "--leftovers")
+        assert "deleted" not in await run_uninstall(
+            environment, tmp_path, "--timeout", "1", "--leftovers"
+        )
 
 
 async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_path: Path) -> None:
@@ -429,13 +538,19 @@ async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_pa
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
-        assert "namespace openshift-operators has no operator" in await run_uninstall(environment, tmp_path, code=1)
+        assert "namespace openshift-operators has no operator" in await run_uninstall(
+            environment, tmp_path, code=1
+        )
         await install(environment, tmp_path)
-        output = await run_uninstall(environment, tmp_path, "--namespace", "ns", "--leftovers", code=1)
+        output = await run_uninstall(
+            environment, tmp_path, "--namespace", "ns", "--leftovers", code=1
+        )
         assert "belongs to an operator in namespace openshift-operators, not ns" in output
         assert len(output.splitlines()) == 1
         objects = [obj for obj in render() if obj["kind"] != "CustomResourceDefinition"]
-        assert None not in [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in objects]
+        assert None not in [
+            await environment.client.get(gvk_of(obj), key_of(obj)) for obj in objects
+        ]
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
 
 
@@ -448,7 +563,9 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
         await install(environment, tmp_path)
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
-        assert "would remove finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in lines
+        assert (
+            "would remove finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in lines
+        )
         for obj in render():
             line = f"would delete {obj['kind']} {key_of(obj)}"
             assert lines.count(line) == (0 if obj["kind"] == "Namespace" else 1), line
@@ -463,18 +580,30 @@ async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             os.write(terminal, b"n\n")
-            output = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1, stdin=stdin)
-            assert f"Remove the operator in namespace openshift-operators from {environment.plane.url}?" in output
+            output = await run_uninstall(
+                environment, tmp_path, "--timeout", "1", code=1, stdin=stdin
+            )
+            assert (
+                f"Remove the operator in namespace openshift-operators from {environment.plane.url}?"
+                in output
+            )
             assert "deleted" not in output
             os.write(terminal, b"n\n")
             output = await run_uninstall(environment, tmp_path, "--crds", code=1, stdin=stdin)
             kinds = "AppWrappers, FluxJobs, MiniClusters, FluxSetups"
             assert f"Remove the operator, its CRDs and all {kinds} in namespace" in output
             output = await run_uninstall(environment, tmp_path, code=2, stdin=nothing)
-            assert (len(output.splitlines()), "Without a terminal, --yes is required" in output) == (1, True), output
+            assert (
+                len(output.splitlines()),
+                "Without a terminal, --yes is required" in output,
+            ) == (1, True), output
             output = await run_uninstall(environment, tmp_path, "--dry-run", stdin=nothing)
-            assert "would delete Deployment openshift-operators/codeflare-operator-manager" in output
-            output = await run_uninstall(environment, tmp_path, "--timeout", "1", "--yes", stdin=nothing)
+            assert (
+                "would delete Deployment openshift-operators/codeflare-operator-manager" in output
+            )
+            output = await run_uninstall(
+                environment, tmp_path, "--timeout", "1", "--yes", stdin=nothing
+            )
             assert "deleted Deployment openshift-operators/codeflare-operator-manager" in output
         finally:
             for descriptor in (stdin, terminal, nothing):
@@ -508,30 +637,54 @@ async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
         await environment.delete(cluster)
         assert await environment.find(RAY_CLUSTER, "rc") is None
         remaining = [
-            obj["kind"] for obj in render() if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+            obj["kind"]
+            for obj in render()
+            if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
         ]
         assert set(remaining) <= {"Namespace", "CustomResourceDefinition"}
 
 
 EXTERNAL_GROUPS = {
-    *("cert-manager.io", "monitoring.coreos.com", "olm.operatorframework.io", "operators.coreos.com"),
+    *(
+        "cert-manager.io",
+        "monitoring.coreos.com",
+        "olm.operatorframework.io",
+        "operators.coreos.com",
+    ),
     *("kustomize.config.k8s.io", "kind.x-k8s.io", "scorecard.operatorframework.io"),
 }
 """API groups of other operators, or of client-side files that no API server serves."""
 
 
 async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
-    files = [path for folder in ("config", "deploy/bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
+    files = [
+        path
+        for folder in ("config", "deploy/bundle")
+        for path in sorted((ROOT / folder).rglob("*.yaml"))
+    ]
     documents = [obj for path in files for obj in load_all(path.read_text())]
-    objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
+    objects = [
+        obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj
+    ]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
-    crds_by_name = {name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"}
+    crds_by_name = {
+        name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"
+    }
     assert len(documents_to_apply) > 20
     async with start_environment(*RAY_CLUSTERS, *crds_by_name.values()) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
             await environment.create_namespace(name)
         code, output = await kubectl(
-            *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
+            *(
+                environment,
+                tmp_path,
+                "apply",
+                "--server-side",
+                "--dry-run=server",
+                "--force-conflicts",
+                "-f",
+                "-",
+            ),
             stdin=dump_all(documents_to_apply),
         )
         assert code == 0, output
@@ -548,18 +701,28 @@ async def test_external_certificates_are_served_and_nothing_is_written(tmp_path:
     (folder / "tls.key").write_bytes(pair.key)
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
-        code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
+        code, output = await kubectl(
+            environment, tmp_path, "delete", *_webhook_configuration_names()
+        )
         assert code == 0, output
         await create_config_map(
-            environment, webhook={"bindAddress": "127.0.0.1:0"}, kuberay={"rayDashboardOAuthEnabled": False}
+            environment,
+            webhook={"bindAddress": "127.0.0.1:0"},
+            kuberay={"rayDashboardOAuthEnabled": False},
         )
-        async with run_in_cluster(environment, tmp_path, "--webhook-cert-dir", str(folder)) as operator:
+        async with run_in_cluster(
+            environment, tmp_path, "--webhook-cert-dir", str(folder)
+        ) as operator:
             await operator.ready()
             operator.process.terminate()
             assert await operator.exit_code() == 0, operator.output
         assert await environment.find(SECRET, WEBHOOK_SECRET_NAME, DEFAULT_NAMESPACE) is None
         requested_resources = {
-            (event.get("objectRef") or {}).get("resource") for event in operator_audit_events(environment)
+            (event.get("objectRef") or {}).get("resource")
+            for event in operator_audit_events(environment)
         }
-        assert not requested_resources & {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+        assert not requested_resources & {
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+        }
         assert denied_requests(operator_audit_events(environment)) == []

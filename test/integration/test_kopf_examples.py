@@ -26,7 +26,9 @@ from test.support.raycluster_environment import eventually
 EXAMPLES = Path(os.environ.get("KOPF_EXAMPLES", ""))
 KIND = GVK("kopf.dev", "v1", "KopfExample")
 
-pytestmark = pytest.mark.skipif(not os.environ.get("KOPF_EXAMPLES"), reason="KOPF_EXAMPLES is not set")
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("KOPF_EXAMPLES"), reason="KOPF_EXAMPLES is not set"
+)
 
 
 class Expected(NamedTuple):
@@ -39,7 +41,9 @@ class Expected(NamedTuple):
 
 
 EXPECTED = {
-    "01-minimal": Expected(("And here we are! Creating: {'duration': '1m'", "Creation is processed: 1 succeeded")),
+    "01-minimal": Expected(
+        ("And here we are! Creating: {'duration': '1m'", "Creation is processed: 1 succeeded")
+    ),
     "02-children": Expected(("Creation is processed: 1 succeeded",)),
     "03-exceptions": Expected(("Creation is processed: 1 succeeded; 3 failed",)),
     "04-events": Expected(("Creation is processed: 1 succeeded",)),
@@ -50,26 +54,41 @@ EXPECTED = {
     ),
     "06-peering": Expected(("Creation is processed: 1 succeeded",)),
     "07-subhandlers": Expected(("Handling creation for item1", "Handling creation for item2")),
-    "08-events": Expected(("Event received: {'type': 'ADDED'", "Oops!"), ("'MODIFIED'",), ("'DELETED'",)),
+    "08-events": Expected(
+        ("Event received: {'type': 'ADDED'", "Oops!"), ("'MODIFIED'",), ("'DELETED'",)
+    ),
     "09-testing": Expected(("[default/kopf-example-1] Something was logged here.",)),
-    "10-builtins": Expected(("Pod killing happens in 30s",), (), ("Pod killing is cancelled",), pod=True),
+    "10-builtins": Expected(
+        ("Pod killing happens in 30s",), (), ("Pod killing is cancelled",), pod=True
+    ),
     "11-filtering-handlers": Expected(
         ("Creation is processed: 10 succeeded; 0 failed", "Field daemon is satisfied"),
         ("Field change is satisfied",),
         ("has exited on request",),
     ),
     "12-embedded": Expected(("Hello, kopf-example-2!", "Good bye, kopf-example-2!")),
-    "13-hooks": Expected(("Starting retried", "Logging in in 2s", "Handler 'pod_task' succeeded"), pod=True),
+    "13-hooks": Expected(
+        ("Starting retried", "Logging in in 2s", "Handler 'pod_task' succeeded"), pod=True
+    ),
     "14-daemons": Expected(
-        ("Ping from a sync daemon: field='value', retry=3", "Ping from an async daemon: field='value'"),
+        (
+            "Ping from a sync daemon: field='value', retry=3",
+            "Ping from an async daemon: field='value'",
+        ),
         ("field='changed'",),
         ("'background_sync' has exited on request",),
     ),
-    "15-timers": Expected(("Ping from a sync timer: field='value'", "Ping from an async timer: field='value'")),
+    "15-timers": Expected(
+        ("Ping from a sync timer: field='value'", "Ping from an async timer: field='value'")
+    ),
     "16-indexing": Expected(("Timer 'intervalled' succeeded",)),
     "17-admission": Expected(("Webhook 'mutate1' succeeded", "Webhook 'authhook' succeeded")),
     "99-all-at-once": Expected(
-        ("Handler 'create_1' succeeded", "Handler 'create_pod' succeeded", "This pod is special for us"),
+        (
+            "Handler 'create_1' succeeded",
+            "Handler 'create_pod' succeeded",
+            "This pod is special for us",
+        ),
         (),
         ("Handler 'delete' succeeded",),
     ),
@@ -80,17 +99,34 @@ FORBIDDEN = re.compile(r"NotImplementedError|TypeError|AttributeError|NameError|
 @pytest.mark.parametrize("folder", EXPECTED)
 @pytest.mark.timeout(120)
 async def test_kopf_example_runs_with_a_changed_import(
-    folder: str, kube_client: Client, kubeconfig: Path, install_crds: Callable[..., list[str]], tmp_path: Path
+    folder: str,
+    kube_client: Client,
+    kubeconfig: Path,
+    install_crds: Callable[..., list[str]],
+    tmp_path: Path,
 ) -> None:
     source = (EXAMPLES / folder / "example.py").read_text()
     if "import pykube" in source and find_spec("pykube") is None:
         pytest.skip("pykube is not installed")
     install_crds(EXAMPLES / "crd.yaml")
     program = tmp_path / "example.py"
-    program.write_text(re.sub(r"^import kopf$", "from cfo.runtime import handlers as kopf", source, flags=re.MULTILINE))
+    program.write_text(
+        re.sub(
+            r"^import kopf$", "from cfo.runtime import handlers as kopf", source, flags=re.MULTILINE
+        )
+    )
     log = tmp_path / "log"
     expected, health = EXPECTED[folder], free_port()
-    run = ("-m", "cfo.runtime.handlers", "run", "-A", "-v", "-L", f"http://127.0.0.1:{health}/healthz", str(program))
+    run = (
+        "-m",
+        "cfo.runtime.handlers",
+        "run",
+        "-A",
+        "-v",
+        "-L",
+        f"http://127.0.0.1:{health}/healthz",
+        str(program),
+    )
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -127,7 +163,12 @@ async def _act(folder: str, expected: Expected, client: Client, log: Path) -> No
     if expected.pod:
         containers = [{"name": "c", "image": "i"}]
         metadata = {"name": f"pod-{folder}", "namespace": "default"}
-        obj = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+        obj = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": containers},
+        }
     else:
         obj = yaml.safe_load((EXAMPLES / "obj.yaml").read_text())
         obj["metadata"]["namespace"] = "default"
@@ -168,7 +209,11 @@ def handle(name, reason, **_):
 
 @pytest.mark.timeout(120)
 async def test_operator_moves_to_cfo_and_back_to_kopf_without_a_write(
-    kube_client: Client, kubeconfig: Path, install_crds: Callable[..., list[str]], namespace: str, tmp_path: Path
+    kube_client: Client,
+    kubeconfig: Path,
+    install_crds: Callable[..., list[str]],
+    namespace: str,
+    tmp_path: Path,
 ) -> None:
     install_crds(EXAMPLES / "crd.yaml")
     obj = yaml.safe_load((EXAMPLES / "obj.yaml").read_text())
@@ -176,13 +221,27 @@ async def test_operator_moves_to_cfo_and_back_to_kopf_without_a_write(
     await kube_client.create(obj)
     key, version = NamespacedName(namespace, "moved"), ""
     for number, (library, call) in enumerate(
-        [("kopf", "create"), ("cfo.runtime.handlers", "resume"), ("kopf", "resume"), ("cfo.runtime.handlers", "delete")]
+        [
+            ("kopf", "create"),
+            ("cfo.runtime.handlers", "resume"),
+            ("kopf", "resume"),
+            ("cfo.runtime.handlers", "delete"),
+        ]
     ):
         program, log = tmp_path / f"program{number}.py", tmp_path / f"log{number}"
         program.write_text(PROGRAM.format(library=library))
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", library, "run", "-n", namespace, "--standalone", str(program)),
+                *(
+                    sys.executable,
+                    "-m",
+                    library,
+                    "run",
+                    "-n",
+                    namespace,
+                    "--standalone",
+                    str(program),
+                ),
                 env={**os.environ, "KUBECONFIG": str(kubeconfig)},
                 stdout=output,
                 stderr=output,
@@ -196,7 +255,9 @@ async def test_operator_moves_to_cfo_and_back_to_kopf_without_a_write(
             if call == "delete":
                 return current is None
             assert current is not None
-            return "kopf.zalando.org/last-handled-configuration" in current["metadata"].get("annotations", {})
+            return "kopf.zalando.org/last-handled-configuration" in current["metadata"].get(
+                "annotations", {}
+            )
 
         await eventually(is_done, f"{library} calls the handler: {call}")
         process.terminate()

@@ -74,13 +74,19 @@ class MirrorReconciler:
 
 
 def has_label(label: str) -> Predicate:
-    return lambda event: any(entry is not None and label in entry.meta.labels for entry in (event.old, event.new))
+    return lambda event: any(
+        entry is not None and label in entry.meta.labels for entry in (event.old, event.new)
+    )
 
 
 def mirror_operator(plane: ControlPlane) -> tuple[Manager, MirrorReconciler]:
-    manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+    manager = Manager(
+        ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER)
+    )
     mirror = MirrorReconciler(manager)
-    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(
+        mirror
+    )
     return manager, mirror
 
 
@@ -128,7 +134,10 @@ async def wait_until_idle(manager: Manager) -> None:
     """Wait until no controller has work."""
 
     def is_busy() -> bool:
-        return any(len(controller.queue) or controller.queue.processing for controller in manager.controllers)
+        return any(
+            len(controller.queue) or controller.queue.processing
+            for controller in manager.controllers
+        )
 
     with anyio.fail_after(TIMEOUT_SECONDS):
         while is_busy():  # noqa: ASYNC110 - a queue has no event for being empty
@@ -185,7 +194,9 @@ async def test_unchanged_copy_is_not_written_again_even_after_restart() -> None:
             await wait_until_idle(manager)
             before = count_requests(manager, "PATCH")
             reconciled = len(mirror.reconciled)
-            await client.patch(CONFIG_MAP, SOURCE, {"metadata": {"annotations": {"note": "nothing to mirror"}}})
+            await client.patch(
+                CONFIG_MAP, SOURCE, {"metadata": {"annotations": {"note": "nothing to mirror"}}}
+            )
             with anyio.fail_after(TIMEOUT_SECONDS):
                 while len(mirror.reconciled) == reconciled:  # noqa: ASYNC110 - the event can precede the response
                     await anyio.sleep(0.01)
@@ -199,7 +210,13 @@ async def test_unchanged_copy_is_not_written_again_even_after_restart() -> None:
             assert SOURCE in mirror.reconciled
             assert count_requests(restarted, "PATCH", "PUT", "DELETE") == 0
             value = restarted.metrics.registry.get_sample_value
-            assert value("controller_runtime_reconcile_total", {"controller": "mirror", "result": "success"}) == 1
+            assert (
+                value(
+                    "controller_runtime_reconcile_total",
+                    {"controller": "mirror", "result": "success"},
+                )
+                == 1
+            )
 
 
 async def test_rejected_write_does_not_affect_other_objects() -> None:
@@ -216,7 +233,11 @@ async def test_rejected_write_does_not_affect_other_objects() -> None:
             unaffected["metadata"]["labels"] = {MIRRORED: ""}
             await client.create(unaffected)
             await wait_until(
-                informer, lambda: cached_data(manager, NamespacedName("default", "shapes-mirror")) == {"shape": "round"}
+                informer,
+                lambda: (
+                    cached_data(manager, NamespacedName("default", "shapes-mirror"))
+                    == {"shape": "round"}
+                ),
             )
             with anyio.fail_after(TIMEOUT_SECONDS):
                 await mirror.rejected.wait()
@@ -231,7 +252,11 @@ async def test_events_are_written_to_the_api_server() -> None:
             await client.create(source_config_map())
 
             def emitted() -> list[Any]:  # the real API server and its controllers emit others
-                return [each for each in events.reader.list("default") if each["reportingController"] == "mirror"]
+                return [
+                    each
+                    for each in events.reader.list("default")
+                    if each["reportingController"] == "mirror"
+                ]
 
             await wait_until(events, lambda: bool(emitted()))
             (event,) = emitted()
@@ -251,9 +276,19 @@ def widget_crd() -> dict[str, Any]:
         "spec": {
             "group": WIDGET.group,
             "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": WIDGET.kind, "listKind": "WidgetList"},
+            "names": {
+                "plural": "widgets",
+                "singular": "widget",
+                "kind": WIDGET.kind,
+                "listKind": "WidgetList",
+            },
             "versions": [
-                {"name": WIDGET.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+                {
+                    "name": WIDGET.version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
             ],
         },
     }
@@ -290,11 +325,16 @@ class BlockedReconciler(RecordingReconciler):
 @pytest.mark.parametrize("kinds", [(CONFIG_MAP, WIDGET), (WIDGET, CONFIG_MAP)])
 async def test_controller_starts_when_crd_of_its_kind_is_established(kinds: Iterable[GVK]) -> None:
     async with ControlPlane.auto() as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+        manager = Manager(
+            ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER)
+        )
         reconcilers = {gvk: RecordingReconciler() for gvk in kinds}
 
         def set_up(gvk: GVK) -> Callable[[Manager], None]:
-            return lambda manager: (Builder(manager, gvk.kind.lower()).for_(gvk).complete(reconcilers[gvk]), None)[1]
+            return lambda manager: (
+                Builder(manager, gvk.kind.lower()).for_(gvk).complete(reconcilers[gvk]),
+                None,
+            )[1]
 
         for gvk in kinds:
             manager.when_available(gvk, set_up(gvk))
@@ -315,7 +355,9 @@ async def test_controller_starts_when_crd_of_its_kind_is_established(kinds: Iter
 
 async def test_controller_starts_without_optional_kind_and_watches_it_once_served() -> None:
     async with ControlPlane.auto() as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+        manager = Manager(
+            ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER)
+        )
         reconciler = RecordingReconciler()
         (
             Builder(manager, "optional")
@@ -362,7 +404,9 @@ async def test_manager_waits_for_unreachable_api_server() -> None:
         ManagerOptions(field_manager=FIELD_MANAGER),
     )
     mirror = MirrorReconciler(manager)
-    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(
+        mirror
+    )
     manager.when_available(CONFIG_MAP, lambda _: None)
     informer = manager.cache.informer(CONFIG_MAP)
     async with manager:

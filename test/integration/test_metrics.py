@@ -23,7 +23,10 @@ from cfo.runtime.manager.metrics_server import MetricsTLS
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import SystemClock
-from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    StoredCertificates,
+    ensure_certificates,
+)
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest import ControlPlane
@@ -61,10 +64,15 @@ async def scrape(manager: Manager, scheme: str = "http", **options: Any) -> tupl
 def families(body: str) -> dict[str, Metric]:
     """Return the metrics by the name that they have in the text (the name of a counter ends in ``_total``)."""
     families_by_name: Iterable[Metric] = text_string_to_metric_families(body)
-    return {metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in families_by_name}
+    return {
+        metric.name + ("_total" if metric.type == "counter" else ""): metric
+        for metric in families_by_name
+    }
 
 
-def sample_value(families_by_name: dict[str, Metric], sample_name: str, **labels: str) -> float | None:
+def sample_value(
+    families_by_name: dict[str, Metric], sample_name: str, **labels: str
+) -> float | None:
     """Return the value of the first sample with these labels."""
     for metric in families_by_name.values():
         for sample in metric.samples:
@@ -80,7 +88,11 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
         await manager.started()
         for name in ("good", "bad"):
             await manager.api_reader.create(
-                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": name, "namespace": "default"},
+                }
             )
 
         async def reconciled_families() -> dict[str, Metric] | None:
@@ -88,11 +100,19 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
             assert status == 200
             families_by_name = families(body)
             errors = (
-                sample_value(families_by_name, "controller_runtime_reconcile_errors_total", controller="nothing") or 0
+                sample_value(
+                    families_by_name,
+                    "controller_runtime_reconcile_errors_total",
+                    controller="nothing",
+                )
+                or 0
             )
             done = (
                 sample_value(
-                    families_by_name, "controller_runtime_reconcile_total", controller="nothing", result="success"
+                    families_by_name,
+                    "controller_runtime_reconcile_total",
+                    controller="nothing",
+                    result="success",
                 )
                 or 0
             )
@@ -103,7 +123,13 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
     assert (sample_value(families_by_name, "cfo_informer_bytes", kind="ConfigMap") or 0) > 100
     assert sample_value(families_by_name, "cfo_event_loop_lag_seconds_count") is not None
     assert (
-        sample_value(families_by_name, "cfo_informer_synced", kind="Secret", selector="ours", metadata_only="true")
+        sample_value(
+            families_by_name,
+            "cfo_informer_synced",
+            kind="Secret",
+            selector="ours",
+            metadata_only="true",
+        )
         is not None
     )
     assert sample_value(families_by_name, "leader_election_master_status", name="lock") == 1
@@ -116,7 +142,9 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
         pytest.skip("no recorded metrics of the Go operator")
     go = {metric["name"]: metric for metric in json.loads(recording.read_text())["metrics"]}
     served_elsewhere = re.compile(r"go_|certwatcher_|.*webhook")
-    missing = {name for name in go if name not in families_by_name and not served_elsewhere.match(name)}
+    missing = {
+        name for name in go if name not in families_by_name and not served_elsewhere.match(name)
+    }
     assert missing == set()
     assert {name: families_by_name[name].type for name in go if name in families_by_name} == {
         name: metric["type"] for name, metric in go.items() if name in families_by_name
@@ -130,7 +158,9 @@ def metric_problems(metrics: Iterable[Metric]) -> Iterable[str]:
             yield f"{metric.name}: names are snake_case"
         if not metric.documentation:
             yield f"{metric.name}: no help text"
-        if metric.type in ("gauge", "histogram") and re.search(r"_(total|count|sum|bucket)$", metric.name):
+        if metric.type in ("gauge", "histogram") and re.search(
+            r"_(total|count|sum|bucket)$", metric.name
+        ):
             yield f"{metric.name}: a {metric.type} must not have the suffix of another type"
         if re.search(r"_(milliseconds|ms|minutes|kilobytes|megabytes)(_|$)", metric.name):
             yield f"{metric.name}: base units are seconds and bytes"
@@ -144,47 +174,75 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
             await scrape(manager)
         assert (await scrape(manager, "https", ssl=False))[0] == 401
-        assert (await scrape(manager, "https", ssl=False, headers={"Authorization": "Bearer wrong"}))[0] == 401
+        assert (
+            await scrape(manager, "https", ssl=False, headers={"Authorization": "Bearer wrong"})
+        )[0] == 401
         token = await new_account_token(manager.api_reader, NamespacedName("default", "scraper"))
         headers = {"Authorization": f"Bearer {token}"}
         status, body = await scrape(manager, "https", ssl=False, headers=headers)
-        assert (status, body) == (403, "Authorization denied for user system:serviceaccount:default:scraper\n")
+        assert (status, body) == (
+            403,
+            "Authorization denied for user system:serviceaccount:default:scraper\n",
+        )
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}}
         await client.create(
-            {**rbac, "kind": "ClusterRole", "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}
+            {
+                **rbac,
+                "kind": "ClusterRole",
+                "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+            }
         )
         await client.create(
             {
                 **rbac,
                 "kind": "ClusterRoleBinding",
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "reader",
+                },
                 "subjects": [{"kind": "ServiceAccount", "name": "other", "namespace": "default"}],
             }
         )
         other = await new_account_token(manager.api_reader, NamespacedName("default", "other"))
-        status, body = await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
+        status, body = await scrape(
+            manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"}
+        )
         assert status == 200
         assert "controller_runtime_reconcile_total" in families(body)
         debug = f"https://localhost:{manager.metrics_port}/debug/queue"
         async with aiohttp.ClientSession() as session:
             for bearer, expected in ((other, 403), (plane.token, 200), ("", 401)):
-                async with session.get(debug, ssl=False, headers={"Authorization": f"Bearer {bearer}"}) as response:
+                async with session.get(
+                    debug, ssl=False, headers={"Authorization": f"Bearer {bearer}"}
+                ) as response:
                     assert response.status == expected
         get_sample_value = manager.metrics.registry.get_sample_value
         host = manager.transport.host
-        before = get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host})
+        before = get_sample_value(
+            "rest_client_requests_total", {"code": "201", "method": "POST", "host": host}
+        )
         await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
-        assert get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host}) == before
+        assert (
+            get_sample_value(
+                "rest_client_requests_total", {"code": "201", "method": "POST", "host": host}
+            )
+            == before
+        )
 
 
 def new_certificate() -> tuple[KeyPair, bytes]:
     """Return a serving certificate for localhost and the bundle of its CA."""
     policy = RotatedCertificates(secret=NamespacedName("", ""))
-    material, _ = ensure_certificates(StoredCertificates(), policy, ("localhost",), now=SystemClock().now())
+    material, _ = ensure_certificates(
+        StoredCertificates(), policy, ("localhost",), now=SystemClock().now()
+    )
     return material.pair, material.bundle
 
 
-async def test_secure_metrics_serve_certificate_files_and_their_renewal(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_secure_metrics_serve_certificate_files_and_their_renewal(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
     bundles = []
     manager = new_manager(plane, metrics_tls=MetricsTLS(cert_dir=tmp_path))
     async with manager:

@@ -15,7 +15,14 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.raycluster.names import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, VERSION_ANNOTATION
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    FINALIZER,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    ROUTE,
+    VERSION_ANNOTATION,
+)
 from cfo.cli import cli
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.demo import crds
@@ -40,7 +47,13 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.unstructured import NamespacedName, Object, annotations_of, name_of
 from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
-from test.support.raycluster_environment import ROUTE_CRD, Environment, crd, eventually, start_environment
+from test.support.raycluster_environment import (
+    ROUTE_CRD,
+    Environment,
+    crd,
+    eventually,
+    start_environment,
+)
 
 CERTIFICATE_CRD = crd("cert-manager.io", "v1", "Certificate", "certificates")
 GATES = "--feature-gates=RayClusterNetworkPolicy=true,RayClusterMTLS=true"
@@ -100,12 +113,17 @@ async def create_mixed_clusters(env: Environment) -> list[Object]:
         await create(env, injected(user_cluster("go-oauth"), go=True, mtls=False), mtls=False),
         await create(env, injected(user_cluster("go-mtls"), go=True, oauth=False), oauth=False),
         await create(
-            env, injected(user_cluster("go-plain"), go=True, oauth=False, mtls=False), oauth=False, mtls=False
+            env,
+            injected(user_cluster("go-plain"), go=True, oauth=False, mtls=False),
+            oauth=False,
+            mtls=False,
         ),
         await create(env, injected(user_cluster("go-old-names"), go=True, old_names=True)),
         await create(env, injected(user_cluster("go-suspended", suspend=True), go=True)),
         await create(env, injected(user_cluster("own-both"))),
-        await create(env, injected(user_cluster("own-suspended", suspend=True), oauth=False), oauth=False),
+        await create(
+            env, injected(user_cluster("own-suspended", suspend=True), oauth=False), oauth=False
+        ),
         await create(
             env,
             injected(user_cluster("own-exposed"), oauth=False, mtls=False),
@@ -114,17 +132,27 @@ async def create_mixed_clusters(env: Environment) -> list[Object]:
             exposed=True,
         ),
         await create(env, injected(user_cluster("own-groups", groups=3))),
-        await create(env, injected(user_cluster("ray-2-40", rayVersion="2.40.0"), mtls=False), mtls=False),
+        await create(
+            env, injected(user_cluster("ray-2-40", rayVersion="2.40.0"), mtls=False), mtls=False
+        ),
         await create(env, user_cluster("untouched"), oauth=False, mtls=False),
     ]
     edited = injected(user_cluster("edited-proxy"), go=True)
-    edited["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["args"].append("--skip-auth-regex=.*")
+    edited["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["args"].append(
+        "--skip-auth-regex=.*"
+    )
     sidecar = injected(user_cluster("sidecar-has-ca"))
     sidecar["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"].append(
-        {"name": "sidecar", "image": "mine", "volumeMounts": [{"name": "ca-vol", "mountPath": "/ca"}]}
+        {
+            "name": "sidecar",
+            "image": "mine",
+            "volumeMounts": [{"name": "ca-vol", "mountPath": "/ca"}],
+        }
     )
     foreign = user_cluster("own-init-name")
-    foreign["spec"]["headGroupSpec"]["template"]["spec"]["initContainers"] = [{"name": "create-cert", "image": "mine"}]
+    foreign["spec"]["headGroupSpec"]["template"]["spec"]["initContainers"] = [
+        {"name": "create-cert", "image": "mine"}
+    ]
     queued = injected(user_cluster("queued"))
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     owned = injected(user_cluster("of-a-job"))
@@ -167,8 +195,15 @@ async def operator_state(env: Environment) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for gvk in (RAY_CLUSTER, ROUTE, INGRESS, SERVICE, SERVICE_ACCOUNT, NETWORK_POLICY):
         for obj in await env.client.list(gvk, namespace=NAMESPACE):
-            metadata = {key: obj["metadata"].get(key) or {} for key in ("labels", "annotations", "finalizers")}
-            spec = {key: value for key, value in (obj.get("spec") or {}).items() if not key.startswith("clusterIP")}
+            metadata = {
+                key: obj["metadata"].get(key) or {}
+                for key in ("labels", "annotations", "finalizers")
+            }
+            spec = {
+                key: value
+                for key, value in (obj.get("spec") or {}).items()
+                if not key.startswith("clusterIP")
+            }
             if gvk == RAY_CLUSTER:
                 spec.setdefault("suspend", False)
             found[f"{gvk.kind} {name_of(obj)}"] = (metadata, spec)
@@ -201,7 +236,9 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(
         created = await create_mixed_clusters(env)
         async with run_kuberay(env):
             before = await operator_state(env)
-            planned = await run(env, tmp_path, "plan", "--to", "kuberay", "-A", "--allow-downtime", "--exit-code")
+            planned = await run(
+                env, tmp_path, "plan", "--to", "kuberay", "-A", "--allow-downtime", "--exit-code"
+            )
             print(planned.stdout)  # pytest -s shows the table
             assert planned.exit_code == 3, planned.output
             assert "22 objects: 15 to change, 4 blocked, 11 with downtime" in planned.stdout
@@ -232,7 +269,9 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(
             assert undo_file.stat().st_mode & 0o777 == 0o600
             assert "cHJpdmF0ZQ" not in undo_file.read_text(), "the key of a CA is in the undo file"
 
-            again = await run(env, tmp_path, "plan", "--to", "kuberay", "-n", NAMESPACE, "-o", "json")
+            again = await run(
+                env, tmp_path, "plan", "--to", "kuberay", "-n", NAMESPACE, "-o", "json"
+            )
             objects = json.loads(again.stdout)["objects"]
             assert {item["name"] for item in objects if item["steps"]} == set()
             assert {item["name"] for item in objects if item["blockers"]} == BLOCKED
@@ -240,7 +279,9 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(
             after = await operator_state(env)
             for command in (["apply", "--to", "kuberay", "-A"], ["undo", str(undo_file)]):
                 unconfirmed = await run(env, tmp_path, *command, confirmed=False)
-                assert (unconfirmed.exit_code, unconfirmed.stderr.count("\n")) == (2, 1), unconfirmed.output
+                assert (unconfirmed.exit_code, unconfirmed.stderr.count("\n")) == (2, 1), (
+                    unconfirmed.output
+                )
                 assert "Without a terminal, --yes is required" in unconfirmed.stderr
             assert await operator_state(env) == after
 
@@ -272,7 +313,11 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
             "metadata": {"name": "operator"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operator"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "operator",
+            },
             "subjects": [account],
         }
     )
@@ -291,16 +336,26 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
     assert f"-n {NAMESPACE} scale deployment codeflare-operator-manager" not in refused.stderr
     assert "Lease" not in refused.stderr
     await env.delete(forged)
-    assert "kubectl -n default scale deployment codeflare-operator-manager --replicas 0" in refused.stderr
-    assert "kubectl delete mutatingwebhookconfiguration codeflare-operator-mutating-webhook" in refused.stderr
+    assert (
+        "kubectl -n default scale deployment codeflare-operator-manager --replicas 0"
+        in refused.stderr
+    )
+    assert (
+        "kubectl delete mutatingwebhookconfiguration codeflare-operator-mutating-webhook"
+        in refused.stderr
+    )
     await env.delete(operator)
     await env.client.delete(
-        MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", "codeflare-operator-mutating-webhook-configuration")
+        MUTATING_WEBHOOK_CONFIGURATION,
+        NamespacedName("", "codeflare-operator-mutating-webhook-configuration"),
     )
     takeover = await run(env, directory, "plan", "--to", "cfo", "-n", NAMESPACE, "go-both")
     assert "set policyTypes of NetworkPolicy go-both-head" in takeover.stdout
     unknown = await run(env, directory, "apply", "--to", "rhoai", "-n", NAMESPACE, "missing")
-    assert (unknown.exit_code, unknown.stderr) == (2, "Error: RayCluster team-a/missing does not exist\n")
+    assert (unknown.exit_code, unknown.stderr) == (
+        2,
+        "Error: RayCluster team-a/missing does not exist\n",
+    )
 
 
 async def assert_migrated(env: Environment, created: list[Object], before: dict[str, Any]) -> None:
@@ -332,7 +387,9 @@ async def assert_migrated(env: Environment, created: list[Object], before: dict[
     assert (head["enableIngress"], head["ingressOptions"]["host"]) == (True, host)
 
     async def restarted() -> bool:
-        pods = await env.client.list(POD, namespace=NAMESPACE, label_selector="ray.io/cluster=go-both")
+        pods = await env.client.list(
+            POD, namespace=NAMESPACE, label_selector="ray.io/cluster=go-both"
+        )
         assert [pod for pod in pods if "create-cert" in str(pod["spec"])] == []
         return len(pods) == 2
 
@@ -346,7 +403,11 @@ async def assert_restored(env: Environment, before: dict[str, Any]) -> None:
         after = await operator_state(env)
         taken_over = {"NetworkPolicy go-old-names-head", "NetworkPolicy untouched-head"}
         for key, value in before.items():
-            if key not in taken_over and key != "ClusterRoleBinding gone-team-a-auth" and "deleting" not in key:
+            if (
+                key not in taken_over
+                and key != "ClusterRoleBinding gone-team-a-auth"
+                and "deleting" not in key
+            ):
                 assert after.get(key) == value, key
         return True
 
@@ -383,7 +444,9 @@ FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec
 
 
 @pytest.mark.timeout(60)
-async def test_interruption_at_any_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interruption_at_any_write_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
     async with environment() as env, run_kuberay(env):
         for number in itertools.count(1):
@@ -408,20 +471,28 @@ async def test_interruption_at_any_write_is_continued(tmp_path: Path, monkeypatc
             migrated = await env.get(RAY_CLUSTER, "rc", namespace)
             assert "finalizers" not in migrated["metadata"]
             assert annotations_of(migrated).keys() == {VERSION_ANNOTATION}
-            expected = convert(clean(stored), [], Target.KUBERAY, KubeRay(FIELDS, cert_manager=True)).cluster["spec"]
+            expected = convert(
+                clean(stored), [], Target.KUBERAY, KubeRay(FIELDS, cert_manager=True)
+            ).cluster["spec"]
             new_fields = {"networkPolicy", "tlsOptions", "suspend"}
-            assert {key: value for key, value in migrated["spec"].items() if key not in new_fields} == expected
+            assert {
+                key: value for key, value in migrated["spec"].items() if key not in new_fields
+            } == expected
             assert new_fields <= migrated["spec"].keys()
             assert await env.child_names(SECRET, namespace) == set()
             if not crashed:
                 break
-            assert load(undo.path).records[stored["metadata"]["uid"]].before["spec"] == stored["spec"]
+            assert (
+                load(undo.path).records[stored["metadata"]["uid"]].before["spec"] == stored["spec"]
+            )
         assert number > 8
 
 
 async def complete(env: Environment, namespace: str, undo: UndoFile) -> None:
     async def completed() -> bool:
-        (outcome,) = await session(env.client, namespace).apply(undo, print, timeout=20.0, dry_run=False)
+        (outcome,) = await session(env.client, namespace).apply(
+            undo, print, timeout=20.0, dry_run=False
+        )
         assert not outcome.error
         return not outcome.is_incomplete
 
@@ -431,11 +502,17 @@ async def complete(env: Environment, namespace: str, undo: UndoFile) -> None:
 async def assert_is_guarded(env: Environment, namespace: str) -> None:
     """Assert that a binding without finalizer, and a head without policy, never exist."""
     cluster = await env.get(RAY_CLUSTER, "rc", namespace)
-    bindings = await env.client.list(CLUSTER_ROLE_BINDING, label_selector=f"{NAMESPACE_LABEL}={namespace}")
+    bindings = await env.client.list(
+        CLUSTER_ROLE_BINDING, label_selector=f"{NAMESPACE_LABEL}={namespace}"
+    )
     assert FINALIZER in cluster["metadata"].get("finalizers", ()) or bindings == []
     policies = await env.client.list(NETWORK_POLICY, namespace=namespace)
-    selectors = [policy["spec"]["podSelector"]["matchLabels"].get("ray.io/node-type") for policy in policies]
+    selectors = [
+        policy["spec"]["podSelector"]["matchLabels"].get("ray.io/node-type") for policy in policies
+    ]
     assert {"head", "worker"} <= set(selectors)
     if "create-cert" not in str(cluster["spec"]) and not cluster["spec"].get("suspend"):
         for policy in policies:
-            assert all(rule.get("from") for rule in policy["spec"].get("ingress") or ()), "open to everyone"
+            assert all(rule.get("from") for rule in policy["spec"].get("ingress") or ()), (
+                "open to everyone"
+            )

@@ -35,7 +35,9 @@ from test.support.raycluster_environment import (
 from test.support.recordings import load_startup, startup_cases
 
 
-async def failed_start(environment: Environment, directory: Path, *arguments: str) -> tuple[int, str]:
+async def failed_start(
+    environment: Environment, directory: Path, *arguments: str
+) -> tuple[int, str]:
     """Run ``cfo run`` until it exits; return its exit code and its output, which must be one line."""
     async with run_operator(environment, directory, *arguments) as operator:
         code = await operator.exit_code()
@@ -45,7 +47,10 @@ async def failed_start(environment: Environment, directory: Path, *arguments: st
 
 
 async def test_missing_config_map_is_created_with_defaults(tmp_path: Path) -> None:
-    async with start_environment(*VANILLA_CRDS) as environment, run_operator(environment, tmp_path) as operator:
+    async with (
+        start_environment(*VANILLA_CRDS) as environment,
+        run_operator(environment, tmp_path) as operator,
+    ):
 
         async def get_config_map() -> Object | None:
             return await environment.client.get(CONFIG_MAP, CONFIG_MAP_KEY)
@@ -74,9 +79,15 @@ async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
     ("data", "message"),
     [
         ({}, "data: must contain exactly one key, such as config.yaml; found none"),
-        ({"a": "{}", "b": "{}"}, "data: must contain exactly one key, such as config.yaml; found a, b"),
+        (
+            {"a": "{}", "b": "{}"},
+            "data: must contain exactly one key, such as config.yaml; found a, b",
+        ),
         ({"config.yaml": "kuberay: [unclosed"}, "not valid YAML: "),
-        ({"config.yaml": "kuberay: {mTLSEnabled: 1}"}, "kuberay.mTLSEnabled: 1: must be true or false"),
+        (
+            {"config.yaml": "kuberay: {mTLSEnabled: 1}"},
+            "kuberay.mTLSEnabled: 1: must be true or false",
+        ),
         (
             {"config.yaml": "leaderElection: {leaseDuration: 5s}"},
             "leaderElection: leaseDuration (5s) must be greater than renewDeadline (10s)",
@@ -86,7 +97,9 @@ async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
             "leaderElection.resourceName: 'a/b': must be the name",
         ),
         (
-            {"config.yaml": "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}"},
+            {
+                "config.yaml": "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}"
+            },
             "appwrapper: faultTolerance.admissionGracePeriod (1m) must not exceed",
         ),
     ],
@@ -101,11 +114,16 @@ async def test_invalid_configuration_is_reported_in_one_line_and_nothing_is_writ
         assert (code, f"ConfigMap {CONFIG_MAP_KEY}: {message}" in line) == (2, True), line
         assert await environment.client.list(NETWORK_POLICY) == []
         assert (
-            (await environment.get(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)).get("data") or {}
+            (await environment.get(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)).get(
+                "data"
+            )
+            or {}
         ) == data
 
 
-async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedded(tmp_path: Path) -> None:
+async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedded(
+    tmp_path: Path,
+) -> None:
     async with start_environment() as environment:
         pass
     code, line = await failed_start(environment, tmp_path)
@@ -116,22 +134,36 @@ async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedde
 
 async def test_unknown_configuration_keys_are_logged_as_warnings(tmp_path: Path) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
-        await create_config_map(environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "kubray": {}})})
+        await create_config_map(
+            environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "kubray": {}})}
+        )
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
-            assert "config.yaml: unknown key kubray (did you mean kuberay?), ignored" in operator.output
+            assert (
+                "config.yaml: unknown key kubray (did you mean kuberay?), ignored"
+                in operator.output
+            )
 
 
-async def test_config_map_name_can_be_changed_but_only_the_default_one_is_created(tmp_path: Path) -> None:
+async def test_config_map_name_can_be_changed_but_only_the_default_one_is_created(
+    tmp_path: Path,
+) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
         code, line = await failed_start(environment, tmp_path, "--config", "other")
-        assert (code, "ConfigMap default/other: does not exist; create it" in line) == (2, True), line
+        assert (code, "ConfigMap default/other: does not exist; create it" in line) == (2, True), (
+            line
+        )
         other = {"namespace": "default", "name": "other"}
         data = {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)}
-        await environment.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": other, "data": data})
+        await environment.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": other, "data": data}
+        )
         async with run_operator(environment, tmp_path, "--config", "other") as operator:
             await operator.ready()
-        assert await environment.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace) is None
+        assert (
+            await environment.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)
+            is None
+        )
 
 
 async def test_port_in_use_is_reported_in_one_line_with_its_key(tmp_path: Path) -> None:
@@ -172,21 +204,29 @@ async def test_controllers_start_when_crd_is_installed(tmp_path: Path) -> None:
             assert await operator.exit_code() == 0
 
 
-async def test_missing_ingress_domain_is_reported_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
+async def test_missing_ingress_domain_is_reported_only_when_an_ingress_is_needed(
+    tmp_path: Path,
+) -> None:
     settings = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": False}}
     async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
             await environment.create(ray_cluster("rc", "default"))
-            await environment.wait_for_event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
+            await environment.wait_for_event(
+                "IngressDomainMissing", "kuberay.ingressDomain", namespace="default"
+            )
             assert await environment.child_names(INGRESS, "default") == set()
 
 
 async def test_health_checks_can_be_renamed(tmp_path: Path) -> None:
     settings = {
         **PLAIN_CONFIG,
-        "health": {**LOOPBACK_ADDRESSES["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
+        "health": {
+            **LOOPBACK_ADDRESSES["health"],
+            "livenessEndpointName": "live",
+            "readinessEndpointName": "go",
+        },
     }
     async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
@@ -219,7 +259,8 @@ async def test_recorded_configurations(tmp_path: Path, case: str) -> None:
     recording = load_startup(case)
     openshift = recording["platform"]["openshift"]
     async with start_environment(
-        *(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), *([INGRESS_CONFIG_CRD] if openshift else [])
+        *(OPENSHIFT_CRDS if openshift else VANILLA_CRDS),
+        *([INGRESS_CONFIG_CRD] if openshift else []),
     ) as environment:
         data: dict[str, str] | None = recording["configMapData"]
         if data and case != "vanilla/not-yaml" and len(data) == 1:

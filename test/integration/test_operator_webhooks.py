@@ -22,7 +22,11 @@ from cfo.operator import WEBHOOK_SECRET_NAME, AddressInUse, webhook_configuratio
 from cfo.operator import run as run_in_process
 from cfo.runtime import ClientConfig
 from cfo.runtime.client.errors import APIError
-from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.kinds import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    SECRET,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
@@ -31,13 +35,23 @@ from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
-from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, ray_cluster, start_environment
+from test.support.raycluster_environment import (
+    VANILLA_CRDS,
+    Environment,
+    eventually,
+    ray_cluster,
+    start_environment,
+)
 
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
 
 def settings(**webhook: Any) -> dict[str, str]:
-    return {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
+    return {
+        "config.yaml": yaml.safe_dump(
+            {**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}}
+        )
+    }
 
 
 async def configurations(environment: Environment) -> list[Object]:
@@ -50,12 +64,19 @@ async def configurations(environment: Environment) -> list[Object]:
 
 async def create_configurations(environment: Environment) -> list[Object]:
     """Create the webhook configurations of the operator's manifests."""
-    return [await environment.create(configuration) for configuration in webhook_configurations("default")]
+    return [
+        await environment.create(configuration)
+        for configuration in webhook_configurations("default")
+    ]
 
 
 def webhook_targets(found: list[Object]) -> set[str]:
     """Return the URL of each webhook, or ``service`` for a webhook with a Service reference."""
-    return {hook["clientConfig"].get("url", "service") for configuration in found for hook in configuration["webhooks"]}
+    return {
+        hook["clientConfig"].get("url", "service")
+        for configuration in found
+        for hook in configuration["webhooks"]
+    }
 
 
 async def test_certificates_are_created_and_injected_as_by_the_go_operator(tmp_path: Path) -> None:
@@ -70,15 +91,20 @@ async def test_certificates_are_created_and_injected_as_by_the_go_operator(tmp_p
             assert stored.ca is not None
             assert stored.pair is not None
             assert stored.ca.certificate.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
-            names = stored.pair.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-            assert "codeflare-operator-webhook-service.default.svc" in names.get_values_for_type(x509.DNSName)
+            names = stored.pair.leaf.extensions.get_extension_for_class(
+                x509.SubjectAlternativeName
+            ).value
+            assert "codeflare-operator-webhook-service.default.svc" in names.get_values_for_type(
+                x509.DNSName
+            )
             found = await configurations(environment)
             assert {name_of(configuration) for configuration in found} == {
                 name_of(configuration) for configuration in created_configurations
             }
             for configuration in found:
                 assert [
-                    x509.load_pem_x509_certificates(bundle) for bundle in ca_bundles_of(configuration).values()
+                    x509.load_pem_x509_certificates(bundle)
+                    for bundle in ca_bundles_of(configuration).values()
                 ] == [[stored.ca.certificate] for _ in configuration["webhooks"]]
             operator.process.send_signal(signal.SIGTERM)
             assert await operator.exit_code() == 0, operator.output
@@ -103,16 +129,25 @@ def certificate_properties(pem: bytes) -> dict[str, Any]:
             if isinstance(extension.value, kind):
                 found[name] = {"critical": extension.critical}
                 if isinstance(extension.value, x509.KeyUsage):
-                    found[name]["set"] = [usage for usage in usages if getattr(extension.value, usage)]
+                    found[name]["set"] = [
+                        usage for usage in usages if getattr(extension.value, usage)
+                    ]
                 if isinstance(extension.value, x509.ExtendedKeyUsage):
-                    found[name]["set"] = ["serverAuth" for usage in extension.value if "serverAuth" in str(usage)]
+                    found[name]["set"] = [
+                        "serverAuth" for usage in extension.value if "serverAuth" in str(usage)
+                    ]
                 if isinstance(extension.value, x509.BasicConstraints):
-                    found[name] |= {"ca": extension.value.ca, "pathLength": extension.value.path_length}
+                    found[name] |= {
+                        "ca": extension.value.ca,
+                        "pathLength": extension.value.path_length,
+                    }
     assert len(found) == len(certificate.extensions)
     return {
         "issuer": ",".join(sorted(certificate.issuer.rfc4514_string().split(","))),
         "days": (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days,
-        "signature": certificate.signature_hash_algorithm.name if certificate.signature_hash_algorithm else "",
+        "signature": certificate.signature_hash_algorithm.name
+        if certificate.signature_hash_algorithm
+        else "",
         "version": certificate.version.name,
         "key": f"RSAPublicKey-{certificate.public_key().key_size}",  # type: ignore[union-attr]
         "extensions": found,
@@ -121,7 +156,9 @@ def certificate_properties(pem: bytes) -> dict[str, Any]:
 
 
 async def test_certificate_secret_equals_recording(tmp_path: Path, shared: Path) -> None:
-    recorded = yaml.safe_load((shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text())
+    recorded = yaml.safe_load(
+        (shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text()
+    )
     expected = recorded["then"]["secret"]
     async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
@@ -132,7 +169,9 @@ async def test_certificate_secret_equals_recording(tmp_path: Path, shared: Path)
     data = {name: b64decode(value) for name, value in secret["data"].items()}
     assert data.keys() == expected.keys()
     for name in ("ca.crt", "tls.crt"):
-        expected_properties = {key: value for key, value in expected[name]["certificate"].items() if key != "subject"}
+        expected_properties = {
+            key: value for key, value in expected[name]["certificate"].items() if key != "subject"
+        }
         assert certificate_properties(data[name]) == expected_properties
     for name in ("ca.key", "tls.key"):
         assert data[name].decode().splitlines()[0].strip("-") == expected[name]["privateKey"]
@@ -172,7 +211,9 @@ async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path:
 
 
 @pytest.mark.parametrize("installed", [True, False])
-async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, installed: bool) -> None:
+async def test_webhook_url_is_served_and_removed_on_exit(
+    tmp_path: Path, *, installed: bool
+) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
         if installed:
@@ -181,14 +222,18 @@ async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, inst
         url = free_url()
         async with run_operator(environment, tmp_path, "--webhook-url", str(url)) as operator:
             await operator.ready()
-            assert all(target.startswith(f"{url}/") for target in webhook_targets(await configurations(environment)))
+            assert all(
+                target.startswith(f"{url}/")
+                for target in webhook_targets(await configurations(environment))
+            )
             await environment.create(ray_cluster("rc", "default"))
             operator.process.send_signal(signal.SIGTERM)
             assert await operator.exit_code() == 0, operator.output
         after = await configurations(environment)
         assert webhook_targets(after) == before
         assert all(
-            ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
+            ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {})
+            for configuration in after
         )
 
 
@@ -205,11 +250,18 @@ async def test_port_of_another_operator_is_not_shared(tmp_path: Path) -> None:
         await create_config_map(environment, settings())
         async with run_operator(environment, tmp_path, "--webhook-url", url) as operator:
             assert await operator.exit_code() == 1
-        assert "of the webhooks is in use by another process, whose certificate is not signed by" in operator.output
-        assert await configurations(environment) == [], "no webhook may refer to the port of the other process"
+        assert (
+            "of the webhooks is in use by another process, whose certificate is not signed by"
+            in operator.output
+        )
+        assert await configurations(environment) == [], (
+            "no webhook may refer to the port of the other process"
+        )
 
 
-async def test_operators_with_different_urls_do_not_share_a_webhook_configuration(tmp_path: Path) -> None:
+async def test_operators_with_different_urls_do_not_share_a_webhook_configuration(
+    tmp_path: Path,
+) -> None:
     """The configuration has one URL, so the webhooks of the first operator would not be called anymore."""
     first, second = str(free_url()), str(free_url())
     async with start_environment(*VANILLA_CRDS) as environment:
@@ -220,8 +272,13 @@ async def test_operators_with_different_urls_do_not_share_a_webhook_configuratio
             before = await configurations(environment)
             async with run_operator(environment, tmp_path, "--webhook-url", second) as refused:
                 assert await refused.exit_code() == 1
-            (message,) = [line for line in refused.output.splitlines() if "another operator serves" in line]
-            assert f"at {first}; stop it, or set another webhook.mutatingConfigurationName in ConfigMap" in message
+            (message,) = [
+                line for line in refused.output.splitlines() if "another operator serves" in line
+            ]
+            assert (
+                f"at {first}; stop it, or set another webhook.mutatingConfigurationName in ConfigMap"
+                in message
+            )
             assert await configurations(environment) == before
             async with run_operator(environment, tmp_path, "--webhook-url", first) as replica:
                 await replica.ready()
@@ -245,11 +302,14 @@ async def test_operator_does_not_start_while_another_one_serves_its_webhooks(
 
     monkeypatch.setattr(socket, "getaddrinfo", cluster_dns)
     async with start_environment(*VANILLA_CRDS) as environment:
-        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls)
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls
+        )
         loopback = {"metrics": {"bindAddress": "0"}, "health": {"bindAddress": "127.0.0.1:0"}}
         webhook = {"bindAddress": "127.0.0.1:0", "enabled": True}
         await create_config_map(
-            environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **loopback, "webhook": webhook})}
+            environment,
+            {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **loopback, "webhook": webhook})},
         )
         for configuration in webhook_configurations("opendatahub"):
             for hook in configuration["webhooks"]:
@@ -261,7 +321,10 @@ async def test_operator_does_not_start_while_another_one_serves_its_webhooks(
         key = NamespacedName("default", CONFIG_MAP_NAME)
         run = partial(run_in_process, target, key, handle_signals=False)
         async with server:
-            with anyio.fail_after(120), pytest.raises(AddressInUse, match=f"at https://{host}:.*DataScienceCluster"):
+            with (
+                anyio.fail_after(120),
+                pytest.raises(AddressInUse, match=f"at https://{host}:.*DataScienceCluster"),
+            ):
                 await run()
         assert await configurations(environment) == before
         # An installation that was left behind does not prevent the start.
@@ -274,7 +337,9 @@ async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path
     async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
         await create_configurations(environment)
-        async with run_operator(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+        async with run_operator(
+            environment, tmp_path, "--webhook-url", str(free_url())
+        ) as operator:
             await operator.ready()
             operator.process.kill()
             await operator.exit_code()
@@ -285,12 +350,20 @@ async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path
 
 
 @pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGTERM])
-async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signal: signal.Signals) -> None:
+async def test_webhooks_are_served_while_leader_stops(
+    tmp_path: Path, stop_signal: signal.Signals
+) -> None:
     """Two replicas share an address; a client that creates RayClusters meanwhile sees at most one failure."""
     async with start_environment(*VANILLA_CRDS) as environment:
-        election = {"leaderElect": True, "leaseDuration": "5s", "renewDeadline": "4s", "retryPeriod": "500ms"}
+        election = {
+            "leaderElect": True,
+            "leaseDuration": "5s",
+            "renewDeadline": "4s",
+            "retryPeriod": "500ms",
+        }
         await create_config_map(
-            environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})}
+            environment,
+            {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})},
         )
         url = str(free_url())
         async with run_operator(environment, tmp_path, "--webhook-url", url) as first:
@@ -305,7 +378,9 @@ async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signa
                         created = await environment.create(
                             ray_cluster(f"rc-{created_count}-{len(failures)}", "default")
                         )
-                        assert created["spec"]["headGroupSpec"]["template"]["spec"]["initContainers"]
+                        assert created["spec"]["headGroupSpec"]["template"]["spec"][
+                            "initContainers"
+                        ]
                         created_count += 1
                     except APIError as error:
                         failures.append(error)
@@ -318,7 +393,8 @@ async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signa
                     "only requests in flight to a killed process may fail"
                 )
                 assert all(
-                    target.startswith(f"{url}/") for target in webhook_targets(await configurations(environment))
+                    target.startswith(f"{url}/")
+                    for target in webhook_targets(await configurations(environment))
                 )
 
                 async def reconciled() -> bool:

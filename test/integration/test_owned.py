@@ -32,7 +32,12 @@ from envtest import ControlPlane
 def config_map(name: str, owner: Object | None = None, **data: str) -> Object:
     metadata = {"namespace": "default", "name": name}
     references = {"ownerReferences": [owner_reference(owner)]} if owner is not None else {}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**metadata, **references}, "data": data}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**metadata, **references},
+        "data": data,
+    }
 
 
 @pytest.fixture
@@ -51,12 +56,16 @@ async def stored(client: Client, name: str = "child") -> Object | None:
 
 
 @pytest.mark.parametrize("by", ["apply", "create"])
-async def test_absent_object_is_created_with_its_owner(client: Client, writes: OwnedWrites, by: str) -> None:
+async def test_absent_object_is_created_with_its_owner(
+    client: Client, writes: OwnedWrites, by: str
+) -> None:
     desired = config_map("child", a="b")
     assert await (writes.apply(desired) if by == "apply" else writes.create(desired))
     found = await stored(client)
     assert found is not None
-    assert found["metadata"]["ownerReferences"] == [owner_reference(writes.owner, block_owner_deletion=True)]
+    assert found["metadata"]["ownerReferences"] == [
+        owner_reference(writes.owner, block_owner_deletion=True)
+    ]
     assert "ownerReferences" not in desired["metadata"]
 
 
@@ -67,13 +76,23 @@ async def test_object_of_another_owner_is_left_unchanged(
 ) -> None:
     # The garbage collector does not know this kind, so it does not delete the object.
     name = "owner" if owner == "predecessor" else "other"
-    reference = {**owner_reference(writes.owner), "apiVersion": "example.com/v1", "name": name, "uid": "u"}
+    reference = {
+        **owner_reference(writes.owner),
+        "apiVersion": "example.com/v1",
+        "name": name,
+        "uid": "u",
+    }
     foreign = config_map("child", theirs="yes")
     foreign["metadata"]["ownerReferences"] = [reference] if owner else []
     before = await client.create(foreign)
     desired = config_map("child", a="b")
-    for write in (partial(writes.apply, desired, before if cached else None), partial(writes.create, desired)):
-        with pytest.raises(NameTaken, match="ConfigMap child already exists and does not belong to this") as raised:
+    for write in (
+        partial(writes.apply, desired, before if cached else None),
+        partial(writes.create, desired),
+    ):
+        with pytest.raises(
+            NameTaken, match="ConfigMap child already exists and does not belong to this"
+        ) as raised:
             await write()
         assert raised.value.is_of_predecessor is (owner == "predecessor")
     await writes.delete_owned(CONFIG_MAP, before)
@@ -92,7 +111,9 @@ async def test_object_of_the_owner_is_updated_by_an_apply_and_kept_by_a_create(
     assert uid_of(after) == uid_of(before)
 
 
-async def test_object_that_replaced_the_checked_one_is_left_unchanged(client: Client, writes: OwnedWrites) -> None:
+async def test_object_that_replaced_the_checked_one_is_left_unchanged(
+    client: Client, writes: OwnedWrites
+) -> None:
     cached = await client.create(config_map("child", writes.owner))
     await client.delete(CONFIG_MAP, key_of(cached))
     other = await client.create(config_map("child", writes.owner, theirs="yes"))
@@ -115,15 +136,21 @@ async def test_changed_object_is_not_overwritten(client: Client, writes: OwnedWr
     cached = await client.create(config_map("child", writes.owner))
     changed = await patch_checked(client, cached, {"data": {"theirs": "yes"}})
     with pytest.raises(Conflict):
-        await writes.apply_to(config_map("child", a="b"), uid_of(cached), cached["metadata"]["resourceVersion"])
+        await writes.apply_to(
+            config_map("child", a="b"), uid_of(cached), cached["metadata"]["resourceVersion"]
+        )
     with pytest.raises(Conflict):
         await patch_checked(client, cached, {"data": None}, unchanged=True)
     assert await stored(client) == changed
 
 
-async def test_object_that_another_client_released_is_left_unchanged(client: Client, writes: OwnedWrites) -> None:
+async def test_object_that_another_client_released_is_left_unchanged(
+    client: Client, writes: OwnedWrites
+) -> None:
     cached = await client.create(config_map("child", writes.owner))
-    released = await patch_checked(client, cached, {"metadata": {"ownerReferences": None}, "data": {"theirs": "yes"}})
+    released = await patch_checked(
+        client, cached, {"metadata": {"ownerReferences": None}, "data": {"theirs": "yes"}}
+    )
     with pytest.raises(NameTaken):
         await writes.apply(config_map("child", a="b"), cached)
     assert await stored(client) == released
@@ -154,7 +181,9 @@ async def test_object_of_the_owner_is_deleted_once(client: Client, writes: Owned
 
 
 async def test_status_reaches_no_recreated_object(client: Client) -> None:
-    before = await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "recreated"}})
+    before = await client.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "recreated"}}
+    )
     before["metadata"]["uid"] = "other"
     with pytest.raises((Conflict, Invalid)):
         await apply_status(client, before, {"phase": "Active"})

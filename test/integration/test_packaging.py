@@ -24,7 +24,12 @@ from packaging.requirements import Requirement
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
 from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map
-from test.support.raycluster_environment import VANILLA_CRDS, eventually, ray_cluster, start_environment
+from test.support.raycluster_environment import (
+    VANILLA_CRDS,
+    eventually,
+    ray_cluster,
+    start_environment,
+)
 
 ROOT = Path(__file__).parents[2]
 USER = 65532
@@ -52,12 +57,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, source / name)
     target = tmp_path_factory.mktemp("wheel")
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(source)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            str(target),
+            str(source),
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode and ("Could not find a version" in done.stderr or "No matching distribution" in done.stderr):
+    if done.returncode and (
+        "Could not find a version" in done.stderr or "No matching distribution" in done.stderr
+    ):
         pytest.skip("the build backend cannot be installed here")
     assert done.returncode == 0, done.stderr
     (built,) = target.glob("*.whl")
@@ -90,7 +107,11 @@ def installed(wheel: Path) -> Iterator[Path]:
             check=True,
         )
         (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-        (mine,) = (Path(path) for path in sys.path if path.endswith("site-packages") and str(sys.prefix) in path)
+        (mine,) = (
+            Path(path)
+            for path in sys.path
+            if path.endswith("site-packages") and str(sys.prefix) in path
+        )
         (packages / "dependencies.pth").write_text(f"{mine}\n")
         yield folder / "venv"
 
@@ -103,13 +124,18 @@ def test_wheel_contains_all_data_files_and_only_cfo(wheel: Path) -> None:
         if path.is_file() and path.suffix not in {".py", ".pyc"} and "__pycache__" not in path.parts
     }
     assert data <= names
-    assert {name.split("/")[0] for name in names} == {"cfo", f"codeflare_operator-{__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "cfo",
+        f"codeflare_operator-{__version__}.dist-info",
+    }
 
 
 def _requirements(texts: list[str]) -> set[str]:
     """Return the names of the requirements that apply here without extras."""
     parsed = [Requirement(text) for text in texts]
-    names = [each.name for each in parsed if each.marker is None or each.marker.evaluate({"extra": ""})]
+    names = [
+        each.name for each in parsed if each.marker is None or each.marker.evaluate({"extra": ""})
+    ]
     return {name.lower().replace("_", "-") for name in names}
 
 
@@ -137,8 +163,12 @@ def test_extra_embedded_pins_envtest_to_the_same_version(wheel: Path) -> None:
     assert str(envtest.marker) == 'extra == "embedded"'
 
 
-@pytest.mark.parametrize("arguments", [["run", "--help"], ["version"], ["manifests"], ["config", "default"]])
-def test_commands_run_without_envtest_and_rich(installed: Path, tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["run", "--help"], ["version"], ["manifests"], ["config", "default"]]
+)
+def test_commands_run_without_envtest_and_rich(
+    installed: Path, tmp_path: Path, arguments: list[str]
+) -> None:
     program = (
         "import sys\n"
         # a module that is None in sys.modules cannot be imported
@@ -148,7 +178,11 @@ def test_commands_run_without_envtest_and_rich(installed: Path, tmp_path: Path, 
     )
     python = installed / "bin" / "python"
     done = subprocess.run(
-        [python, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        [python, "-c", program, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -186,8 +220,12 @@ def test_image_has_the_versions_of_the_constraints() -> None:
     image, constraints = versions("deploy/image/requirements.txt"), versions("constraints.txt")
     assert image == {name: constraints[name] for name in image}, "run `make lock`"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {Requirement(text).name.lower() for text in project["dependencies"]} <= {name.lower() for name in image}
-    installs = re.findall(r"pip (?:--python \S+ )?install (.*) \\", (ROOT / "Dockerfile").read_text())
+    assert {Requirement(text).name.lower() for text in project["dependencies"]} <= {
+        name.lower() for name in image
+    }
+    installs = re.findall(
+        r"pip (?:--python \S+ )?install (.*) \\", (ROOT / "Dockerfile").read_text()
+    )
     assert installs
     assert all("--require-hashes" in command or "--no-index" in command for command in installs)
 
@@ -210,7 +248,9 @@ def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
 
     for command in (["version"], ["config", "default"], ["manifests"], ["run", "--help"]):
         assert output(installed / "bin" / "cfo", *command)
-    assert str(installed) in output(installed / "bin" / "python", "-c", "import cfo; print(cfo.__file__)")
+    assert str(installed) in output(
+        installed / "bin" / "python", "-c", "import cfo; print(cfo.__file__)"
+    )
 
 
 def _unprivileged(installed: Path) -> list[str]:
@@ -221,12 +261,22 @@ def _unprivileged(installed: Path) -> list[str]:
     if (setpriv := shutil.which("setpriv")) is None:
         pytest.skip("setpriv is not installed: root could write everywhere")
     without_capabilities = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-    as_user = [*without_capabilities, f"--reuid={USER}", f"--regid={USER}", "--clear-groups", program]
-    reachable = subprocess.run([*as_user, "version"], capture_output=True, check=False).returncode == 0
+    as_user = [
+        *without_capabilities,
+        f"--reuid={USER}",
+        f"--regid={USER}",
+        "--clear-groups",
+        program,
+    ]
+    reachable = (
+        subprocess.run([*as_user, "version"], capture_output=True, check=False).returncode == 0
+    )
     return as_user if reachable else [*without_capabilities, program]
 
 
-async def test_operator_runs_unprivileged_without_writable_folders(installed: Path, tmp_path: Path) -> None:
+async def test_operator_runs_unprivileged_without_writable_folders(
+    installed: Path, tmp_path: Path
+) -> None:
     async with start_environment(*VANILLA_CRDS) as there:
         await create_config_map(there, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
         await there.create_namespace()
@@ -237,8 +287,20 @@ async def test_operator_runs_unprivileged_without_writable_folders(installed: Pa
         (folder / "kubeconfig").chmod(0o444)
         folder.chmod(0o555)
         process = await asyncio.create_subprocess_exec(
-            *(*_unprivileged(installed), "run", "--kubeconfig", folder / "kubeconfig", "--log-format", "json"),
-            env={"NAMESPACE": "default", "HOME": str(folder), "PATH": "/usr/bin:/bin", "TMPDIR": str(folder)},
+            *(
+                *_unprivileged(installed),
+                "run",
+                "--kubeconfig",
+                folder / "kubeconfig",
+                "--log-format",
+                "json",
+            ),
+            env={
+                "NAMESPACE": "default",
+                "HOME": str(folder),
+                "PATH": "/usr/bin:/bin",
+                "TMPDIR": str(folder),
+            },
             cwd=folder,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -266,16 +328,24 @@ def test_dockerfile_fits_the_deployment(installed: Path, tmp_path: Path) -> None
     assert f"COPY deploy/image/manager {ENTRY_POINT}\n" in final
     assert f"USER {USER}:{USER}\n" in final
     assert "RUN" not in final  # the final stage compiles and downloads nothing
-    assert "PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall" in text  # nor does a start compile anything
+    assert (
+        "PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall" in text
+    )  # nor does a start compile anything
     assert "PYTHONPYCACHEPREFIX=/opt/pyc " in final
     assert "COPY --from=build /opt/pyc /opt/pyc\n" in final
     entry = tmp_path / "manager"
-    entry.write_text((ROOT / "deploy" / "image" / "manager").read_text().replace("/opt/cfo", str(installed)))
+    entry.write_text(
+        (ROOT / "deploy" / "image" / "manager").read_text().replace("/opt/cfo", str(installed))
+    )
     entry.chmod(0o755)
     assert os.access(ROOT / "deploy" / "image" / "manager", os.X_OK)
     done = subprocess.run([entry, "--help"], capture_output=True, text=True, check=True)
     assert "Run the operator until SIGTERM or SIGINT" in done.stdout
-    copied = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    copied = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line[0] == "!"
+    }
     assert all((ROOT / name).exists() for name in copied)
 
 

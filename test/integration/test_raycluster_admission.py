@@ -29,7 +29,12 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.ray_clusters import head_pod, names_in, ray_cluster, worker, worker_pod
-from test.support.raycluster_admission import DENIED_BY_CFO, AdmissionReplay, apply_patch, with_crd_defaults
+from test.support.raycluster_admission import (
+    DENIED_BY_CFO,
+    AdmissionReplay,
+    apply_patch,
+    with_crd_defaults,
+)
 from test.support.raycluster_environment import (
     INGRESS_CONFIG_CRD,
     OAUTH_SETTINGS,
@@ -55,7 +60,10 @@ class Admission:
 
     async def create_namespace(self, name: str, **labels: str) -> None:
         """Create a namespace; ``_`` in the name of a label becomes ``/``."""
-        metadata = {"name": name, "labels": {key.replace("_", "/"): value for key, value in labels.items()}}
+        metadata = {
+            "name": name,
+            "labels": {key.replace("_", "/"): value for key, value in labels.items()},
+        }
         response = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
         assert response.code == 201, response.body
 
@@ -71,8 +79,12 @@ class Admission:
     async def merge(self, name: str, patch: Any, namespace: str = "ns") -> Response:
         return await self._api.merge(self._path(namespace, name), patch)
 
-    async def patch(self, name: str, patch: Any, media_type: str, namespace: str = "ns") -> Response:
-        return await self._api.request("PATCH", self._path(namespace, name), patch, content_type=media_type)
+    async def patch(
+        self, name: str, patch: Any, media_type: str, namespace: str = "ns"
+    ) -> Response:
+        return await self._api.request(
+            "PATCH", self._path(namespace, name), patch, content_type=media_type
+        )
 
     async def delete(self, name: str, namespace: str = "ns") -> Response:
         return await self._api.delete(self._path(namespace, name))
@@ -90,7 +102,10 @@ def warnings(response: Response) -> list[str]:
 
 @asynccontextmanager
 async def admission(
-    config: KubeRayConfiguration, *crds: Object, version: str = "UNKNOWN", objects: tuple[Object, ...] = ()
+    config: KubeRayConfiguration,
+    *crds: Object,
+    version: str = "UNKNOWN",
+    objects: tuple[Object, ...] = (),
 ) -> AsyncIterator[Admission]:
     """Run a control plane with these CRDs and the operator's webhooks next to it; yield a user of the control plane."""
     async with (
@@ -102,7 +117,10 @@ async def admission(
         for obj in objects:
             await client.create(obj)
         options = replace(
-            OPTIONS, url=free_url(), mutating_configuration="rayclusters", validating_configuration="rayclusters"
+            OPTIONS,
+            url=free_url(),
+            mutating_configuration="rayclusters",
+            validating_configuration="rayclusters",
         )
         manager = Manager(transport, ManagerOptions(webhook=options))
         # the controllers, which provide this to the webhooks, do not run here
@@ -151,13 +169,19 @@ class APIServerReplay(AdmissionReplay):
         name = ""
         for step in self.recording["steps"]:
             action = step.get("do")
-            if not action or "RayCluster" not in (action.get("kind"), (action.get("object") or {}).get("kind")):
+            if not action or "RayCluster" not in (
+                action.get("kind"),
+                (action.get("object") or {}).get("kind"),
+            ):
                 continue
             result = step.get("result") or action["result"]
             if action["op"] == "delete":
                 await self.admission.delete(action["objectName"], namespace)
             elif action["op"] == "create":
-                self.user, name = with_crd_defaults(action["object"]), action["object"]["metadata"]["name"]
+                self.user, name = (
+                    with_crd_defaults(action["object"]),
+                    action["object"]["metadata"]["name"],
+                )
                 response = await self.admission.create(action["object"], namespace)
                 if self.recording["name"] in DENIED_BY_CFO:
                     assert DENIED_BY_CFO[self.recording["name"]] in response.body["message"]
@@ -178,20 +202,27 @@ class APIServerReplay(AdmissionReplay):
         self.compared += 1
         assert response.code == result["code"], response.body
         if response.code >= 400:
-            assert (response.body["reason"], response.body["message"]) == (result["reason"], result["message"])
+            assert (response.body["reason"], response.body["message"]) == (
+                result["reason"],
+                result["message"],
+            )
             return
         self.state = with_crd_defaults(response.body)
         if "object" in result:
             assert self.state == self.expected(result["object"], old)
 
 
-@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
+@pytest.mark.skipif(
+    not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository"
+)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
     cases = sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
     config = load_raycluster(f"{configuration}/{cases[0]}")["config"]
     compared = 0
-    async with admission(kuberay_config(**config["kuberay"]), *recorded_crds(openshift=config["openshift"])) as user:
+    async with admission(
+        kuberay_config(**config["kuberay"]), *recorded_crds(openshift=config["openshift"])
+    ) as user:
         for case in cases:
             replay = APIServerReplay(load_raycluster(f"{configuration}/{case}"), user)
             try:
@@ -215,7 +246,10 @@ async def test_openshift_ingress_domain_is_read_without_informer() -> None:
     config = kuberay_config(**{**OAUTH_SETTINGS, "ingressDomain": ""})
     async with admission(config, *OPENSHIFT_CRDS, INGRESS_CONFIG_CRD, objects=(settings,)) as user:
         created = (await user.create(ray_cluster())).body
-        assert "DNS.5 = rayclient-rc-ns.apps.openshift.test" in head_pod(created)["initContainers"][0]["command"][2]
+        assert (
+            "DNS.5 = rayclient-rc-ns.apps.openshift.test"
+            in head_pod(created)["initContainers"][0]["command"][2]
+        )
 
 
 async def test_warnings_reach_the_user() -> None:
@@ -291,7 +325,10 @@ MALFORMED: dict[str, tuple[Any, list[str]]] = {
     ),
     "no-containers": (
         ray_cluster(worker(containers=[]), head={"containers": []})["spec"],
-        ["spec.headGroupSpec.template.spec.containers", "spec.workerGroupSpecs[0].template.spec.containers"],
+        [
+            "spec.headGroupSpec.template.spec.containers",
+            "spec.workerGroupSpecs[0].template.spec.containers",
+        ],
     ),
     "only-proxy": (
         ray_cluster(head={"containers": [{"name": "oauth-proxy", "image": "ray"}]})["spec"],
@@ -309,7 +346,9 @@ MALFORMED: dict[str, tuple[Any, list[str]]] = {
 async def test_malformed_clusters_are_denied_with_field_path_and_not_stored() -> None:
     async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         for name, (spec, fields) in MALFORMED.items():
-            response = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
+            response = await user.create(
+                {**ray_cluster(), "metadata": {"name": name}, "spec": spec}
+            )
             assert response.code == 403, (name, response.body)
             assert [cause["field"] for cause in response.body["details"]["causes"]] == fields, name
             assert all(field in response.body["message"] for field in fields)
@@ -317,10 +356,14 @@ async def test_malformed_clusters_are_denied_with_field_path_and_not_stored() ->
         assert (await user.get("")).body["items"] == []
 
 
-@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recorded CRDs next to the repository")
+@pytest.mark.skipif(
+    not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recorded CRDs next to the repository"
+)
 async def test_real_crd_reports_fields_of_wrong_type() -> None:
     async with admission(kuberay_config(**OAUTH_SETTINGS), *recorded_crds(openshift=True)) as user:
-        cluster = ray_cluster(worker(), {"groupName": "w", "template": {"spec": {"containers": [{"name": 1}]}}})
+        cluster = ray_cluster(
+            worker(), {"groupName": "w", "template": {"spec": {"containers": [{"name": 1}]}}}
+        )
         for group in cluster["spec"]["workerGroupSpecs"]:
             group.update(replicas=1, minReplicas=0, maxReplicas=2, rayStartParams={})
         head_pod(cluster)["volumes"] = "x"

@@ -53,7 +53,9 @@ PROXY_SETTINGS = {**OAUTH_SETTINGS, "authentication": AUTHENTICATION}
 TOKEN_SETTINGS = {**OAUTH_SETTINGS, "kubeRayFeatures": ["authOptions"]}
 INGRESS_NAMESPACE = {
     "namespaceSelector": {
-        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["ingress"]}]
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["ingress"]}
+        ]
     }
 }
 TOKEN = {"authOptions": {"mode": "token"}}
@@ -62,14 +64,21 @@ TOKEN = {"authOptions": {"mode": "token"}}
 def admitted(cluster: Object, *, mtls: bool = True) -> Object:
     """Return the cluster as the webhook stores it with :data:`PROXY_SETTINGS`."""
     authentication = AuthenticationConfiguration.of(AUTHENTICATION)
-    settings = InjectionSettings(version="test", oauth=False, mtls=mtls, authentication=authentication)
+    settings = InjectionSettings(
+        version="test", oauth=False, mtls=mtls, authentication=authentication
+    )
     return default(cluster, None, settings).cluster
 
 
 def head(name: str, cluster: Object, **variables: str) -> Object:
     """Return a head pod of ``cluster`` with these environment variables in the Ray container."""
     labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
-    metadata = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [owner_reference(cluster)]}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "labels": labels,
+        "ownerReferences": [owner_reference(cluster)],
+    }
     env = [{"name": variable, "value": value} for variable, value in variables.items()]
     spec = {"containers": [{"name": "ray-head", "image": "ray", "env": env}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -90,13 +99,18 @@ def data_of(secret: Object) -> dict[str, bytes]:
 async def policy_ports(env: Environment) -> list[tuple[Any, list[int]]]:
     """Return the peers and ports of each ingress rule of the head's policy."""
     policy = await env.get(NETWORK_POLICY, NAMES.head_policy)
-    return [(rule.get("from"), [port["port"] for port in rule.get("ports", ())]) for rule in policy["spec"]["ingress"]]
+    return [
+        (rule.get("from"), [port["port"] for port in rule.get("ports", ())])
+        for rule in policy["spec"]["ingress"]
+    ]
 
 
 async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})):
+        async with run_controllers(
+            env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})
+        ):
             cluster = await env.create(admitted(ray_cluster()))
             await env.wait_for_event("OIDCSecretMissing", "ray-oidc")
             await env.wait_until_idle()
@@ -107,7 +121,9 @@ async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
             assert not annotations_of(await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account))
             settings = data_of(await env.get(SECRET, NAMES.cookie_secret))
             assert len(b64decode(settings["cookie_secret"], altchars=b"-_")) == 32
-            assert json.loads(settings["rbac-proxy.json"])["authorization"]["resourceAttributes"] == {
+            assert json.loads(settings["rbac-proxy.json"])["authorization"][
+                "resourceAttributes"
+            ] == {
                 "apiGroup": "ray.io",
                 "resource": "rayclusters",
                 "namespace": "ns",
@@ -124,17 +140,30 @@ async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
 
             ingress = await env.get(INGRESS, NAMES.dashboard)
             (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
-            assert path["backend"]["service"] == {"name": NAMES.proxy_service, "port": {"name": "oauth-proxy"}}
+            assert path["backend"]["service"] == {
+                "name": NAMES.proxy_service,
+                "port": {"name": "oauth-proxy"},
+            }
             assert ingress["spec"]["tls"] == [{"hosts": ["ray-dashboard-rc-ns.apps.test"]}]
-            assert annotations_of(ingress)["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+            assert (
+                annotations_of(ingress)["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+            )
             assert await env.find(INGRESS, NAMES.client) is not None
 
             rules = await policy_ports(env)
             assert (None, [8443, 10001]) in rules
             peers = [peer for peer, ports in rules if 8265 in ports]
-            assert [list(one[0]) for one in peers] == [["podSelector"], ["namespaceSelector", "podSelector"]]
-            assert peers[0][0]["podSelector"]["matchExpressions"][0]["key"] == "batch.kubernetes.io/job-name"
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})):
+            assert [list(one[0]) for one in peers] == [
+                ["podSelector"],
+                ["namespaceSelector", "podSelector"],
+            ]
+            assert (
+                peers[0][0]["podSelector"]["matchExpressions"][0]["key"]
+                == "batch.kubernetes.io/job-name"
+            )
+        async with run_controllers(
+            env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})
+        ):
             await env.wait_until_idle()
             assert {verb for verb, _ in env.requests()} <= {"discover"}
             await env.delete(cluster)
@@ -149,7 +178,9 @@ async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
             Rule("events.k8s.io", "events", ("create", "patch")),
             Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
         ]
-        token = await service_account_token(env, *raycluster.RULES, *raycluster.AUTHENTICATION_RULES, *manager_rules)
+        token = await service_account_token(
+            env, *raycluster.RULES, *raycluster.AUTHENTICATION_RULES, *manager_rules
+        )
         settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
         async with run_controllers(env, settings, token=token):
             proxied = await env.create(admitted(ray_cluster()))
@@ -179,19 +210,29 @@ async def test_client_without_certificates_is_not_exposed() -> None:
 async def test_cluster_without_injected_proxies_is_not_exposed() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})):
+        async with run_controllers(
+            env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})
+        ):
             await env.create(ray_cluster())
             await env.wait_for_event("AuthenticationProxyMissing", "Recreate")
             await env.wait_until_idle()
-            open_to_ingress = [ports for peers, ports in await policy_ports(env) if peers == [INGRESS_NAMESPACE]]
-            assert open_to_ingress == [[10001]]  # an Ingress of a user must not reach the dashboard either
+            open_to_ingress = [
+                ports for peers, ports in await policy_ports(env) if peers == [INGRESS_NAMESPACE]
+            ]
+            assert open_to_ingress == [
+                [10001]
+            ]  # an Ingress of a user must not reach the dashboard either
             assert await env.child_names(INGRESS) == set()
             assert await env.child_names(SERVICE) == set()
             assert "finalizers" not in (await env.get(RAY_CLUSTER, "rc"))["metadata"]
 
 
-@pytest.mark.parametrize("later", [{"ingressDomain": ""}, {"gateway": GATEWAY_SETTINGS}], ids=["domain", "gateway"])
-async def test_no_ingress_to_the_dashboard_itself_remains_when_users_have_to_log_in(later: Any) -> None:
+@pytest.mark.parametrize(
+    "later", [{"ingressDomain": ""}, {"gateway": GATEWAY_SETTINGS}], ids=["domain", "gateway"]
+)
+async def test_no_ingress_to_the_dashboard_itself_remains_when_users_have_to_log_in(
+    later: Any,
+) -> None:
     async with start_environment(*VANILLA_CRDS, *GATEWAY_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
@@ -223,7 +264,9 @@ async def test_unusable_cookie_and_changed_settings_are_replaced() -> None:
             await env.patch(secret, {"data": {"cookie_secret": "c2hvcnQ="}})
 
             async def is_replaced() -> bool:
-                return len(data_of(await env.get(SECRET, NAMES.cookie_secret))["cookie_secret"]) == 44
+                return (
+                    len(data_of(await env.get(SECRET, NAMES.cookie_secret))["cookie_secret"]) == 44
+                )
 
             await eventually(is_replaced, "a cookie key that oauth2-proxy accepts")
         access = {"access": {"apiGroup": "", "resource": "pods"}}
@@ -273,14 +316,20 @@ async def test_openshift_routes_trust_the_certificate_of_the_proxies() -> None:
 async def test_openshift_without_its_oauth_server_needs_our_proxies() -> None:
     async with start_environment(*OPENSHIFT_CRDS, AUTHENTICATION_CONFIG_CRD) as env:
         await env.create_namespace()
-        login = {"apiVersion": "config.openshift.io/v1", "kind": "Authentication", "metadata": {"name": "cluster"}}
+        login = {
+            "apiVersion": "config.openshift.io/v1",
+            "kind": "Authentication",
+            "metadata": {"name": "cluster"},
+        }
         settings = await env.create({**login, "spec": {"type": ""}})
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             await env.create(ray_cluster())
             await env.wait_until_idle()
             assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
             await env.patch(settings, {"spec": {"type": "OIDC"}})
-            await env.wait_for_event("OAuthUnavailable", "authentications.config.openshift.io/cluster")
+            await env.wait_for_event(
+                "OAuthUnavailable", "authentications.config.openshift.io/cluster"
+            )
 
             async def is_hidden() -> bool:
                 return not await env.child_names(ROUTE)
@@ -289,7 +338,9 @@ async def test_openshift_without_its_oauth_server_needs_our_proxies() -> None:
 
 
 @pytest.mark.parametrize("crds", [VANILLA_CRDS, OPENSHIFT_CRDS], ids=["kubernetes", "openshift"])
-async def test_ray_token_exposes_the_dashboard_only_while_all_head_pods_require_it(crds: tuple[Object, ...]) -> None:
+async def test_ray_token_exposes_the_dashboard_only_while_all_head_pods_require_it(
+    crds: tuple[Object, ...],
+) -> None:
     exposed = ROUTE if crds is OPENSHIFT_CRDS else INGRESS
     async with start_environment(*crds) as env:
         await env.create_namespace()
@@ -311,7 +362,10 @@ async def test_ray_token_exposes_the_dashboard_only_while_all_head_pods_require_
                 assert dashboard["spec"]["tls"]["termination"] == "edge"
             else:
                 (path,) = dashboard["spec"]["rules"][0]["http"]["paths"]
-                assert path["backend"]["service"] == {"name": "rc-head-svc", "port": {"name": "dashboard"}}
+                assert path["backend"]["service"] == {
+                    "name": "rc-head-svc",
+                    "port": {"name": "dashboard"},
+                }
                 assert dashboard["spec"]["tls"] == [{"hosts": ["ray-dashboard-rc-ns.apps.test"]}]
             await env.wait_until_idle()
             assert (None, [8443]) in await policy_ports(env)  # no head pod has been checked yet

@@ -9,7 +9,12 @@ import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.controllers.raycluster.conditions import CONDITION_TYPES, EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
+from cfo.controllers.raycluster.conditions import (
+    CONDITION_TYPES,
+    EXPOSED,
+    MUTUAL_TLS,
+    NETWORK_POLICIES,
+)
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
 from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
@@ -77,12 +82,20 @@ async def test_conditions_have_what_the_operator_provides() -> None:
             # KubeRay's conditions stay, and ours are written again when another client removes them.
             stamped = [{**READY, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
             await env.client.patch(
-                RAY_CLUSTER, NamespacedName("ns", "rc"), {"status": {"conditions": stamped}}, subresource="status"
+                RAY_CLUSTER,
+                NamespacedName("ns", "rc"),
+                {"status": {"conditions": stamped}},
+                subresource="status",
             )
             await wait_for(env, EXPOSED, "True")
-            assert {item["type"] for item in await conditions(env)} == {*CONDITION_TYPES, "HeadPodReady"}
+            assert {item["type"] for item in await conditions(env)} == {
+                *CONDITION_TYPES,
+                "HeadPodReady",
+            }
 
-            await env.client.patch(RAY_CLUSTER, NamespacedName("ns", "rc"), {"spec": {"suspend": True}})
+            await env.client.patch(
+                RAY_CLUSTER, NamespacedName("ns", "rc"), {"spec": {"suspend": True}}
+            )
             await env.client.delete(INGRESS, NamespacedName("ns", "ray-dashboard-rc"))
             assert (await wait_for(env, EXPOSED, "False"))["reason"] == "Suspended"
             assert await conditions(env, "elsewhere") == []
@@ -95,8 +108,14 @@ async def test_denial_in_one_namespace_leaves_the_conditions_of_others() -> None
         await env.create_namespace()
         await env.create_namespace("denied")
         assert isinstance(env.plane, EmbeddedControlPlane)
-        status = {"verbs": ("patch",), "resources": ("rayclusters/status",), "namespaces": ("denied",)}
-        denied = env.plane.faults.add(Fault(**status, code=403, reason="Forbidden", message="denied the request"))
+        status = {
+            "verbs": ("patch",),
+            "resources": ("rayclusters/status",),
+            "namespaces": ("denied",),
+        }
+        denied = env.plane.faults.add(
+            Fault(**status, code=403, reason="Forbidden", message="denied the request")
+        )
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             for name in ("one", "two"):
                 await env.create(ray_cluster(name, namespace="denied"))

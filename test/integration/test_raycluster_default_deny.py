@@ -36,7 +36,11 @@ SETTINGS = {
 async def create_selected_namespace(env: Environment, name: str = "ns") -> Object:
     """Create a namespace that :data:`SETTINGS` select."""
     return await env.create(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(SELECTED)}}
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": dict(SELECTED)},
+        }
     )
 
 
@@ -45,7 +49,11 @@ async def wait_for_policy(env: Environment, namespace: str = "ns") -> Object:
 
     async def desired_policy() -> Object | None:
         found = await env.find(NETWORK_POLICY, DEFAULT_DENY_NAME, namespace)
-        return found if found is not None and found["spec"] == desired_default_deny(namespace)["spec"] else None
+        return (
+            found
+            if found is not None and found["spec"] == desired_default_deny(namespace)["spec"]
+            else None
+        )
 
     found: Object = await eventually(desired_policy, f"the default-deny policy of {namespace}")
     return found
@@ -91,7 +99,9 @@ async def test_selected_namespaces_have_the_policy_before_their_first_pod() -> N
             await wait_for_policy(env)
 
 
-async def test_policies_are_deleted_when_the_setting_is_removed_but_not_when_a_permission_is_missing() -> None:
+async def test_policies_are_deleted_when_the_setting_is_removed_but_not_when_a_permission_is_missing() -> (
+    None
+):
     async with start_environment(*VANILLA_CRDS) as env:
         await create_selected_namespace(env)
         async with run_controllers(env, kuberay_config(**SETTINGS)):
@@ -101,7 +111,9 @@ async def test_policies_are_deleted_when_the_setting_is_removed_but_not_when_a_p
             Rule("ray.io", "rayclusters", ("get", "list", "watch", "patch")),
             Rule("networking.k8s.io", "networkpolicies", "*"),
         )
-        async with run_controllers(env, kuberay_config(**SETTINGS), token=token, wait=False) as manager:
+        async with run_controllers(
+            env, kuberay_config(**SETTINGS), token=token, wait=False
+        ) as manager:
             informer = manager.cache.informer(
                 NAMESPACE, label_selector="ray.example.com/isolate=true", metadata_only=True
             )
@@ -121,7 +133,11 @@ async def test_policies_are_deleted_when_the_setting_is_removed_but_not_when_a_p
             {
                 "apiVersion": "networking.k8s.io/v1",
                 "kind": "NetworkPolicy",
-                "metadata": {"name": "other", "namespace": "ns", "labels": {DEFAULT_DENY_LABEL: "true"}},
+                "metadata": {
+                    "name": "other",
+                    "namespace": "ns",
+                    "labels": {DEFAULT_DENY_LABEL: "true"},
+                },
                 "spec": {"podSelector": {}},
             }
         )
@@ -134,10 +150,19 @@ async def test_policies_are_deleted_when_the_setting_is_removed_but_not_when_a_p
 async def test_policy_of_another_client_is_reported_and_not_changed(padding: int) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await create_selected_namespace(env)
-        metadata: dict[str, Any] = {"name": DEFAULT_DENY_NAME, "namespace": "ns", "annotations": {"a": "x" * padding}}
+        metadata: dict[str, Any] = {
+            "name": DEFAULT_DENY_NAME,
+            "namespace": "ns",
+            "annotations": {"a": "x" * padding},
+        }
         spec: dict[str, Any] = {"podSelector": {}, "ingress": [{}]}
         foreign = await env.create(
-            {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+            {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "NetworkPolicy",
+                "metadata": metadata,
+                "spec": spec,
+            }
         )
         async with run_controllers(env, kuberay_config(**SETTINGS)):
             note = await env.wait_for_event("NameTaken", DEFAULT_DENY_LABEL)

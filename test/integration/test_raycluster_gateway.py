@@ -10,7 +10,13 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.runtime import find_condition
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, INGRESS, SECRET
-from cfo.runtime.objects.unstructured import NamespacedName, Object, labels_of, name_of, owner_reference
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    labels_of,
+    name_of,
+    owner_reference,
+)
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.gateways import (
@@ -41,7 +47,9 @@ DASHBOARD, CLIENT = "ray-dashboard-rc", "rayclient-rc"
 CRDS = (*VANILLA_CRDS, *GATEWAY_CRDS)
 HOST = "ray-dashboard-rc-ns.apps.test"
 CONFIG = kuberay_config(**PLAIN_SETTINGS, gateway=GATEWAY_SETTINGS)
-PATH_CONFIG = kuberay_config(**PLAIN_SETTINGS, gateway={**GATEWAY_SETTINGS, "dashboardHost": "ray.apps.test"})
+PATH_CONFIG = kuberay_config(
+    **PLAIN_SETTINGS, gateway={**GATEWAY_SETTINGS, "dashboardHost": "ray.apps.test"}
+)
 INGRESS_CONFIG = kuberay_config(**PLAIN_SETTINGS)
 PARENT = {"group": GROUP, "kind": "Gateway", "namespace": "gateways", "name": "shared"}
 
@@ -58,7 +66,12 @@ def cluster_with_mtls(name: str = "rc") -> Object:
 def foreign_route(name: str = "foreign", **spec: Any) -> Object:
     """Return an HTTPRoute of a user."""
     metadata = {"name": name, "namespace": "ns"}
-    return {"apiVersion": HTTP_ROUTE.api_version, "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": HTTP_ROUTE.api_version,
+        "kind": "HTTPRoute",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 async def reasons(env: Environment) -> list[str]:
@@ -72,7 +85,10 @@ async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_e
         async with run_controllers(env, CONFIG):
             cluster = await env.create(cluster_with_mtls())
             await env.wait_until_idle()
-            dashboard, client = await env.get(HTTP_ROUTE, DASHBOARD), await env.get(TLS_ROUTE, CLIENT)
+            dashboard, client = (
+                await env.get(HTTP_ROUTE, DASHBOARD),
+                await env.get(TLS_ROUTE, CLIENT),
+            )
             assert dashboard["spec"] == {
                 "parentRefs": [{**PARENT, "sectionName": "https"}],
                 "hostnames": [HOST],
@@ -80,7 +96,13 @@ async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_e
                     {
                         "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
                         "backendRefs": [
-                            {"group": "", "kind": "Service", "name": "rc-head-svc", "port": 8265, "weight": 1}
+                            {
+                                "group": "",
+                                "kind": "Service",
+                                "name": "rc-head-svc",
+                                "port": 8265,
+                                "weight": 1,
+                            }
                         ],
                     }
                 ],
@@ -91,7 +113,13 @@ async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_e
                 "rules": [
                     {
                         "backendRefs": [
-                            {"group": "", "kind": "Service", "name": "rc-head-svc", "port": 10001, "weight": 1}
+                            {
+                                "group": "",
+                                "kind": "Service",
+                                "name": "rc-head-svc",
+                                "port": 10001,
+                                "weight": 1,
+                            }
                         ]
                     }
                 ],
@@ -100,14 +128,22 @@ async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_e
                 assert route["metadata"]["ownerReferences"] == [owner_reference(cluster)]
                 assert labels_of(route) == {CLUSTER_LABEL: "rc"}
             assert not await env.child_names(INGRESS)
-            await env.wait_for_event("RoutePending", "HTTPRoute ray-dashboard-rc", "gateways/shared")
+            await env.wait_for_event(
+                "RoutePending", "HTTPRoute ray-dashboard-rc", "gateways/shared"
+            )
             await env.wait_for_event("RoutePending", "TLSRoute rayclient-rc")
             await report(env, dashboard, accepted=False, message="namespace ns is not allowed")
             await env.wait_for_event(
-                "RouteNotAccepted", DASHBOARD, "listener https", "NotAllowedByListeners", "namespace ns is not allowed"
+                "RouteNotAccepted",
+                DASHBOARD,
+                "listener https",
+                "NotAllowedByListeners",
+                "namespace ns is not allowed",
             )
             await report(env, dashboard, resolved=False, message="no Service")
-            await env.wait_for_event("RouteNotAccepted", "ResolvedRefs: False (BackendNotFound): no Service")
+            await env.wait_for_event(
+                "RouteNotAccepted", "ResolvedRefs: False (BackendNotFound): no Service"
+            )
             await report(env, dashboard)
             await env.wait_for_event("RouteAccepted", "HTTPRoute ray-dashboard-rc")
             before = len(await reasons(env))
@@ -115,7 +151,9 @@ async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_e
             await report(env, await env.get(HTTP_ROUTE, DASHBOARD))
             await env.wait_until_idle()
             assert len(await reasons(env)) == before
-            await env.patch(await env.get(HTTP_ROUTE, DASHBOARD), {"spec": {"hostnames": ["changed"]}})
+            await env.patch(
+                await env.get(HTTP_ROUTE, DASHBOARD), {"spec": {"hostnames": ["changed"]}}
+            )
             await env.wait_until_idle()
             assert (await env.get(HTTP_ROUTE, DASHBOARD))["spec"] == dashboard["spec"]
 
@@ -128,7 +166,9 @@ async def test_condition_exposed_has_the_port_of_the_listener_for_ray_clients() 
             await env.create(cluster_with_mtls())
 
             async def address() -> bool:
-                conditions = ((await env.get(RAY_CLUSTER, "rc")).get("status") or {}).get("conditions")
+                conditions = ((await env.get(RAY_CLUSTER, "rc")).get("status") or {}).get(
+                    "conditions"
+                )
                 message = (find_condition(conditions, EXPOSED) or {}).get("message", "")
                 return "; Ray client: ray://rayclient-rc-ns.apps.test:8443" in message
 
@@ -145,7 +185,10 @@ async def test_ingresses_are_deleted_once_routes_are_accepted_and_restart_writes
             assert await env.child_names(INGRESS) == {DASHBOARD, CLIENT}
         async with run_controllers(env, CONFIG):
             assert await env.child_names(INGRESS) == {DASHBOARD, CLIENT}
-            dashboard, client = await env.get(HTTP_ROUTE, DASHBOARD), await env.get(TLS_ROUTE, CLIENT)
+            dashboard, client = (
+                await env.get(HTTP_ROUTE, DASHBOARD),
+                await env.get(TLS_ROUTE, CLIENT),
+            )
             await report(env, dashboard, generation=0)
             await report(env, client, accepted=False)
             await env.wait_until_idle()
@@ -158,7 +201,9 @@ async def test_ingresses_are_deleted_once_routes_are_accepted_and_restart_writes
             await env.wait_until_idle()
         async with run_controllers(env, CONFIG):
             writes = [
-                exchange for exchange in env.exchanges if exchange.verb not in ("list", "watch", "discover", "get")
+                exchange
+                for exchange in env.exchanges
+                if exchange.verb not in ("list", "watch", "discover", "get")
             ]
             assert not writes
         async with run_controllers(env, INGRESS_CONFIG):
@@ -202,10 +247,15 @@ async def test_shared_host_serves_each_dashboard_at_the_path_that_the_sdk_expect
             route = await env.get(HTTP_ROUTE, DASHBOARD)
             assert route["spec"]["hostnames"] == ["ray.apps.test"]
             labels = labels_of(route)
-            assert (labels["ray.io/cluster-name"], labels["ray.io/cluster-namespace"]) == ("rc", "ns")
+            assert (labels["ray.io/cluster-name"], labels["ray.io/cluster-namespace"]) == (
+                "rc",
+                "ns",
+            )
             redirect, proxy = route["spec"]["rules"]
             assert redirect["matches"] == [{"path": {"type": "Exact", "value": path}}]
-            assert redirect["filters"][0]["requestRedirect"]["path"]["replaceFullPath"] == f"{path}/"
+            assert (
+                redirect["filters"][0]["requestRedirect"]["path"]["replaceFullPath"] == f"{path}/"
+            )
             assert proxy["matches"] == match["matches"]
             assert proxy["filters"][0]["urlRewrite"]["path"] == {
                 "type": "ReplacePrefixMatch",
@@ -213,7 +263,9 @@ async def test_shared_host_serves_each_dashboard_at_the_path_that_the_sdk_expect
             }
             env.clear_requests()
             await env.create(foreign_route("later", rules=[match]))
-            await env.wait_for_event("HostShared", f"path {path} is also used by HTTPRoute ns/later")
+            await env.wait_for_event(
+                "HostShared", f"path {path} is also used by HTTPRoute ns/later"
+            )
             assert not [verb for verb, _ in env.requests() if verb != "discover"]
 
 
@@ -223,7 +275,9 @@ async def test_hosts_are_unique_among_ingresses_and_routes() -> None:
         taken = await env.create(foreign_route(hostnames=[HOST]))
         async with run_controllers(env, INGRESS_CONFIG):
             await env.create(ray_cluster())
-            await env.wait_for_event("HostTaken", "Ingress ray-dashboard-rc is not created", "HTTPRoute ns/foreign")
+            await env.wait_for_event(
+                "HostTaken", "Ingress ray-dashboard-rc is not created", "HTTPRoute ns/foreign"
+            )
             assert await env.child_names(INGRESS) == {CLIENT}
             await env.delete(taken)
             await eventually(lambda: env.find(INGRESS, DASHBOARD), "the Ingress")
@@ -233,7 +287,9 @@ async def test_hosts_are_unique_among_ingresses_and_routes() -> None:
             await env.create(ray_cluster("a-b"))
             await env.wait_until_idle()
             await env.create(ray_cluster("a", "b-ns"))
-            await env.wait_for_event("HostTaken", "HTTPRoute ray-dashboard-a: host", "HTTPRoute ns/", namespace="b-ns")
+            await env.wait_for_event(
+                "HostTaken", "HTTPRoute ray-dashboard-a: host", "HTTPRoute ns/", namespace="b-ns"
+            )
             await env.wait_until_idle()
             first = await env.get(HTTP_ROUTE, "ray-dashboard-a-b")
             second = await env.get(HTTP_ROUTE, "ray-dashboard-a", "b-ns")
@@ -253,11 +309,18 @@ async def test_routes_follow_the_crds_that_come_and_go() -> None:
             assert not await env.child_names(INGRESS)
             await env.plane.install_crds(HTTP_ROUTE_CRD, old_tls_route_crd())
             await eventually(lambda: env.find(HTTP_ROUTE, DASHBOARD), "the HTTPRoute")
-            await eventually(lambda: env.find(TLS_ROUTES[-1], CLIENT), "the TLSRoute of an old version")
-            await env.client.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name_of(HTTP_ROUTE_CRD)))
+            await eventually(
+                lambda: env.find(TLS_ROUTES[-1], CLIENT), "the TLSRoute of an old version"
+            )
+            await env.client.delete(
+                CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name_of(HTTP_ROUTE_CRD))
+            )
 
             async def is_reported_again() -> bool:
-                return sum(reason == "GatewayAPIUnavailable" for _, reason, _ in await env.events()) > 2
+                return (
+                    sum(reason == "GatewayAPIUnavailable" for _, reason, _ in await env.events())
+                    > 2
+                )
 
             await eventually(is_reported_again, "an Event that the HTTPRoute is deleted")
             await env.plane.install_crds(HTTP_ROUTE_CRD)
@@ -276,8 +339,12 @@ async def test_openshift_uses_routes_of_its_own() -> None:
 
 async def test_gateway_verifies_the_certificate_of_the_authenticating_proxy() -> None:
     authentication = {"enabled": True}
-    config = kuberay_config(**OAUTH_SETTINGS, authentication=authentication, gateway=GATEWAY_SETTINGS)
-    settings = InjectionSettings(version="test", oauth=False, mtls=True, authentication=config.authentication)
+    config = kuberay_config(
+        **OAUTH_SETTINGS, authentication=authentication, gateway=GATEWAY_SETTINGS
+    )
+    settings = InjectionSettings(
+        version="test", oauth=False, mtls=True, authentication=config.authentication
+    )
     async with start_environment(*VANILLA_CRDS, HTTP_ROUTE_CRD, TLS_ROUTE_CRD) as env:
         await env.create_namespace()
         async with run_controllers(env, config):
@@ -295,7 +362,9 @@ async def test_gateway_verifies_the_certificate_of_the_authenticating_proxy() ->
             (backend,) = rule["backendRefs"]
             assert (backend["name"], backend["port"]) == (names.proxy_service, 443)
             policy = await env.get(BACKEND_TLS_POLICIES[0], DASHBOARD)
-            assert policy["spec"]["targetRefs"] == [{"group": "", "kind": "Service", "name": names.proxy_service}]
+            assert policy["spec"]["targetRefs"] == [
+                {"group": "", "kind": "Service", "name": names.proxy_service}
+            ]
             validation = policy["spec"]["validation"]
             assert validation["hostname"] == f"{names.proxy_service}.ns.svc"
             (reference,) = validation["caCertificateRefs"]

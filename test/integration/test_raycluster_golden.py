@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.names import DSC_INITIALIZATION, FIELD_MANAGER, FINALIZER, RAY_CLUSTER, names_of
+from cfo.api.raycluster.names import (
+    DSC_INITIALIZATION,
+    FIELD_MANAGER,
+    FINALIZER,
+    RAY_CLUSTER,
+    names_of,
+)
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import (
@@ -28,7 +34,12 @@ from cfo.runtime.objects.unstructured import (
     owner_reference,
 )
 from test.support.network_policies import allowed_namespaces_in, without_open_client_port
-from test.support.raycluster_environment import Environment, eventually, run_controllers, start_environment
+from test.support.raycluster_environment import (
+    Environment,
+    eventually,
+    run_controllers,
+    start_environment,
+)
 from test.support.raycluster_recordings import (
     CONFIGURATIONS,
     comparable_part,
@@ -116,7 +127,9 @@ class Scenario:
             key = NamespacedName("", action["objectName"])
         if action["op"] == "delete":
             await client.delete(gvk, key)
-        elif gvk == RAY_CLUSTER and "object" in result and "old-names" not in self.recording["name"]:
+        elif (
+            gvk == RAY_CLUSTER and "object" in result and "old-names" not in self.recording["name"]
+        ):
             current = await self.env.get(gvk, key.name, self.namespace)
             persisted = without_server_fields(result["object"])
             for part in ("annotations", "labels"):
@@ -131,7 +144,10 @@ class Scenario:
         cluster = await self.env.find(RAY_CLUSTER, name, self.namespace) if name else None
         if cluster is None:
             return pod
-        return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner_reference(cluster)]}}
+        return {
+            **pod,
+            "metadata": {**pod["metadata"], "ownerReferences": [owner_reference(cluster)]},
+        }
 
     async def compare_observation(self, step: dict[str, Any]) -> None:
         """Compare the current state with a recorded observation."""
@@ -152,26 +168,38 @@ class Scenario:
         DSCInitialization changes them immediately.
         """
         policy = names_of(await self.env.get(RAY_CLUSTER, "npa", self.namespace)).head_policy
-        found = allowed_namespaces_in(await self.env.get(GVKS["NetworkPolicy"], policy, self.namespace))
+        found = allowed_namespaces_in(
+            await self.env.get(GVKS["NetworkPolicy"], policy, self.namespace)
+        )
         settings = None
         if self.openshift:
-            settings = await self.env.client.get(DSC_INITIALIZATION, NamespacedName("", "default-dsci"))
+            settings = await self.env.client.get(
+                DSC_INITIALIZATION, NamespacedName("", "default-dsci")
+            )
         (recorded,) = self.recording["steps"][1]["kuberayOperatorNamespaces"]
-        assert found == ([settings["spec"]["applicationsNamespace"]] if settings else recorded), step["observe"]
+        assert found == ([settings["spec"]["applicationsNamespace"]] if settings else recorded), (
+            step["observe"]
+        )
 
     async def compare_pods(self, pods: list[dict[str, Any]]) -> None:
         """Wait until the pods that are not being deleted are the recorded ones."""
 
         async def same_pods() -> bool:
             found = await self.env.client.list(POD, namespace=self.namespace)
-            return {name_of(pod) for pod in found if not is_deleting(pod)} == {pod["name"] for pod in pods}
+            return {name_of(pod) for pod in found if not is_deleting(pod)} == {
+                pod["name"] for pod in pods
+            }
 
         await eventually(same_pods, f"pods {pods}")
 
     async def compare_deleted(self, recorded: list[Object]) -> None:
         """Wait until all children are deleted, except those that the user created."""
         collects = await self.env.collects_garbage()
-        of_user = {name_of(item) for item in recorded if not any("Apply" in str(f) for f in managed_fields(item))}
+        of_user = {
+            name_of(item)
+            for item in recorded
+            if not any("Apply" in str(f) for f in managed_fields(item))
+        }
 
         async def all_deleted() -> bool:
             found = await self.env.children(self.namespace, openshift=self.openshift)
@@ -189,11 +217,15 @@ class Scenario:
         found = await self.env.children(self.namespace, openshift=self.openshift)
         clusters = [key for key in expected if key[0] == "RayCluster"]
         for key in clusters:
-            self.compare_cluster(await self.env.get(RAY_CLUSTER, key[1], self.namespace), expected.pop(key))
+            self.compare_cluster(
+                await self.env.get(RAY_CLUSTER, key[1], self.namespace), expected.pop(key)
+            )
         adjust = ADJUSTMENTS.get(self.recording["name"])
         if adjust is not None:
             expected = adjust(expected, found)
-        assert set(found) == set(expected), f"{title}: found {sorted(found)}, recorded {sorted(expected)}"
+        assert set(found) == set(expected), (
+            f"{title}: found {sorted(found)}, recorded {sorted(expected)}"
+        )
         if self.recording["name"].startswith("old-names"):  # no parts for mTLS
             expected = {
                 key: without_open_client_port(item) if key[0] == "NetworkPolicy" else item
@@ -235,7 +267,10 @@ def without_uids(fields: Any) -> Any:
     """Remove the uids from the keys of ``fieldsV1``."""
     if not isinstance(fields, dict):
         return fields
-    return {re.sub('"uid":"[^"]*"', '"uid":""', key): without_uids(value) for key, value in fields.items()}
+    return {
+        re.sub('"uid":"[^"]*"', '"uid":""', key): without_uids(value)
+        for key, value in fields.items()
+    }
 
 
 Objects = dict[tuple[str, str], Object]
@@ -268,11 +303,17 @@ def expect_old_names(expected: Objects, found: Objects) -> Objects:
 def expect_foreign_objects_kept(expected: Objects, found: Objects) -> Objects:
     """Expect the foreign Secret and policy to stay unmanaged, and the service account to keep its labels: none."""
     foreign = {"pre-ca-secret-b5d2761f", "pre-head-5ffba10a"}
-    shared = {key for key, item in expected.items() if len(managed_fields(item)) > 1 or key[0] == "ServiceAccount"}
+    shared = {
+        key
+        for key, item in expected.items()
+        if len(managed_fields(item)) > 1 or key[0] == "ServiceAccount"
+    }
     for key in shared & set(found):
         assert labels_of(found[key]) == labels_of(expected[key])
         found.pop(key)
-    return {key: item for key, item in expected.items() if key[1] not in foreign and key not in shared}
+    return {
+        key: item for key, item in expected.items() if key[1] not in foreign and key not in shared
+    }
 
 
 ADJUSTMENTS: dict[str, Callable[[Objects, Objects], Objects]] = {
@@ -312,7 +353,9 @@ async def test_recorded_scenarios_end_in_the_recorded_state(configuration: str) 
             else:
                 if reason:
                     skipped[case] = reason
-    assert not failed, "\n\n".join(f"{configuration}/{case}: {error}" for case, error in failed.items())
+    assert not failed, "\n\n".join(
+        f"{configuration}/{case}: {error}" for case, error in failed.items()
+    )
     assert {"enable-ingress"} <= set(skipped) <= {"enable-ingress", "head-without-containers"}
 
 

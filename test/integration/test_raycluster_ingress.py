@@ -52,7 +52,12 @@ def foreign_ingress(host: str, name: str = "foreign", namespace: str = "ns") -> 
 
 async def cluster_hosts(env: Environment, namespace: str = "ns") -> set[str]:
     """Return the hosts of all Ingresses of RayClusters in a namespace."""
-    return {host_of(item) for item in await env.client.list(INGRESS, namespace=namespace, label_selector=CLUSTER_LABEL)}
+    return {
+        host_of(item)
+        for item in await env.client.list(
+            INGRESS, namespace=namespace, label_selector=CLUSTER_LABEL
+        )
+    }
 
 
 async def test_dashboard_and_client_get_the_ingresses_that_clients_expect() -> None:
@@ -91,7 +96,9 @@ async def test_ingress_class_annotations_and_tls_secret_are_configurable() -> No
             for ingress in (dashboard, client):
                 assert ingress["spec"]["ingressClassName"] == "haproxy"
                 assert annotations_of(ingress) == {"a": "b"}
-            assert dashboard["spec"]["tls"] == [{"hosts": [host_of(dashboard)], "secretName": "wildcard"}]
+            assert dashboard["spec"]["tls"] == [
+                {"hosts": [host_of(dashboard)], "secretName": "wildcard"}
+            ]
             assert "tls" not in client["spec"]
 
 
@@ -103,7 +110,11 @@ async def test_missing_domain_is_reported_and_then_read_from_openshift_ingress_c
             await env.wait_for_event("IngressDomainMissing", "ingressDomain")
             assert not await cluster_hosts(env)
             await env.plane.install_crds(INGRESS_CONFIG_CRD)
-            settings = {"apiVersion": "config.openshift.io/v1", "kind": "Ingress", "metadata": {"name": "cluster"}}
+            settings = {
+                "apiVersion": "config.openshift.io/v1",
+                "kind": "Ingress",
+                "metadata": {"name": "cluster"},
+            }
             await env.create({**settings, "spec": {"domain": "apps.settings"}})
 
             async def has_hosts() -> bool:
@@ -132,22 +143,33 @@ async def test_missing_domain_causes_no_discovery_per_cluster() -> None:
 async def test_configured_domain_takes_precedence() -> None:
     async with start_environment(*VANILLA_CRDS, INGRESS_CONFIG_CRD) as env:
         await env.create_namespace()
-        settings = {"apiVersion": "config.openshift.io/v1", "kind": "Ingress", "metadata": {"name": "cluster"}}
+        settings = {
+            "apiVersion": "config.openshift.io/v1",
+            "kind": "Ingress",
+            "metadata": {"name": "cluster"},
+        }
         await env.create({**settings, "spec": {"domain": "apps.settings"}})
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             await env.create(ray_cluster())
             await env.wait_until_idle()
-            assert await cluster_hosts(env) == {"ray-dashboard-rc-ns.apps.test", "rayclient-rc-ns.apps.test"}
+            assert await cluster_hosts(env) == {
+                "ray-dashboard-rc-ns.apps.test",
+                "rayclient-rc-ns.apps.test",
+            }
 
 
 async def test_ingress_with_taken_host_is_created_when_host_becomes_free() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         await env.create_namespace("elsewhere")
-        taken = await env.create(foreign_ingress("ray-dashboard-rc-ns.apps.test", namespace="elsewhere"))
+        taken = await env.create(
+            foreign_ingress("ray-dashboard-rc-ns.apps.test", namespace="elsewhere")
+        )
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             await env.create(ray_cluster())
-            await env.wait_for_event("HostTaken", DASHBOARD, "ray-dashboard-rc-ns.apps.test", "elsewhere/foreign")
+            await env.wait_for_event(
+                "HostTaken", DASHBOARD, "ray-dashboard-rc-ns.apps.test", "elsewhere/foreign"
+            )
             await env.wait_until_idle()
             assert await cluster_hosts(env) == {"rayclient-rc-ns.apps.test"}
             await env.delete(taken)
@@ -213,7 +235,9 @@ async def test_duplicate_hosts_of_go_operator_are_separated() -> None:
         for name, namespace in (("a-b", "c"), ("a", "b-c")):
             await env.create_namespace(namespace)
             cluster = await env.create(ray_cluster(name, namespace))
-            ingress = foreign_ingress("ray-dashboard-a-b-c.apps.test", f"ray-dashboard-{name}", namespace)
+            ingress = foreign_ingress(
+                "ray-dashboard-a-b-c.apps.test", f"ray-dashboard-{name}", namespace
+            )
             ingress["metadata"]["labels"] = {CLUSTER_LABEL: name}
             await go_client.apply(ingress, owner=cluster)
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
@@ -252,7 +276,9 @@ async def test_ingress_backends_follow_head_service() -> None:
             cluster = await env.create(cluster)
             await env.wait_until_idle()
             assert backend_of(await env.get(INGRESS, CLIENT))["name"] == "chosen"
-            await env.patch(cluster, {"status": {"head": {"serviceName": "reported"}}}, subresource="status")
+            await env.patch(
+                cluster, {"status": {"head": {"serviceName": "reported"}}}, subresource="status"
+            )
             await env.wait_until_idle()
             for name in (DASHBOARD, CLIENT):
                 assert backend_of(await env.get(INGRESS, name))["name"] == "reported"
@@ -298,7 +324,9 @@ def ingress_class(name: str, controller: str, *, default: bool = False) -> Objec
 async def test_client_ingress_follows_the_controllers_of_the_ingress_classes() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        haproxy = await env.create(ingress_class("haproxy", "haproxy.org/ingress-controller", default=True))
+        haproxy = await env.create(
+            ingress_class("haproxy", "haproxy.org/ingress-controller", default=True)
+        )
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             await env.create(ray_cluster())
             await env.wait_until_idle()
@@ -315,11 +343,17 @@ async def test_client_ingress_follows_the_controllers_of_the_ingress_classes() -
                 "nginx.ingress.kubernetes.io/ssl-redirect",
             }
             await env.delete(haproxy)
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, ingress={"className": "traefik"})):
+        async with run_controllers(
+            env, kuberay_config(**PLAIN_SETTINGS, ingress={"className": "traefik"})
+        ):
             await env.create(ray_cluster("other"))
-            await env.wait_for_event("IngressTLSUnavailable", "IngressClass traefik", "does not exist")
+            await env.wait_for_event(
+                "IngressTLSUnavailable", "IngressClass traefik", "does not exist"
+            )
             await env.create(ingress_class("traefik", "traefik.io/ingress-controller"))
-            await env.wait_for_event("IngressTLSUnavailable", "TLS passthrough", "traefik.io/ingress-controller")
+            await env.wait_for_event(
+                "IngressTLSUnavailable", "TLS passthrough", "traefik.io/ingress-controller"
+            )
             await env.wait_until_idle()
             # the client Ingress of the former class passed TLS through
             assert await env.child_names(INGRESS) == {DASHBOARD, "ray-dashboard-other"}

@@ -95,7 +95,8 @@ async def test_ca_of_go_operator_is_adopted_unchanged() -> None:
         cluster = await env.create(ray_cluster())
         go_client = env.client.with_field_manager(FIELD_MANAGER)
         created = await go_client.apply(
-            ca_secret(go_certificate_authority(begin=datetime.now(UTC)).data(), **OWN), owner=cluster
+            ca_secret(go_certificate_authority(begin=datetime.now(UTC)).data(), **OWN),
+            owner=cluster,
         )
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             assert await env.get(SECRET, SECRET_NAME) == created
@@ -116,7 +117,9 @@ async def test_expiring_or_expired_ca_is_renewed_with_same_key(remaining: timede
             assert new.certificate.subject == old.certificate.subject
             assert new.certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=3640)
             assert set(secret["data"]) == {"ca.key", "ca.crt"}
-            assert not [event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"]
+            assert not [
+                event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"
+            ]
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             assert await env.get(SECRET, SECRET_NAME) == secret
 
@@ -127,7 +130,10 @@ async def test_expiring_or_expired_ca_is_renewed_with_same_key(remaining: timede
         {},
         {"ca.key": b"", "ca.crt": b"not a certificate"},
         {"ca.crt": ca.create("ecdsa").data()["ca.crt"]},
-        {"ca.key": ca.create("ecdsa").data()["ca.key"], "ca.crt": ca.create("ecdsa").data()["ca.crt"]},
+        {
+            "ca.key": ca.create("ecdsa").data()["ca.key"],
+            "ca.crt": ca.create("ecdsa").data()["ca.crt"],
+        },
     ],
     ids=["empty", "garbage", "no-key", "key-of-another-ca"],
 )
@@ -197,7 +203,9 @@ async def test_rotation_requested_at_creation_is_satisfied_by_first_key() -> Non
             await env.create(cluster)
             await env.wait_until_idle()
             assert annotations_of(await env.get(SECRET, SECRET_NAME))[ROTATE_ANNOTATION] == "x"
-            assert not [event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"]
+            assert not [
+                event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"
+            ]
 
 
 async def test_disabling_mtls_deletes_only_own_ca() -> None:
@@ -227,7 +235,9 @@ async def test_kuberay_tls_options_replace_ca_only_if_configured() -> None:
             assert await env.get(SECRET, SECRET_NAME) == first
             await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": False}}})
             await env.wait_until_idle()
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["tlsOptions"])):
+        async with run_controllers(
+            env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["tlsOptions"])
+        ):
             await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": True}}})
             await env.wait_for_event("MTLSByKubeRay", "tlsOptions")
             await wait_until_deleted(env, [(SECRET, SECRET_NAME)])
@@ -266,7 +276,9 @@ async def test_content_is_read_only_after_a_change_or_when_its_validity_is_unkno
 
 
 @pytest.mark.parametrize("change", [{"ca.key": "eA=="}, {"ca.crt": None}])
-async def test_content_that_changed_while_the_operator_was_not_running_is_replaced(change: dict[str, Any]) -> None:
+async def test_content_that_changed_while_the_operator_was_not_running_is_replaced(
+    change: dict[str, Any],
+) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
@@ -279,7 +291,9 @@ async def test_content_that_changed_while_the_operator_was_not_running_is_replac
 
 
 @pytest.mark.parametrize("recorded_time", ["", "9999-01-01T00:00:00Z", "never"])
-async def test_ca_is_renewed_when_the_recorded_time_is_reached_or_not_plausible(recorded_time: str) -> None:
+async def test_ca_is_renewed_when_the_recorded_time_is_reached_or_not_plausible(
+    recorded_time: str,
+) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         cluster = await env.create(ray_cluster())
@@ -290,7 +304,9 @@ async def test_ca_is_renewed_when_the_recorded_time_is_reached_or_not_plausible(
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             renewed = await env.get(SECRET, SECRET_NAME)
             assert load_ca(renewed).renewal_due > datetime.now(UTC)
-            assert annotations_of(renewed)[RENEWAL_ANNOTATION] == rfc3339(load_ca(renewed).renewal_due)
+            assert annotations_of(renewed)[RENEWAL_ANNOTATION] == rfc3339(
+                load_ca(renewed).renewal_due
+            )
             assert data_of(renewed)["ca.key"] == old.data()["ca.key"]
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             assert secret_requests(env) == []
@@ -306,7 +322,9 @@ async def test_deleted_ca_of_a_running_cluster_is_reported_after_a_restart() -> 
         created = await env.create(cluster)
         await env.patch(created, {"status": {"head": {"podIP": "10.0.0.1"}}}, subresource="status")
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
-            await env.wait_for_event("CertificateAuthorityReplaced", f"the Secret {SECRET_NAME} was deleted")
+            await env.wait_for_event(
+                "CertificateAuthorityReplaced", f"the Secret {SECRET_NAME} was deleted"
+            )
 
 
 async def test_deleted_ca_is_recreated_and_reported_except_for_deleted_cluster() -> None:
@@ -320,8 +338,12 @@ async def test_deleted_ca_is_recreated_and_reported_except_for_deleted_cluster()
             first = await env.get(SECRET, SECRET_NAME)
             await env.delete(first)
             await env.wait_until_idle()
-            assert (await env.get(SECRET, SECRET_NAME))["metadata"]["uid"] != first["metadata"]["uid"]
-            await env.wait_for_event("CertificateAuthorityReplaced", f"the Secret {SECRET_NAME} was deleted")
+            assert (await env.get(SECRET, SECRET_NAME))["metadata"]["uid"] != first["metadata"][
+                "uid"
+            ]
+            await env.wait_for_event(
+                "CertificateAuthorityReplaced", f"the Secret {SECRET_NAME} was deleted"
+            )
             await env.delete(held)
             await env.delete(first)
             await env.wait_until_idle()

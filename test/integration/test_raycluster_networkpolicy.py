@@ -67,11 +67,18 @@ TLS_ENV = [{"name": "RAY_USE_TLS", "value": "1"}]
 
 
 def cluster_with_head(
-    *, init: list[Object] = INIT_CONTAINERS, env: list[Object] = TLS_ENV, more: tuple[Object, ...] = (), **spec: Any
+    *,
+    init: list[Object] = INIT_CONTAINERS,
+    env: list[Object] = TLS_ENV,
+    more: tuple[Object, ...] = (),
+    **spec: Any,
 ) -> Object:
     """Return a RayCluster whose head has these init containers, this environment, and ``more`` containers."""
     containers = [{"name": "ray-head", "image": "ray", "env": env}, *more]
-    head = {"rayStartParams": {}, "template": {"spec": {"initContainers": init, "containers": containers}}}
+    head = {
+        "rayStartParams": {},
+        "template": {"spec": {"initContainers": init, "containers": containers}},
+    }
     return ray_cluster(**{"headGroupSpec": head, **spec})
 
 
@@ -84,9 +91,17 @@ def cluster_with_head(
         pytest.param(True, ray_cluster(version=None), {8443}, id="old-names"),
         pytest.param(True, cluster_with_head(init=[]), {8443}, id="no-certificate"),
         pytest.param(True, cluster_with_head(env=[]), {8443}, id="no-variable"),
-        pytest.param(True, cluster_with_head(env=[{"name": "RAY_USE_TLS", "value": "0"}]), {8443}, id="tls-off"),
         pytest.param(
-            True, cluster_with_head(env=[*TLS_ENV, {"name": "RAY_USE_TLS"}]), {8443}, id="overridden-variable"
+            True,
+            cluster_with_head(env=[{"name": "RAY_USE_TLS", "value": "0"}]),
+            {8443},
+            id="tls-off",
+        ),
+        pytest.param(
+            True,
+            cluster_with_head(env=[*TLS_ENV, {"name": "RAY_USE_TLS"}]),
+            {8443},
+            id="overridden-variable",
         ),
         pytest.param(
             True,
@@ -94,8 +109,12 @@ def cluster_with_head(
             {8443},
             id="variable-of-another-container",
         ),
-        pytest.param(True, cluster_with_head(tlsOptions={"enabled": True}), {8443}, id="kuberay-tls"),
-        pytest.param(True, ray_cluster(tlsOptions={"enabled": True}), {8443}, id="kuberay-tls-not-injected"),
+        pytest.param(
+            True, cluster_with_head(tlsOptions={"enabled": True}), {8443}, id="kuberay-tls"
+        ),
+        pytest.param(
+            True, ray_cluster(tlsOptions={"enabled": True}), {8443}, id="kuberay-tls-not-injected"
+        ),
     ],
 )
 async def test_client_port_is_open_to_all_sources_only_where_ray_requires_certificates(
@@ -115,7 +134,10 @@ async def test_namespaces_of_ingress_controllers_are_configurable() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(
-            env, kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=False, ingress={"namespaces": ["ingress-nginx"]})
+            env,
+            kuberay_config(
+                **PLAIN_SETTINGS, mTLSEnabled=False, ingress={"namespaces": ["ingress-nginx"]}
+            ),
         ):
             await env.create(ray_cluster())
             await env.wait_until_idle()
@@ -127,7 +149,11 @@ async def test_namespaces_of_ingress_controllers_are_configurable() -> None:
 
 
 async def test_egress_rules_are_stored_and_a_restart_writes_nothing() -> None:
-    destination = {"cidrs": ["198.51.100.0/24", "2001:db8::/64"], "namespaces": ["minio"], "ports": [443, 9000]}
+    destination = {
+        "cidrs": ["198.51.100.0/24", "2001:db8::/64"],
+        "namespaces": ["minio"],
+        "ports": [443, 9000],
+    }
     egress = {"restrict": True, "apiServerCIDRs": ["192.0.2.1/32"], "destinations": [destination]}
     settings = {**PLAIN_SETTINGS, "mTLSEnabled": False, "networkPolicy": {"egress": egress}}
     async with start_environment(*VANILLA_CRDS) as env:
@@ -141,8 +167,12 @@ async def test_egress_rules_are_stored_and_a_restart_writes_nothing() -> None:
                 assert spec["policyTypes"] == ["Ingress", "Egress"]
                 assert len(spec["egress"]) == 4
         async with run_controllers(env, kuberay_config(**settings)):
-            assert [request for request in env.requests() if request[0] not in ("get", "discover")] == []
-            await env.patch(kuberay_policy(cluster, "head"), {"spec": {"policyTypes": ["Ingress", "Egress"]}})
+            assert [
+                request for request in env.requests() if request[0] not in ("get", "discover")
+            ] == []
+            await env.patch(
+                kuberay_policy(cluster, "head"), {"spec": {"policyTypes": ["Ingress", "Egress"]}}
+            )
             await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy)])
 
 
@@ -156,15 +186,26 @@ async def test_ports_follow_the_spec_of_a_cluster_that_serves() -> None:
             await env.wait_until_idle()
             for name in (NAMES.head_policy, NAMES.workers_policy):
                 assert 8000 in ports_for_namespace(await env.get(NETWORK_POLICY, name))
-            ports = [{"name": "serve", "containerPort": 8001}, {"name": "client", "containerPort": 20001}]
+            ports = [
+                {"name": "serve", "containerPort": 8001},
+                {"name": "client", "containerPort": 20001},
+            ]
             head = {
                 "rayStartParams": {"ray-client-server-port": "20001"},
-                "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray", "ports": ports}]}},
+                "template": {
+                    "spec": {"containers": [{"name": "ray-head", "image": "ray", "ports": ports}]}
+                },
             }
             await env.patch(cluster, {"spec": {"headGroupSpec": head}})
             await env.wait_until_idle()
-            assert ports_for_namespace(await env.get(NETWORK_POLICY, NAMES.head_policy)) == {8265, 20001, 8001}
-            assert ports_for_namespace(await env.get(NETWORK_POLICY, NAMES.workers_policy)) == {8001}
+            assert ports_for_namespace(await env.get(NETWORK_POLICY, NAMES.head_policy)) == {
+                8265,
+                20001,
+                8001,
+            }
+            assert ports_for_namespace(await env.get(NETWORK_POLICY, NAMES.workers_policy)) == {
+                8001
+            }
             ingress = await env.get(INGRESS, NAMES.client)
             (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
             assert path["backend"]["service"]["port"] == {"number": 20001}
@@ -197,7 +238,9 @@ async def test_configured_operator_namespaces_take_precedence() -> None:
     async with start_environment(*VANILLA_CRDS, DSC_INITIALIZATION_CRD) as env:
         await env.create_namespace()
         await env.create(dsci("apps"))
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, operatorNamespaces=["chosen", "also"])):
+        async with run_controllers(
+            env, kuberay_config(**PLAIN_SETTINGS, operatorNamespaces=["chosen", "also"])
+        ):
             await env.create(ray_cluster())
             await env.wait_until_idle()
             assert await allowed_kuberay_namespaces(env) == ["chosen", "also"]
@@ -226,9 +269,9 @@ async def test_policy_follows_its_sources_and_is_kept_when_they_are_deleted() ->
             assert await allowed_kuberay_namespaces(env) == ["kuberay-space"]
             await env.create(ray_cluster("newer"))
             await env.wait_until_idle()
-            assert await allowed_kuberay_namespaces(env, names_of(ray_cluster("newer")).head_policy) == [
-                "kuberay-space"
-            ]
+            assert await allowed_kuberay_namespaces(
+                env, names_of(ray_cluster("newer")).head_policy
+            ) == ["kuberay-space"]
 
 
 async def test_last_value_of_deleted_source_is_kept() -> None:
@@ -253,7 +296,9 @@ async def test_pod_labels_and_other_dscinitializations_are_ignored() -> None:
             labels = {"app.kubernetes.io/component": "kuberay-operator"}
             metadata = {"name": "kuberay-operator", "namespace": "ns", "labels": labels}
             spec = {"containers": [{"name": "c", "image": "i"}]}
-            await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+            await env.create(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            )
             other = dsci("tenant")
             other["metadata"]["name"] = "another"
             await env.create(other)
@@ -286,7 +331,11 @@ async def test_policy_of_kuberay_is_not_adopted() -> None:
         await env.create_namespace()
         cluster = await env.create(ray_cluster(version=None))
         spec = {"podSelector": {"matchLabels": {"ray.io/cluster": "rc"}}, "policyTypes": ["Egress"]}
-        metadata = {"name": "rc-head", "namespace": "ns", "ownerReferences": [owner_reference(cluster)]}
+        metadata = {
+            "name": "rc-head",
+            "namespace": "ns",
+            "ownerReferences": [owner_reference(cluster)],
+        }
         policy = {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
@@ -320,7 +369,10 @@ def kuberay_policy(cluster: Object, group: str, *policy_types: str, **metadata: 
             "ownerReferences": owners,
             **metadata,
         },
-        "spec": {"podSelector": {"matchLabels": {"ray.io/cluster": name}}, "policyTypes": list(policy_types)},
+        "spec": {
+            "podSelector": {"matchLabels": {"ray.io/cluster": name}},
+            "policyTypes": list(policy_types),
+        },
     }
 
 
@@ -339,7 +391,9 @@ async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> 
             await env.create(kuberay_policy(cluster, "workers", "Ingress", ownerReferences=[]))
             await env.wait_until_idle()
             assert await env.child_names(NETWORK_POLICY) == ours
-            await env.patch(kuberay_policy(cluster, "head"), {"spec": {"policyTypes": ["Ingress", "Egress"]}})
+            await env.patch(
+                kuberay_policy(cluster, "head"), {"spec": {"policyTypes": ["Ingress", "Egress"]}}
+            )
             await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy)])
             await env.wait_until_idle()
             assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
@@ -355,7 +409,9 @@ async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> 
             assert await env.child_names(NETWORK_POLICY) == ours
         await env.patch(cluster, {"spec": {"networkPolicy": {}}})
         await env.delete(kuberay_policy(cluster, "workers"))
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkPolicy"])):
+        async with run_controllers(
+            env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkPolicy"])
+        ):
             assert await env.child_names(NETWORK_POLICY) == ours
             groups = [{"groupName": "a"}, {"groupName": "b"}]
             await env.patch(cluster, {"spec": {"workerGroupSpecs": groups}})
@@ -428,10 +484,17 @@ async def test_policies_of_go_operator_are_adopted() -> None:
         policy = await env.get(NETWORK_POLICY, NAMES.head_policy)
         await env.delete(policy)
         spec = {key: value for key, value in policy["spec"].items() if key != "policyTypes"}
-        metadata = {key: policy["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+        metadata = {
+            key: policy["metadata"][key]
+            for key in ("name", "namespace", "labels", "ownerReferences")
+        }
         go_client = env.client.with_field_manager(FIELD_MANAGER)
         created = await go_client.apply(
-            {**{key: policy[key] for key in ("apiVersion", "kind")}, "metadata": metadata, "spec": spec}
+            {
+                **{key: policy[key] for key in ("apiVersion", "kind")},
+                "metadata": metadata,
+                "spec": spec,
+            }
         )
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             adopted = await env.get(NETWORK_POLICY, NAMES.head_policy)
@@ -466,9 +529,15 @@ async def test_policy_that_is_too_large_for_the_cache_is_restored() -> None:
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             await env.create(ray_cluster())
             await env.wait_until_idle()
-            (policy,) = [item for item in await env.client.list(NETWORK_POLICY) if "head" in item["metadata"]["name"]]
+            (policy,) = [
+                item
+                for item in await env.client.list(NETWORK_POLICY)
+                if "head" in item["metadata"]["name"]
+            ]
             key, opened = key_of(policy), {"spec": {"ingress": [{}]}}
-            await env.client.patch(NETWORK_POLICY, key, {"metadata": {"annotations": {"a": "x" * 70_000}}, **opened})
+            await env.client.patch(
+                NETWORK_POLICY, key, {"metadata": {"annotations": {"a": "x" * 70_000}}, **opened}
+            )
 
             async def is_restored() -> bool:
                 current = await env.client.get(NETWORK_POLICY, key)

@@ -47,15 +47,25 @@ CONFIG = kuberay_config(**PLAIN_SETTINGS, ca={"issuer": "certificateSigningReque
 BINDING = NamespacedName("", "codeflare-certificate-requesters-ns")
 
 needs_programs = pytest.mark.skipif(
-    any(shutil.which(program) is None for program in ("sh", "openssl", "curl")), reason="sh, openssl or curl is missing"
+    any(shutil.which(program) is None for program in ("sh", "openssl", "curl")),
+    reason="sh, openssl or curl is missing",
 )
 
 
 async def operator_token(env: Environment) -> str:
     """Install the role of pods, and return a token with the permissions of the operator on vanilla Kubernetes."""
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": REQUESTER_ROLE}}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": REQUESTER_ROLE},
+    }
     await env.create({**role, "rules": policy_rules(REQUESTER_RULES)})
-    rules = [*AVAILABILITY_RULES, *EVENT_RULES, *raycluster.RULES, *raycluster.CERTIFICATE_REQUEST_RULES]
+    rules = [
+        *AVAILABILITY_RULES,
+        *EVENT_RULES,
+        *raycluster.RULES,
+        *raycluster.CERTIFICATE_REQUEST_RULES,
+    ]
     return await service_account_token(env, *rules)
 
 
@@ -94,7 +104,9 @@ async def decision(env: Environment, name: str) -> tuple[str, str]:
 def names_in(certificate: x509.Certificate) -> tuple[set[str], set[str]]:
     """Return the addresses and the host names in a certificate."""
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return set(map(str, names.get_values_for_type(x509.IPAddress))), set(names.get_values_for_type(x509.DNSName))
+    return set(map(str, names.get_values_for_type(x509.IPAddress))), set(
+        names.get_values_for_type(x509.DNSName)
+    )
 
 
 async def handshake(server: Path, client: Path, name: str) -> None:
@@ -115,7 +127,9 @@ async def handshake(server: Path, client: Path, name: str) -> None:
     listener = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=accepting)
     async with listener:
         port = listener.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=connecting, server_hostname=name)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=connecting, server_hostname=name
+        )
         writer.write(b"ping\n")
         assert await reader.readline() == b"ping\n"
         writer.close()
@@ -134,12 +148,21 @@ async def test_pods_get_certificates_for_their_own_names_and_connect(tmp_path: P
         results = await asyncio.gather(*(node.run_init_container() for node in nodes.values()))
         assert [code for code, _ in results] == [0, 0], results
         found = {
-            kind: x509.load_pem_x509_certificate((node.tls / "server.crt").read_bytes()) for kind, node in nodes.items()
+            kind: x509.load_pem_x509_certificate((node.tls / "server.crt").read_bytes())
+            for kind, node in nodes.items()
         }
         loopback = {"127.0.0.1", "::1"}
-        service = {"rc-head-svc", "rc-head-svc.ns", "rc-head-svc.ns.svc", "rc-head-svc.ns.svc.cluster.local"}
+        service = {
+            "rc-head-svc",
+            "rc-head-svc.ns",
+            "rc-head-svc.ns.svc",
+            "rc-head-svc.ns.svc.cluster.local",
+        }
         client_host = "rayclient-rc-ns.apps.test"
-        assert names_in(found["head"]) == ({"10.0.0.1", *loopback}, {"localhost", client_host, *service})
+        assert names_in(found["head"]) == (
+            {"10.0.0.1", *loopback},
+            {"localhost", client_host, *service},
+        )
         assert names_in(found["worker"]) == ({"10.0.0.2", *loopback}, {"localhost"})
         await handshake(nodes["head"].tls, nodes["worker"].tls, "rc-head-svc.ns.svc.cluster.local")
         await handshake(nodes["worker"].tls, nodes["head"].tls, "10.0.0.2")
@@ -165,7 +188,9 @@ async def test_requests_of_pods_for_other_names_are_denied_and_reported() -> Non
             }.items():
                 await client.create(certificate_request(name, *names))
                 assert await decision(env, name) == ("Denied", "NameNotAllowed")
-            await env.wait_for_event("CertificateRequestDenied", "Pod rc-worker", "rc-head-svc.ns.svc")
+            await env.wait_for_event(
+                "CertificateRequestDenied", "Pod rc-worker", "rc-head-svc.ns.svc"
+            )
             await client.create(certificate_request("usages", own, usages=["client auth"]))
             assert await decision(env, "usages") == ("Denied", "UsagesNotAllowed")
             decisions = 5
@@ -178,7 +203,9 @@ async def test_requests_of_pods_for_other_names_are_denied_and_reported() -> Non
             for number in range(20):
                 await client.create(certificate_request(f"flood-{number}", own))
             await env.wait_until_idle()
-            assert [request for request in env.requests() if "certificatesigning" in request[1]] == []
+            assert [
+                request for request in env.requests() if "certificatesigning" in request[1]
+            ] == []
             ignored = await env.get(CERTIFICATE_SIGNING_REQUEST, "flood-19", "")
             assert not (ignored.get("status") or {}).get("conditions")
         # A request for a foreign address is retried for a minute, because the kubelet may report it later.
@@ -188,13 +215,18 @@ async def test_requests_of_pods_for_other_names_are_denied_and_reported() -> Non
             for number in range(60):
                 await client.create(certificate_request(f"address-{number}", address("10.0.0.1")))
             await env.wait_until_idle()
-            assert 0 < len([request for request in env.requests() if request == ("get", "pods")]) < 40
+            assert (
+                0 < len([request for request in env.requests() if request == ("get", "pods")]) < 40
+            )
 
 
 async def test_only_nodes_of_a_raycluster_get_certificates() -> None:
     async with running_signer() as (env, cluster):
         own = address("10.0.0.9")
-        for name, changes in {"no-owner": {"ownerReferences": []}, "no-label": {"labels": {}}}.items():
+        for name, changes in {
+            "no-owner": {"ownerReferences": []},
+            "no-label": {"labels": {}},
+        }.items():
             pod = await create_ray_pod(env, cluster, name, "10.0.0.9", node_type="head", **changes)
             async with client_of(env, await pod_token(env, pod)) as client:
                 await client.create(certificate_request(name, own))
@@ -203,7 +235,9 @@ async def test_only_nodes_of_a_raycluster_get_certificates() -> None:
         assert await decision(env, "no-pod") == ("Denied", "RequesterIsNotAPod")
         await env.create_namespace("other")
         elsewhere = {**cluster, "metadata": {**cluster["metadata"], "namespace": "other"}}
-        stranger = await create_ray_pod(env, elsewhere, "stranger", "10.0.0.9", node_type="head", ownerReferences=[])
+        stranger = await create_ray_pod(
+            env, elsewhere, "stranger", "10.0.0.9", node_type="head", ownerReferences=[]
+        )
         async with client_of(env, await pod_token(env, stranger)) as client:
             with pytest.raises(Forbidden):  # the namespace has no RayCluster
                 await client.create(certificate_request("stranger", own))
@@ -212,8 +246,14 @@ async def test_only_nodes_of_a_raycluster_get_certificates() -> None:
         async with client_of(env, await pod_token(env, late)) as client:
             await client.create(certificate_request("early", address("10.0.0.7")))
         await env.wait_until_idle()
-        assert not ((await env.get(CERTIFICATE_SIGNING_REQUEST, "early", "")).get("status") or {}).get("conditions")
-        await env.patch(late, {"status": {"podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}}, subresource="status")
+        assert not (
+            (await env.get(CERTIFICATE_SIGNING_REQUEST, "early", "")).get("status") or {}
+        ).get("conditions")
+        await env.patch(
+            late,
+            {"status": {"podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}},
+            subresource="status",
+        )
         assert await decision(env, "early") == ("Approved", "PodVerified")
 
 

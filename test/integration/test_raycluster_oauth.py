@@ -14,8 +14,22 @@ from cfo.api.raycluster.names import (
     ROUTE,
     names_of,
 )
-from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.objects.unstructured import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
+from cfo.runtime.objects.kinds import (
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    is_controlled_by,
+    name_of,
+    owner_reference,
+    uid_of,
+)
 from cfo.runtime.process.clock import rfc3339
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
@@ -52,8 +66,18 @@ def pod(name: str, cluster: Object, *, node_type: str = "head", **spec: Any) -> 
     """Return a pod of ``cluster``, which is ``rc``; ``spec`` adds to its spec."""
     labels = {"ray.io/cluster": "rc", "ray.io/node-type": node_type}
     containers = [{"name": "ray", "image": "ray"}]
-    metadata = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [owner_reference(cluster)]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "labels": labels,
+        "ownerReferences": [owner_reference(cluster)],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": containers, **spec},
+    }
 
 
 def cluster_with_account(**pod_spec: Any) -> Object:
@@ -75,7 +99,9 @@ async def test_proxy_objects_are_created_and_deleted_with_the_cluster() -> None:
             cluster = await env.get(RAY_CLUSTER, "rc")
             assert cluster["metadata"]["finalizers"] == [FINALIZER]
             children = await env.children(openshift=True)
-            assert {key for key in children if key[0] not in ("NetworkPolicy", "ClusterRoleBinding")} == {
+            assert {
+                key for key in children if key[0] not in ("NetworkPolicy", "ClusterRoleBinding")
+            } == {
                 *((kind.kind, name) for kind, name in PROXY_OBJECTS),
                 ("Secret", NAMES.ca_secret),
             }
@@ -84,14 +110,21 @@ async def test_proxy_objects_are_created_and_deleted_with_the_cluster() -> None:
             assert binding_subject(binding) == ("ns", NAMES.proxy_service_account)
             for child in children.values():
                 assert child["metadata"]["ownerReferences"] == [owner_reference(cluster)]
-                assert {field["manager"] for field in child["metadata"]["managedFields"]} == {FIELD_MANAGER}
+                assert {field["manager"] for field in child["metadata"]["managedFields"]} == {
+                    FIELD_MANAGER
+                }
             route = children["Route", NAMES.dashboard]["spec"]
             assert route["to"]["name"] == NAMES.proxy_service
-            assert route["tls"] == {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"}
+            assert route["tls"] == {
+                "termination": "reencrypt",
+                "insecureEdgeTerminationPolicy": "Redirect",
+            }
             assert not await env.child_names(INGRESS)
 
             await env.delete(cluster)
-            await wait_until_deleted(env, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
+            await wait_until_deleted(
+                env, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)]
+            )
             if await env.collects_garbage():
 
                 async def all_deleted() -> bool:
@@ -107,7 +140,11 @@ async def test_new_cluster_takes_one_write_per_child_and_one_for_the_finalizer()
             env.clear_requests()
             await env.create(ray_cluster())
             await env.wait_until_idle()
-            requests = [resource for _, resource in env.requests() if resource != "rayclusters.ray.io/status"]
+            requests = [
+                resource
+                for _, resource in env.requests()
+                if resource != "rayclusters.ray.io/status"
+            ]
             assert len(requests) == len(await env.children(openshift=True)) + 1
 
 
@@ -119,7 +156,9 @@ async def test_restart_writes_nothing_and_keeps_cookie_secret() -> None:
             await env.create(ray_cluster("old", version=None))
             await env.wait_until_idle()
             before = await env.children(openshift=True)
-            cookie = b64decode(b64decode(before["Secret", NAMES.cookie_secret]["data"]["cookie_secret"]))
+            cookie = b64decode(
+                b64decode(before["Secret", NAMES.cookie_secret]["data"]["cookie_secret"])
+            )
             assert len(cookie) == 20
             assert ("Secret", "old-oauth-config") in before
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
@@ -143,7 +182,9 @@ async def test_children_of_deleted_cluster_held_by_foreign_finalizer_are_not_rec
             await env.patch(held, {"metadata": {"labels": {"touched": "yes"}}})
             await env.wait_until_idle()
             assert await env.children(openshift=True) == {}
-            assert (await env.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"] == ["example.com/hold"]
+            assert (await env.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"] == [
+                "example.com/hold"
+            ]
 
 
 async def test_deleted_or_changed_children_are_restored() -> None:
@@ -168,7 +209,9 @@ async def test_deleted_or_changed_children_are_restored() -> None:
             async def repaired() -> bool:
                 route = await env.get(ROUTE, NAMES.dashboard)
                 binding = await env.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "")
-                return bool(route["spec"]["to"]["name"] == NAMES.proxy_service and binding.get("subjects"))
+                return bool(
+                    route["spec"]["to"]["name"] == NAMES.proxy_service and binding.get("subjects")
+                )
 
             await eventually(repaired, "Route and ClusterRoleBinding are repaired")
 
@@ -182,7 +225,9 @@ async def test_removed_finalizer_is_restored() -> None:
             await env.patch(cluster, {"metadata": {"finalizers": None}})
 
             async def has_finalizer() -> bool:
-                return (await env.get(RAY_CLUSTER, "rc"))["metadata"].get("finalizers") == [FINALIZER]
+                return (await env.get(RAY_CLUSTER, "rc"))["metadata"].get("finalizers") == [
+                    FINALIZER
+                ]
 
             await eventually(has_finalizer, "the finalizer is set again")
 
@@ -194,7 +239,12 @@ async def test_objects_of_go_operator_are_adopted_unchanged() -> None:
         go_client = env.client.with_field_manager(FIELD_MANAGER)
         cookie = b64encode(b64encode(b"created by Go op. 20")).decode()
         metadata = {"name": NAMES.cookie_secret, "namespace": "ns", "labels": {CLUSTER_LABEL: "rc"}}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"cookie_secret": cookie}}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "data": {"cookie_secret": cookie},
+        }
         created = [await go_client.apply(secret, owner=cluster)]
         labels = {CLUSTER_LABEL: "rc", NAMESPACE_LABEL: "ns"}
         binding = {
@@ -206,7 +256,9 @@ async def test_objects_of_go_operator_are_adopted_unchanged() -> None:
                 "kind": "ClusterRole",
                 "name": "system:auth-delegator",
             },
-            "subjects": [{"kind": "ServiceAccount", "name": NAMES.proxy_service_account, "namespace": "ns"}],
+            "subjects": [
+                {"kind": "ServiceAccount", "name": NAMES.proxy_service_account, "namespace": "ns"}
+            ],
         }
         created.append(await go_client.apply(binding))
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
@@ -242,8 +294,16 @@ async def test_clusters_with_colliding_binding_names_get_separate_bindings() -> 
             for cluster in (first, second):
                 await env.create(cluster)
                 await env.wait_until_idle()
-            (of_first,) = [item for key, item in (await env.children("c")).items() if key[0] == "ClusterRoleBinding"]
-            (of_second,) = [item for key, item in (await env.children("b-c")).items() if key[0] == "ClusterRoleBinding"]
+            (of_first,) = [
+                item
+                for key, item in (await env.children("c")).items()
+                if key[0] == "ClusterRoleBinding"
+            ]
+            (of_second,) = [
+                item
+                for key, item in (await env.children("b-c")).items()
+                if key[0] == "ClusterRoleBinding"
+            ]
             assert name_of(of_first) == colliding_name
             assert name_of(of_second).startswith(f"{colliding_name}-")
             assert binding_subject(of_first) == ("c", names_of(first).proxy_service_account)
@@ -287,11 +347,17 @@ async def test_foreign_binding_with_colliding_name_is_kept() -> None:
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             cluster = await env.create(ray_cluster())
             await env.wait_until_idle()
-            (own,) = [item for key, item in (await env.children()).items() if key[0] == "ClusterRoleBinding"]
+            (own,) = [
+                item
+                for key, item in (await env.children()).items()
+                if key[0] == "ClusterRoleBinding"
+            ]
             assert name_of(own) != NAMES.cluster_role_binding
             assert not [event for event in await env.events() if event[0] == "Warning"]
             await env.delete(cluster)
-            await wait_until_deleted(env, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, name_of(own))])
+            await wait_until_deleted(
+                env, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, name_of(own))]
+            )
             assert await env.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") == foreign
 
 
@@ -303,7 +369,11 @@ async def test_head_pods_without_pull_secrets_of_their_account_are_deleted() -> 
             for item in (
                 pod("head-1", cluster),
                 pod("head-2", cluster, imagePullSecrets=[{"name": "other"}]),
-                pod("head-with-secret", cluster, imagePullSecrets=[{"name": "dockercfg"}, {"name": "more"}]),
+                pod(
+                    "head-with-secret",
+                    cluster,
+                    imagePullSecrets=[{"name": "dockercfg"}, {"name": "more"}],
+                ),
                 pod("worker", cluster, node_type="worker"),
             ):
                 await env.create(item)
@@ -372,8 +442,15 @@ async def test_only_bindings_of_deleted_clusters_are_garbage_collected() -> None
                 {
                     "apiVersion": "rbac.authorization.k8s.io/v1",
                     "kind": "ClusterRoleBinding",
-                    "metadata": {"name": name, "labels": {CLUSTER_LABEL: "deleted", NAMESPACE_LABEL: "ns"}},
-                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                    "metadata": {
+                        "name": name,
+                        "labels": {CLUSTER_LABEL: "deleted", NAMESPACE_LABEL: "ns"},
+                    },
+                    "roleRef": {
+                        "apiGroup": "rbac.authorization.k8s.io",
+                        "kind": "ClusterRole",
+                        "name": role,
+                    },
                     "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": namespace}],
                 }
             )
@@ -446,17 +523,23 @@ async def test_kuberay_auth_options_replace_oauth_proxy_only_if_configured() -> 
             assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
             await env.patch(cluster, {"spec": {"authOptions": None}})
             await env.wait_until_idle()
-        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS, kubeRayFeatures=["authOptions"])):
+        async with run_controllers(
+            env, kuberay_config(**OAUTH_SETTINGS, kubeRayFeatures=["authOptions"])
+        ):
             await env.patch(cluster, {"spec": {"authOptions": {"mode": "token"}}})
             await env.wait_for_event("OAuthByKubeRay", "authOptions")
             await wait_until_deleted(env, PROXY_OBJECTS[2:])
             await env.wait_until_idle()
             assert (await env.get(ROUTE, NAMES.dashboard))["spec"]["to"]["name"] == "rc-head-svc"
-            assert not [key for key in await env.children(openshift=True) if key[0] == "ClusterRoleBinding"]
+            assert not [
+                key for key in await env.children(openshift=True) if key[0] == "ClusterRoleBinding"
+            ]
             await env.patch(cluster, {"spec": {"authOptions": {"mode": "disabled"}}})
             await env.wait_until_idle()
             assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
-            assert (await env.get(ROUTE, NAMES.dashboard))["spec"]["to"]["name"] == NAMES.proxy_service
+            assert (await env.get(ROUTE, NAMES.dashboard))["spec"]["to"][
+                "name"
+            ] == NAMES.proxy_service
 
 
 async def test_suspended_cluster_keeps_children_and_gets_no_new_proxy_objects() -> None:
@@ -487,11 +570,15 @@ async def test_client_route_follows_head_service_and_other_status_updates_are_ig
             env.clear_requests()
             reconciles = _count_reconciles(env)
             for ready in range(5):
-                await env.patch(cluster, {"status": {"readyWorkerReplicas": ready}}, subresource="status")
+                await env.patch(
+                    cluster, {"status": {"readyWorkerReplicas": ready}}, subresource="status"
+                )
             await env.wait_until_idle()
             assert env.requests() == []
             assert _count_reconciles(env) == reconciles
-            await env.patch(cluster, {"status": {"head": {"serviceName": "reported"}}}, subresource="status")
+            await env.patch(
+                cluster, {"status": {"head": {"serviceName": "reported"}}}, subresource="status"
+            )
             await env.wait_until_idle()
             assert (await env.get(ROUTE, NAMES.client))["spec"]["to"]["name"] == "reported"
 
@@ -499,7 +586,9 @@ async def test_client_route_follows_head_service_and_other_status_updates_are_ig
 def _count_reconciles(env: Environment) -> float:
     assert env.manager is not None
     metric = next(
-        family for family in env.manager.metrics.registry.collect() if family.name == "controller_runtime_reconcile"
+        family
+        for family in env.manager.metrics.registry.collect()
+        if family.name == "controller_runtime_reconcile"
     )
     return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
 
@@ -514,7 +603,12 @@ async def test_clusters_with_names_invalid_for_services_get_all_children() -> No
                 children = await env.children(namespace, openshift=True)
                 kinds = sorted(kind for kind, _ in children)
                 assert kinds == sorted(
-                    ["ClusterRoleBinding", *["NetworkPolicy", "Route", "Secret"] * 2, "Service", "ServiceAccount"]
+                    [
+                        "ClusterRoleBinding",
+                        *["NetworkPolicy", "Route", "Secret"] * 2,
+                        "Service",
+                        "ServiceAccount",
+                    ]
                 )
                 assert not [event for event in await env.events(namespace) if event[0] == "Warning"]
 
@@ -546,7 +640,9 @@ async def test_secret_of_deleted_cluster_with_same_name_is_not_adopted() -> None
             "labels": {CLUSTER_LABEL: "rc"},
             "ownerReferences": [reference],
         }
-        stale = await env.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {}})
+        stale = await env.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {}}
+        )
         cluster = await env.create(ray_cluster())
         assert uid_of(cluster) != reference["uid"]
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):

@@ -13,7 +13,13 @@ from cfo.controllers.raycluster import RULES
 from cfo.features import enabled_features
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
-from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.kinds import (
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    NAMESPACE,
+    NETWORK_POLICY,
+    SECRET,
+)
 from cfo.runtime.objects.unstructured import Object, owner_reference
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.ray_nodes import injected_ray_cluster
@@ -40,7 +46,9 @@ def config(**enforced: str) -> KubeRayConfiguration:
         {"name": "none", "namespaceSelector": "tenant=trusted"},
         {"name": "strict", "namespaceSelector": "tenant", **enforced},
     ]
-    return kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=False, kubeRayFeatures=["ingressOptions"], profiles=profiles)
+    return kuberay_config(
+        **PLAIN_SETTINGS, mTLSEnabled=False, kubeRayFeatures=["ingressOptions"], profiles=profiles
+    )
 
 
 async def label(env: Environment, tenant: str | None) -> None:
@@ -73,20 +81,36 @@ async def test_profile_applies_when_the_label_of_the_namespace_changes() -> None
 def kuberay_policy(cluster: Object, group: str) -> Object:
     labels = {"ray.io/cluster": "rc", "app.kubernetes.io/created-by": "kuberay-operator"}
     owners = [owner_reference(cluster)]
-    metadata = {"name": f"rc-{group}", "namespace": "ns", "labels": labels, "ownerReferences": owners}
+    metadata = {
+        "name": f"rc-{group}",
+        "namespace": "ns",
+        "labels": labels,
+        "ownerReferences": owners,
+    }
     spec: Any = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 async def test_stored_network_policy_of_user_does_not_replace_enforced_policies() -> None:
     rule = {"ingressRules": [{}]}
-    policy = {"mode": "DenyAll", "head": {**rule, "egressRules": [{}]}, "workerGroups": [{"groupName": "a", **rule}]}
+    policy = {
+        "mode": "DenyAll",
+        "head": {**rule, "egressRules": [{}]},
+        "workerGroups": [{"groupName": "a", **rule}],
+    }
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         await label(env, "strict")
         async with run_controllers(env, config()):
             cluster = await env.create(
-                ray_cluster(networkPolicy=policy, workerGroupSpecs=[{"groupName": "a"}], version=None)
+                ray_cluster(
+                    networkPolicy=policy, workerGroupSpecs=[{"groupName": "a"}], version=None
+                )
             )
             for group in ("head", "workers-a"):
                 await env.create(kuberay_policy(cluster, group))
@@ -94,10 +118,16 @@ async def test_stored_network_policy_of_user_does_not_replace_enforced_policies(
             await env.wait_until_idle()
             assert await env.child_names(NETWORK_POLICY) == set()
         async with run_controllers(env, config(networkPolicy="enforced")):
-            await env.wait_for_event("ProfileEnforced", "spec.networkPolicy.head.ingressRules", "workerGroups")
+            await env.wait_for_event(
+                "ProfileEnforced", "spec.networkPolicy.head.ingressRules", "workerGroups"
+            )
             assert await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, "rc-workers"}
             stored = (await env.get(RAY_CLUSTER, "rc"))["spec"]["networkPolicy"]
-            assert stored == {"mode": "DenyAll", "head": {"egressRules": [{}]}, "workerGroups": [{"groupName": "a"}]}
+            assert stored == {
+                "mode": "DenyAll",
+                "head": {"egressRules": [{}]},
+                "workerGroups": [{"groupName": "a"}],
+            }
         async with run_controllers(env, config(networkPolicy="enforced")):
             assert [verb for verb, _ in env.requests() if verb not in ("get", "discover")] == []
 
@@ -134,14 +164,19 @@ async def test_every_profile_applies_while_namespaces_cannot_be_read() -> None:
 
 async def test_pods_get_certificates_where_only_a_profile_requires_them() -> None:
     settings = InjectionSettings(version="test", oauth=False, mtls=True, requests_certificates=True)
-    issuer = structs.replace(config(mTLS="enforced"), ca=CAConfiguration(issuer="certificateSigningRequest"))
+    issuer = structs.replace(
+        config(mTLS="enforced"), ca=CAConfiguration(issuer="certificateSigningRequest")
+    )
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         await label(env, "strict")
         async with run_controllers(env, issuer):
             await env.create(injected_ray_cluster(settings))
             await env.wait_until_idle()
-            assert await env.find(CLUSTER_ROLE_BINDING, "codeflare-certificate-requesters-ns", "") is not None
+            assert (
+                await env.find(CLUSTER_ROLE_BINDING, "codeflare-certificate-requesters-ns", "")
+                is not None
+            )
             configuration = OperatorConfiguration(kuberay=issuer)
             names = {feature.name for feature in await enabled_features(env.client, configuration)}
             assert {"csr", "namespaces"} <= names
@@ -153,5 +188,7 @@ async def test_namespaces_are_watched_only_with_profiles() -> None:
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
             assert NAMESPACE not in {informer.gvk for informer in manager.cache.informers}
         async with run_controllers(env, config()) as manager:
-            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == NAMESPACE]
+            (informer,) = [
+                informer for informer in manager.cache.informers if informer.gvk == NAMESPACE
+            ]
             assert informer.selection.metadata_only

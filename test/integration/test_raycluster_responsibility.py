@@ -31,7 +31,9 @@ NAMES = names_of(ray_cluster())
 POLICIES = {("NetworkPolicy", NAMES.head_policy), ("NetworkPolicy", NAMES.workers_policy)}
 
 
-async def wait_for_children(env: Environment, expected: set[tuple[str, str]], *, openshift: bool) -> None:
+async def wait_for_children(
+    env: Environment, expected: set[tuple[str, str]], *, openshift: bool
+) -> None:
     async def are_expected() -> bool:
         assert set(await env.children(openshift=openshift)) == expected
         return True
@@ -64,13 +66,17 @@ async def test_open_data_hub_takes_over_and_hands_back() -> None:
             await env.wait_until_idle()
             ours = set(await env.children(openshift=True))
             assert await finalizers(env) == [FINALIZER]
-            await env.patch(cluster, {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}})
+            await env.patch(
+                cluster, {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}}
+            )
             await wait_for_children(env, POLICIES, openshift=True)
             assert await finalizers(env) == []
             assert await normal_reasons(env) == {"MTLSByOpenDataHub": 1, "OAuthByOpenDataHub": 1}
         async with run_controllers(env, config):
             assert writes(env) == []
-            await env.patch(cluster, {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "false"}}})
+            await env.patch(
+                cluster, {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "false"}}}
+            )
             await wait_for_children(env, ours, openshift=True)
             assert await finalizers(env) == [FINALIZER]
 
@@ -82,7 +88,9 @@ async def test_annotation_of_open_data_hub_has_no_effect_unless_configured() -> 
             cluster = await env.create(ray_cluster())
             await env.wait_until_idle()
             ours = set(await env.children(openshift=True))
-            await env.patch(cluster, {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}})
+            await env.patch(
+                cluster, {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}}
+            )
             await env.wait_for_event("KubeRayFeatureUnconfirmed", "secureTrustedNetwork")
             await env.wait_until_idle()
             assert set(await env.children(openshift=True)) == ours
@@ -91,7 +99,9 @@ async def test_annotation_of_open_data_hub_has_no_effect_unless_configured() -> 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_cluster_of_multikueue_gets_nothing(openshift: bool) -> None:
-    crds, settings = (OPENSHIFT_CRDS, OAUTH_SETTINGS) if openshift else (VANILLA_CRDS, PLAIN_SETTINGS)
+    crds, settings = (
+        (OPENSHIFT_CRDS, OAUTH_SETTINGS) if openshift else (VANILLA_CRDS, PLAIN_SETTINGS)
+    )
     async with start_environment(*crds) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**settings)):
@@ -107,7 +117,9 @@ async def test_cluster_of_multikueue_gets_nothing(openshift: bool) -> None:
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_policies_stay_when_a_running_cluster_is_given_to_multikueue(openshift: bool) -> None:
     """The pods of such a cluster still run, but KubeRay no longer acts on it."""
-    crds, settings = (OPENSHIFT_CRDS, OAUTH_SETTINGS) if openshift else (VANILLA_CRDS, PLAIN_SETTINGS)
+    crds, settings = (
+        (OPENSHIFT_CRDS, OAUTH_SETTINGS) if openshift else (VANILLA_CRDS, PLAIN_SETTINGS)
+    )
     async with start_environment(*crds) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**settings)):
@@ -141,14 +153,20 @@ def _moved(child: Object, cluster: Object) -> Object:
     """Return ``child`` of the cluster ``model`` as a child of ``cluster``."""
     names, own = names_of(ray_cluster("model")), names_of(cluster)
     new_names = {
-        getattr(names, field): getattr(own, field) for field, value in vars(Names).items() if isinstance(value, Derived)
+        getattr(names, field): getattr(own, field)
+        for field, value in vars(Names).items()
+        if isinstance(value, Derived)
     }
     metadata = {
         "name": new_names[child["metadata"]["name"]],
         "namespace": "ns",
         "labels": {"ray.openshift.ai/cluster-name": "rc"},
         "ownerReferences": [
-            {**child["metadata"]["ownerReferences"][0], "name": "rc", "uid": cluster["metadata"]["uid"]}
+            {
+                **child["metadata"]["ownerReferences"][0],
+                "name": "rc",
+                "uid": cluster["metadata"]["uid"],
+            }
         ],
     }
     return {**{key: value for key, value in child.items() if key != "status"}, "metadata": metadata}
@@ -165,7 +183,9 @@ async def test_kuberay_exposes_cluster_only_if_configured() -> None:
             await env.wait_for_event("KubeRayFeatureUnconfirmed", "enableIngress", "ingressOptions")
             await env.wait_until_idle()
             assert await env.child_names(INGRESS) == ours
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["ingressOptions"])):
+        async with run_controllers(
+            env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["ingressOptions"])
+        ):
             await env.wait_for_event("ExposedByKubeRay")
             assert await env.child_names(INGRESS) == set()
             assert await env.child_names(SECRET) == {NAMES.ca_secret}

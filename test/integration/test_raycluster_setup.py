@@ -39,7 +39,11 @@ async def test_controllers_start_when_raycluster_crd_is_installed() -> None:
         await env.create(ray_cluster())
 
         async def all_children_exist() -> bool:
-            return {kind for kind, _ in await env.children()} == {"Secret", "NetworkPolicy", "Ingress"}
+            return {kind for kind, _ in await env.children()} == {
+                "Secret",
+                "NetworkPolicy",
+                "Ingress",
+            }
 
         await eventually(all_children_exist, "all children exist")
 
@@ -77,7 +81,9 @@ async def test_incomplete_discovery_is_not_treated_as_vanilla_kubernetes(
             async def has_workers_policy() -> bool:
                 return NAMES.workers_policy in await env.child_names(NETWORK_POLICY)
 
-            await eventually(has_workers_policy, "the workers' policy, which depends on no platform, exists")
+            await eventually(
+                has_workers_policy, "the workers' policy, which depends on no platform, exists"
+            )
             assert not await env.child_names(INGRESS)
             assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
             assert not [event for event in await env.events() if event[1] == "OAuthUnavailable"]
@@ -123,7 +129,10 @@ async def test_failed_network_policy_is_retried() -> None:
             await env.wait_for_event("FailedToReconcile", "NetworkPolicy")
 
             async def has_both_policies() -> bool:
-                return await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
+                return await env.child_names(NETWORK_POLICY) == {
+                    NAMES.head_policy,
+                    NAMES.workers_policy,
+                }
 
             await eventually(has_both_policies, "both policies exist")
 
@@ -153,12 +162,16 @@ def test_rules_grant_only_the_verbs_in_use() -> None:
     }
     assert found["ray.io", "rayclusters"] == {"get", "list", "watch", "patch"}
     assert found["", "pods"] == {"list", "watch", "delete"}
-    assert not {"pods", "services", "routes", "serviceaccounts"} & {name for rule in RULES for name in rule.resources}
+    assert not {"pods", "services", "routes", "serviceaccounts"} & {
+        name for rule in RULES for name in rule.resources
+    }
     assert "*" not in {verb for verbs in found.values() for verb in verbs}
     assert "*" not in {resource for _, resource in found}
 
 
-@pytest.mark.parametrize(("crds", "settings"), [(VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)])
+@pytest.mark.parametrize(
+    ("crds", "settings"), [(VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)]
+)
 async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str, object]) -> None:
     async with start_environment(*crds) as env:
         await env.create_namespace()
@@ -177,16 +190,25 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
             assert before
             for child in before.values():
                 drift: Object = {"labels": {"drifted": "yes"}, "ownerReferences": None}
-                if child["kind"] == "Secret":  # without its owner reference it would be replaced, with a Warning
+                if (
+                    child["kind"] == "Secret"
+                ):  # without its owner reference it would be replaced, with a Warning
                     drift = {"labels": {CLUSTER_LABEL: None}}
                 await env.patch(child, {"metadata": drift})
             await env.wait_until_idle()
             if openshift:
                 labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
                 references = [owner_reference(cluster)]
-                metadata = {"name": "head", "namespace": "ns", "labels": labels, "ownerReferences": references}
+                metadata = {
+                    "name": "head",
+                    "namespace": "ns",
+                    "labels": labels,
+                    "ownerReferences": references,
+                }
                 spec = {"containers": [{"name": "c", "image": "i"}]}
-                await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+                await env.create(
+                    {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+                )
                 account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
                 await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
                 await wait_until_deleted(env, [(POD, "head")])

@@ -63,12 +63,16 @@ def requests(manager: Manager) -> float:
     def samples() -> Iterator[float]:
         for metric in manager.metrics.registry.collect():
             if metric.name == "rest_client_requests":
-                yield from (sample.value for sample in metric.samples if sample.name.endswith("_total"))
+                yield from (
+                    sample.value for sample in metric.samples if sample.name.endswith("_total")
+                )
 
     return sum(samples())
 
 
-async def test_finalizer_is_added_before_work_and_removed_after_cleanup(plane: ControlPlane) -> None:
+async def test_finalizer_is_added_before_work_and_removed_after_cleanup(
+    plane: ControlPlane,
+) -> None:
     async with running_manager(plane) as manager:
         client, calls = manager.client, list[str]()
         unfinished = [Result(requeue_after=5), None]
@@ -84,7 +88,12 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(plane: C
         finalizer = Finalizer(client, FINALIZER)
         created = await client.create(
             config_map("bucket")
-            | {"metadata": {**config_map("bucket")["metadata"], "finalizers": ["other.example.com/x"]}}
+            | {
+                "metadata": {
+                    **config_map("bucket")["metadata"],
+                    "finalizers": ["other.example.com/x"],
+                }
+            }
         )
 
         async def reconcile() -> Result:
@@ -115,7 +124,9 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(plane: C
 
 @pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
 @pytest.mark.parametrize("crash_at", ["add", "apply", "cleanup", "remove"])
-async def test_finalizer_finishes_after_a_crash_at_each_step(crash_at: str, before: bool, plane: ControlPlane) -> None:
+async def test_finalizer_finishes_after_a_crash_at_each_step(
+    crash_at: str, before: bool, plane: ControlPlane
+) -> None:
     class Crash(Exception):
         """The process ends."""
 
@@ -134,12 +145,16 @@ async def test_finalizer_finishes_after_a_crash_at_each_step(crash_at: str, befo
         return result
 
     class CrashingClient(Client):
-        async def patch(self, kind: Any, key: NamespacedName, body: Any, *arguments: Any, **options: Any) -> Any:
+        async def patch(
+            self, kind: Any, key: NamespacedName, body: Any, *arguments: Any, **options: Any
+        ) -> Any:
             name = "add" if body["metadata"]["finalizers"] else "remove"
             return await step(name, lambda: client.patch(kind, key, body, *arguments, **options))
 
     async with connect(ClientConfig.for_control_plane(plane), field_manager="test") as client:
-        finalizer = Finalizer(CrashingClient(client.transport, client.mapper, field_manager="test"), FINALIZER)
+        finalizer = Finalizer(
+            CrashingClient(client.transport, client.mapper, field_manager="test"), FINALIZER
+        )
         created = await client.create(config_map("bucket"))
 
         async def apply(obj: Object) -> None:
@@ -193,14 +208,18 @@ async def test_building_blocks_take_typed_objects(plane: ControlPlane) -> None:
         assert [item.observed_generation for item in ready.status.conditions] == [1, 1]
         assert ready.metadata.finalizers == [FINALIZER]
         await client.delete(Website, key)
-        deleting = await wait_for(client, Website, key, lambda obj: obj is not None and obj.is_deleting, timeout=120)
+        deleting = await wait_for(
+            client, Website, key, lambda obj: obj is not None and obj.is_deleting, timeout=120
+        )
         assert deleting is not None
         await finalizer.reconcile(deleting, apply=apply, cleanup=cleanup)
         assert [obj.is_deleting for obj in seen] == [False, True]
         assert await wait_for(client, Website, key, lambda obj: obj is None, timeout=120) is None
 
 
-async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: ControlPlane) -> None:
+async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(
+    plane: ControlPlane,
+) -> None:
     async with running_manager(plane) as manager:
         for client in (manager.client, manager.api_reader):
             key = NamespacedName("default", f"awaited-{client is manager.client}".lower())
@@ -208,14 +227,21 @@ async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: 
 
                 async def change(key: NamespacedName = key) -> None:
                     obj = await manager.client.create(config_map(key.name))
-                    await manager.client.apply({**obj, "data": {"state": "done"}, "metadata": key._asdict()})
+                    await manager.client.apply(
+                        {**obj, "data": {"state": "done"}, "metadata": key._asdict()}
+                    )
 
                 tasks.start_soon(change)
-                obj = await wait_for(client, CONFIG_MAP, key, lambda obj: bool(obj and obj.get("data")), timeout=120)
+                obj = await wait_for(
+                    client, CONFIG_MAP, key, lambda obj: bool(obj and obj.get("data")), timeout=120
+                )
             assert obj is not None
             assert obj["data"] == {"state": "done"}
             await manager.client.delete(CONFIG_MAP, key)
-            assert await wait_for(client, CONFIG_MAP, key, lambda obj: obj is None, timeout=120) is None
+            assert (
+                await wait_for(client, CONFIG_MAP, key, lambda obj: obj is None, timeout=120)
+                is None
+            )
             with pytest.raises(TimeoutError, match=f"{key}: condition not met after 0.05 s"):
                 await wait_for(client, CONFIG_MAP, key, lambda obj: obj is not None, timeout=0.05)
 
@@ -229,13 +255,21 @@ async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: 
 async def test_lists_with_the_selector_of_an_informer_make_no_request(plane: ControlPlane) -> None:
     async with running_manager(plane) as manager:
         client, secret = manager.client, {"apiVersion": "v1", "kind": "Secret"}
-        for name, labels in (("a", {"app": "x", "tier": "1"}), ("b", {"app": "x"}), ("c", {"app": "y"})):
-            await client.create({**secret, "metadata": {"namespace": "default", "name": name, "labels": labels}})
+        for name, labels in (
+            ("a", {"app": "x", "tier": "1"}),
+            ("b", {"app": "x"}),
+            ("c", {"app": "y"}),
+        ):
+            await client.create(
+                {**secret, "metadata": {"namespace": "default", "name": name, "labels": labels}}
+            )
         await manager.cache.informer(SECRET, label_selector="app=x").wait_for_sync()
         before = requests(manager)
         found = await client.list(SECRET, label_selector="app=x")
         assert [name_of(obj) for obj in found] == ["a", "b"]
-        assert [name_of(obj) for obj in await client.list(SECRET, label_selector="tier=1,app=x")] == ["a"]
+        assert [
+            name_of(obj) for obj in await client.list(SECRET, label_selector="tier=1,app=x")
+        ] == ["a"]
         assert requests(manager) == before
         assert [name_of(obj) for obj in await client.list(SECRET, label_selector="app=y")] == ["c"]
         assert len(await client.list(SECRET, namespace="default")) >= 3
@@ -253,8 +287,13 @@ async def test_objects_are_found_by_their_controller(plane: ControlPlane) -> Non
         owner = await client.create(config_map("owner"))
         other = await client.create(config_map("other"))
         child = config_map("child", {"color": "red"})
-        child["metadata"]["ownerReferences"] = [owner_reference(owner), owner_reference(other, controller=False)]
+        child["metadata"]["ownerReferences"] = [
+            owner_reference(owner),
+            owner_reference(other, controller=False),
+        ]
         await client.create(child)
         reader = config_maps.reader
-        assert [name_of(obj) for obj in reader.list(index=("controller", uid_of(owner)))] == ["child"]
+        assert [name_of(obj) for obj in reader.list(index=("controller", uid_of(owner)))] == [
+            "child"
+        ]
         assert reader.list(index=("controller", uid_of(other))) == []

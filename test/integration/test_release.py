@@ -18,14 +18,18 @@ from test.support.manifests import kustomize, load_all
 
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
-CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py -k bundle"
+CONSISTENT = (
+    f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py -k bundle"
+)
 VERSION_FILES = ("cfo/version.py", "envtest/src/envtest/version.py", "pyproject.toml")
 STACK = ("--sdk", "v0.41.0", "--appwrapper", "v1.2.2", "--kuberay", "v1.7.2", "--kueue", "v0.20.0")
 
 
 def git(root: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=Tester", "-c", "user.email=tester@example.test")
-    done = subprocess.run(["git", "-C", str(root), *identity, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(root), *identity, *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -45,7 +49,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(target, "init", "--quiet", "--initial-branch", "main")
     git(target, "config", "user.name", "Tester")
     git(target, "config", "user.email", "tester@example.test")
-    subprocess.run([sys.executable, "-m", "hack.generate"], cwd=target, env={"PYTHONPATH": str(target)}, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "hack.generate"],
+        cwd=target,
+        env={"PYTHONPATH": str(target)},
+        check=True,
+    )
     git(target, "add", "--all")
     git(target, "commit", "--quiet", "--message", "All")
     note(target, "### Added\n\n- A first thing.\n")
@@ -55,7 +64,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def clone(prepared: Path, tmp_path: Path) -> Path:
     """Return a copy of the prepared repository that a test may change."""
-    subprocess.run(["cp", "-a", prepared, tmp_path / "clone"], check=True)  # ten times as fast as shutil.copytree
+    subprocess.run(
+        ["cp", "-a", prepared, tmp_path / "clone"], check=True
+    )  # ten times as fast as shutil.copytree
     return tmp_path / "clone"
 
 
@@ -72,10 +83,18 @@ def undo_releases(root: Path) -> None:
     """Reset the tree to before its first release, so that these tests also pass after one."""
     for name in VERSION_FILES:
         path = root / name
-        path.write_text(path.read_text().replace(f'"{__version__}"', '"0.1.0"').replace(f"=={__version__}", "==0.1.0"))
+        path.write_text(
+            path.read_text()
+            .replace(f'"{__version__}"', '"0.1.0"')
+            .replace(f"=={__version__}", "==0.1.0")
+        )
     stack = root / "config" / "stack.yaml"
-    stack.write_text(stack.read_text().replace(f"version: v{__version__}\n", "version: v0.1.0\n", 1))
-    (root / "config" / "releases.yaml").write_text("releases:\n- version: 0.1.0\n  channel: candidate\n")
+    stack.write_text(
+        stack.read_text().replace(f"version: v{__version__}\n", "version: v0.1.0\n", 1)
+    )
+    (root / "config" / "releases.yaml").write_text(
+        "releases:\n- version: 0.1.0\n  channel: candidate\n"
+    )
     (root / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n### Added\n\n- All.\n")
     (root / "envtest/CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
 
@@ -85,7 +104,9 @@ def note(root: Path, text: str, name: str = "CHANGELOG.md") -> None:
     changelog = root / name
     changelog.write_text(
         f"# Changelog\n\n## Unreleased\n\n{text}"
-        + changelog.read_text().partition("# Changelog\n")[2].replace("## Unreleased", "## 0.0.0", 1)
+        + changelog.read_text()
+        .partition("# Changelog\n")[2]
+        .replace("## Unreleased", "## 0.0.0", 1)
     )
     git(root, "commit", "--quiet", "--all", "--message", "Note")
 
@@ -93,7 +114,11 @@ def note(root: Path, text: str, name: str = "CHANGELOG.md") -> None:
 def versions(root: Path) -> list[str]:
     """Return the line with the version in each of ``VERSION_FILES``."""
     pattern = re.compile(r'__version__ = ".+"|"envtest==[^"]+"')
-    return [match.group() for name in VERSION_FILES if (match := pattern.search((root / name).read_text()))]
+    return [
+        match.group()
+        for name in VERSION_FILES
+        if (match := pattern.search((root / name).read_text()))
+    ]
 
 
 CATALOG = "deploy/catalog/codeflare-operator/catalog.yaml"
@@ -115,7 +140,9 @@ def release(root: Path, *arguments: str, check: str = FRESH) -> tuple[int, str, 
     return done.returncode, done.stdout, done.stderr
 
 
-def rejected(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, check: str = FRESH) -> str:
+def rejected(
+    root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, check: str = FRESH
+) -> str:
     """Request a release in this process, which must change nothing; return its only line of error output."""
     before = state(root)
     try:
@@ -171,7 +198,11 @@ def test_release_leaves_a_consistent_tree(clone: Path) -> None:
     assert "| Kueue | [v0.20.0](" in readme
     assert versions(clone) == ['__version__ = "0.2.0"', '__version__ = "0.2.0"', '"envtest==0.2.0"']
     changelog = (clone / "CHANGELOG.md").read_text()
-    assert changelog.index("## Unreleased") < changelog.index("## 0.2.0 - ") < changelog.index("A first thing")
+    assert (
+        changelog.index("## Unreleased")
+        < changelog.index("## 0.2.0 - ")
+        < changelog.index("A first thing")
+    )
     assert "0.2.0" not in (clone / "envtest/CHANGELOG.md").read_text()  # it lists no changes
     releases = yaml.safe_load((clone / "config/releases.yaml").read_text())["releases"]
     assert releases[-1] == {"version": "0.2.0", "channel": "stable"}
@@ -179,13 +210,17 @@ def test_release_leaves_a_consistent_tree(clone: Path) -> None:
     pulls = clone / "dist" / "release-v0.2.0"
     assert "A first thing" in (pulls / "notes.md").read_text()
     assert (
-        (pulls / "opendatahub/config/manager/params.env").read_text().startswith("codeflare-operator-controller-image=")
+        (pulls / "opendatahub/config/manager/params.env")
+        .read_text()
+        .startswith("codeflare-operator-controller-image=")
     )
     # what Open Data Hub's operator renders
     for overlay, source in (("default", "odh"), ("base", "default"), ("e2e", "e2e")):
         built = kustomize(pulls / "opendatahub/config" / overlay)
         assert built == kustomize(clone / "config" / source)
-    assert not (pulls / "community-operators").exists()  # which has newer releases of the Go operator
+    assert not (
+        pulls / "community-operators"
+    ).exists()  # which has newer releases of the Go operator
     assert "codeflare-sdk~=0.41.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     texts = [path.read_text() for path in sorted(pulls.glob("*/pull-request.md"))]
     assert len(texts) == 3
@@ -205,9 +240,15 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
 
     # a partial release of the stack, then a hotfix for the previous stream
     note(clone, "### Fixed\n\n- A second thing.\n", "envtest/CHANGELOG.md")
-    assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.8.0", "--run", check="true")[0] == 0
+    assert (
+        release(clone, "v0.3.0", "--partial", "--kuberay", "v1.8.0", "--run", check="true")[0] == 0
+    )
     changelog = (clone / "envtest/CHANGELOG.md").read_text()
-    assert changelog.index("## Unreleased") < changelog.index("## 0.3.0 - ") < changelog.index("A second thing")
+    assert (
+        changelog.index("## Unreleased")
+        < changelog.index("## 0.3.0 - ")
+        < changelog.index("A second thing")
+    )
     assert "## 0.3.0" not in (clone / "CHANGELOG.md").read_text()
     notes = (clone / "dist/release-v0.3.0/notes.md").read_text()
     assert notes.index("## envtest") < notes.index("A second thing")
@@ -236,7 +277,9 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
     assert (code, error) == (0, "")
     assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0", "v1.0.0"]
     catalog = load_all((clone / CATALOG).read_text())
-    channels = {blob["name"]: blob["entries"] for blob in catalog if blob["schema"] == "olm.channel"}
+    channels = {
+        blob["name"]: blob["entries"] for blob in catalog if blob["schema"] == "olm.channel"
+    }
     name = "codeflare-operator.v"
     assert channels["stable-v0"] == [
         {"name": f"{name}0.2.0"},
@@ -253,7 +296,9 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
     sent = clone / "dist" / "release-v2.0.0" / "community-operators"
     assert "v2.0.0" in (sent / "pull-request.md").read_text()
     (version,) = (sent / "operators" / "codeflare-operator").iterdir()
-    csv = yaml.safe_load((version / "manifests/codeflare-operator.clusterserviceversion.yaml").read_text())
+    csv = yaml.safe_load(
+        (version / "manifests/codeflare-operator.clusterserviceversion.yaml").read_text()
+    )
     assert csv["metadata"]["annotations"]["olm.skipRange"] == ">=1.0.0 <2.0.0"
     assert "replaces" not in csv["spec"]
     assert stack_images(clone) == {
@@ -315,7 +360,12 @@ def test_failing_check_missing_component_dirty_tree_and_released_version_are_rej
     assert ": already released" in rejected(clone, capsys, "v0.2.0", *STACK)
 
 
-KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.test/", "tested": "yes"}
+KUEUE = {
+    "name": "Kueue",
+    "version": "v0.11.6",
+    "releases": "https://example.test/",
+    "tested": "yes",
+}
 
 
 @pytest.mark.parametrize(
@@ -324,16 +374,32 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
         ("config/stack.yaml", "components: [", "config/stack.yaml: line 2: not valid YAML"),
         ("config/stack.yaml", "", "components: must be a list"),
         ("config/stack.yaml", "components: 3", "components: must be a list"),
-        ("config/stack.yaml", "components: [{name: Kueue}]", "components[0]: must have name, version, releases"),
-        ("config/stack.yaml", yaml.safe_dump({"components": [KUEUE, KUEUE]}), "Kueue: is listed twice"),
+        (
+            "config/stack.yaml",
+            "components: [{name: Kueue}]",
+            "components[0]: must have name, version, releases",
+        ),
+        (
+            "config/stack.yaml",
+            yaml.safe_dump({"components": [KUEUE, KUEUE]}),
+            "Kueue: is listed twice",
+        ),
         (
             "config/stack.yaml",
             yaml.safe_dump({"components": [{**KUEUE, "version": "1"}]}),
             "components[0].version: '1'",
         ),
         ("config/releases.yaml", "x: [", "config/releases.yaml: line 2: not valid YAML"),
-        ("config/releases.yaml", "releases: [{version: 1.0.0, channel: x}]", "releases[0]: channel 'x'"),
-        ("config/releases.yaml", "releases: [{version: 0.0.1, channel: fast}]", "tag v0.0.1 does not exist"),
+        (
+            "config/releases.yaml",
+            "releases: [{version: 1.0.0, channel: x}]",
+            "releases[0]: channel 'x'",
+        ),
+        (
+            "config/releases.yaml",
+            "releases: [{version: 0.0.1, channel: fast}]",
+            "tag v0.0.1 does not exist",
+        ),
         (CATALOG, "x: [", "catalog.yaml: line 2: not valid YAML"),
         ("cfo/version.py", "", "cfo/version.py: __version__ must be set exactly once"),
         ("cfo/version.py", '__version__ = "x"\n', "__version__ 'x': must be a semantic version"),
@@ -342,10 +408,18 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
             '__version__ = "0.0.9"\n',
             "envtest/src/envtest/version.py: __version__ 0.0.9: must be 0.1.0, as in cfo/version.py",
         ),
-        ("pyproject.toml", '    "envtest==0.0.9"', "pyproject.toml: the pinned envtest 0.0.9: must be 0.1.0"),
+        (
+            "pyproject.toml",
+            '    "envtest==0.0.9"',
+            "pyproject.toml: the pinned envtest 0.0.9: must be 0.1.0",
+        ),
         ("README.md", "x", "README.md: must contain <!-- Compatibility Matrix start -->"),
         ("CHANGELOG.md", "x", "CHANGELOG.md: the heading `## Unreleased` is missing"),
-        ("envtest/CHANGELOG.md", "x", "envtest/CHANGELOG.md: the heading `## Unreleased` is missing"),
+        (
+            "envtest/CHANGELOG.md",
+            "x",
+            "envtest/CHANGELOG.md: the heading `## Unreleased` is missing",
+        ),
     ],
 )
 def test_malformed_file_is_one_line_and_changes_nothing(
@@ -358,7 +432,11 @@ def test_malformed_file_is_one_line_and_changes_nothing(
 
 @pytest.mark.parametrize(
     ("check", "reason"),
-    [("no-such-command", "No such file"), ('"', "No closing quotation"), ("", "the command is empty")],
+    [
+        ("no-such-command", "No such file"),
+        ('"', "No closing quotation"),
+        ("", "the command is empty"),
+    ],
 )
 def test_check_that_cannot_run_is_reported(
     shared_clone: Path, capsys: pytest.CaptureFixture[str], check: str, reason: str

@@ -19,7 +19,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, names_of
+from cfo.api.raycluster.names import (
+    FIELD_MANAGER,
+    FINALIZER,
+    FINALIZER_MANAGER,
+    RAY_CLUSTER,
+    names_of,
+)
 from cfo.config.document import default_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.manifests.names import DEFAULT_NAMESPACE
@@ -35,10 +41,18 @@ from cfo.runtime.objects.unstructured import (
     owner_references_of,
     uid_of,
 )
-from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    StoredCertificates,
+    ensure_certificates,
+)
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.formats.certificate_authority import CertificateAuthority
-from test.support.go_operator import find_ray_cluster, go_apply_request, is_applied_by_go_operator, recorded_lifecycles
+from test.support.go_operator import (
+    find_ray_cluster,
+    go_apply_request,
+    is_applied_by_go_operator,
+    recorded_lifecycles,
+)
 from test.support.installation import kubectl
 from test.support.raycluster_environment import (
     Environment,
@@ -57,7 +71,9 @@ from test.support.raycluster_recordings import (
 )
 from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
-needs_recordings = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
+needs_recordings = pytest.mark.skipif(
+    not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository"
+)
 
 
 async def reconcile(env: Environment, cluster: Object, recorded: list[Object]) -> Object:
@@ -103,14 +119,25 @@ async def test_go_operator_adopts_objects_of_this_operator(configuration: str) -
             await env.wait_until_idle()
         await _switch_back(env, recordings, openshift=openshift)
         before = await env.all_children(openshift=openshift)
-        async with run_controllers(env, kuberay_config(**settings["kuberay"])):  # to this operator again
+        async with run_controllers(
+            env, kuberay_config(**settings["kuberay"])
+        ):  # to this operator again
             await env.wait_until_idle()
-            assert {verb for verb, _ in env.requests()} <= {"discover", "get", "patch", "apply", "watch", "list"}
+            assert {verb for verb, _ in env.requests()} <= {
+                "discover",
+                "get",
+                "patch",
+                "apply",
+                "watch",
+                "list",
+            }
         after = await env.all_children(openshift=openshift)
         for objects in recordings.values():
             namespace, name = _namespace(objects), name_of(find_ray_cluster(objects))
             assert _uids(after[namespace]) == _uids(before[namespace])
-            await reconcile(env, await env.get(RAY_CLUSTER, name, namespace), objects)  # and back again
+            await reconcile(
+                env, await env.get(RAY_CLUSTER, name, namespace), objects
+            )  # and back again
         collects = await env.collects_garbage()
         for objects in recordings.values():
             cluster = find_ray_cluster(objects)
@@ -140,13 +167,17 @@ def _without_finalizers(cluster: Object) -> Object:
     return cluster
 
 
-async def _switch_back(env: Environment, recordings: dict[str, list[Object]], *, openshift: bool) -> None:
+async def _switch_back(
+    env: Environment, recordings: dict[str, list[Object]], *, openshift: bool
+) -> None:
     """Reconcile all clusters as the Go operator does; assert that it creates, deletes and recreates nothing."""
     before = await env.all_children(openshift=openshift)
     clusters = {}
     for case, recorded in recordings.items():
         key = key_of(find_ray_cluster(recorded))
-        clusters[case] = await reconcile(env, await env.get(RAY_CLUSTER, key.name, key.namespace), recorded)
+        clusters[case] = await reconcile(
+            env, await env.get(RAY_CLUSTER, key.name, key.namespace), recorded
+        )
     after = await env.all_children(openshift=openshift)
     for case, recorded in recordings.items():
         namespace = _namespace(recorded)
@@ -164,7 +195,9 @@ def _assert_adopted(
 ) -> None:
     assert set(after) == set(before), f"{case}: other objects than before"
     if case not in PARTLY_RECONCILED:
-        assert set(after) == {(obj["kind"], name_of(obj)) for obj in recorded if is_applied_by_go_operator(obj)}, case
+        assert set(after) == {
+            (obj["kind"], name_of(obj)) for obj in recorded if is_applied_by_go_operator(obj)
+        }, case
     for child, obj in after.items():
         assert uid_of(obj) == uid_of(before[child]), f"{case}: {child} was recreated"
         owners = owner_references_of(obj)
@@ -174,9 +207,13 @@ def _assert_adopted(
     for obj in recorded:
         if is_applied_by_go_operator(obj) and len(managed_fields(obj)) == 1:
             found = after[obj["kind"], name_of(obj)]
-            assert comparable_part(found) == comparable_part(obj), f"{case}: {name_of(obj)} differs from the recording"
+            assert comparable_part(found) == comparable_part(obj), (
+                f"{case}: {name_of(obj)} differs from the recording"
+            )
             if "ca.key" in found.get("data", ()):
-                assert found["data"] == before["Secret", name_of(obj)]["data"], f"{case}: another CA"
+                assert found["data"] == before["Secret", name_of(obj)]["data"], (
+                    f"{case}: another CA"
+                )
 
 
 def test_go_operator_accepts_webhook_certificate() -> None:
@@ -190,7 +227,9 @@ def test_go_operator_accepts_webhook_certificate() -> None:
     assert isinstance(options.certificates, RotatedCertificates)
     now = datetime.now(UTC)
     names = options.service.dns_names
-    first, _ = ensure_certificates(StoredCertificates(), options.certificates, names, now=now - timedelta(days=1))
+    first, _ = ensure_certificates(
+        StoredCertificates(), options.certificates, names, now=now - timedelta(days=1)
+    )
     stored = StoredCertificates(former_cas=(first.ca.certificate,))
     second, _ = ensure_certificates(stored, options.certificates, names, now=now)
     for certificates in (first, second):
@@ -204,7 +243,9 @@ def test_go_operator_accepts_webhook_certificate() -> None:
         )
         key = serialization.load_pem_private_key(data["ca.key"], None)
         assert isinstance(key, rsa.RSAPrivateKey)
-        assert key.public_key() == ca_certificate.public_key(), "the first CA in the bundle must match the key"
+        assert key.public_key() == ca_certificate.public_key(), (
+            "the first CA in the bundle must match the key"
+        )
         names = ca_certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.DNSName) == ["codeflare"]
         host = x509.DNSName("codeflare-operator-webhook-service.openshift-operators.svc")
@@ -238,9 +279,15 @@ def test_go_operator_serves_every_configured_webhook() -> None:
     assert {name_of(obj) for obj in configurations} == {
         f"codeflare-operator-{kind}-webhook-configuration" for kind in ("mutating", "validating")
     }
-    services = [(hook["name"], hook["clientConfig"]["service"]) for obj in configurations for hook in obj["webhooks"]]
+    services = [
+        (hook["name"], hook["clientConfig"]["service"])
+        for obj in configurations
+        for hook in obj["webhooks"]
+    ]
     paths = {name: service["path"] for name, service in services if name not in FLUX_WEBHOOKS}
-    assert {name: path for name, path in paths.items() if name not in NOT_SERVED_BY_GO} == SERVED_BY_GO
+    assert {
+        name: path for name, path in paths.items() if name not in NOT_SERVED_BY_GO
+    } == SERVED_BY_GO
     assert paths.keys() >= NOT_SERVED_BY_GO
     assert {(service["name"], service.get("port", 443)) for _, service in services} == {
         ("codeflare-operator-webhook-service", 443)
@@ -249,19 +296,27 @@ def test_go_operator_serves_every_configured_webhook() -> None:
 
 def go_manifests() -> list[Object]:
     """Return the relevant part of the Go operator's manifests: Deployment, empty Secret, webhook configuration."""
-    labels = {"app.kubernetes.io/name": "codeflare-operator", "app.kubernetes.io/part-of": "codeflare"}
+    labels = {
+        "app.kubernetes.io/name": "codeflare-operator",
+        "app.kubernetes.io/part-of": "codeflare",
+    }
     namespace = {"namespace": DEFAULT_NAMESPACE}
     certificates = "/tmp/k8s-webhook-server/serving-certs"
     container = {
         "name": "manager",
         "image": "go-operator",
         "command": ["/manager"],
-        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "env": [
+            {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+        ],
         "ports": [
             {"containerPort": 8080, "protocol": "TCP", "name": "metrics"},
             {"containerPort": 9443, "protocol": "TCP", "name": "webhook-server"},
         ],
-        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        "resources": {
+            "limits": {"cpu": "1", "memory": "1Gi"},
+            "requests": {"cpu": "1", "memory": "1Gi"},
+        },
         "volumeMounts": [{"name": "cert", "mountPath": certificates, "readOnly": True}],
     }
     pod = {
@@ -269,7 +324,9 @@ def go_manifests() -> list[Object]:
         "terminationGracePeriodSeconds": 10,
         "securityContext": {"runAsNonRoot": True},
         "containers": [container],
-        "volumes": [{"name": "cert", "secret": {"defaultMode": 420, "secretName": WEBHOOK_SECRET_NAME}}],
+        "volumes": [
+            {"name": "cert", "secret": {"defaultMode": 420, "secretName": WEBHOOK_SECRET_NAME}}
+        ],
     }
     hook = {
         "name": "mraycluster.ray.openshift.ai",
@@ -294,7 +351,11 @@ def go_manifests() -> list[Object]:
     }
     mutating = "codeflare-operator-mutating-webhook-configuration"
     return [
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": WEBHOOK_SECRET_NAME, **namespace}},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": WEBHOOK_SECRET_NAME, **namespace},
+        },
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -315,7 +376,9 @@ def go_manifests() -> list[Object]:
 
 
 @pytest.mark.parametrize("apply", [["--server-side"], []], ids=["server-side", "client-side"])
-async def test_manifests_of_both_operators_replace_each_other(tmp_path: Path, apply: list[str]) -> None:
+async def test_manifests_of_both_operators_replace_each_other(
+    tmp_path: Path, apply: list[str]
+) -> None:
     """Apply the Go operator's manifests (client-side or server-side), then this operator's, then the former again."""
     secret, deployment, hooks = go_manifests()
     go_yaml = yaml.safe_dump_all(go_manifests())
@@ -341,11 +404,14 @@ async def test_manifests_of_both_operators_replace_each_other(tmp_path: Path, ap
 
         code, output = await kubectl(env, tmp_path, "apply", *server_side, "-f", "-", stdin=go_yaml)
         assert code == 0, output
-        assert _pod(await _get(env, deployment)) == _pod(deployment), "fields of this operator are left"
+        assert _pod(await _get(env, deployment)) == _pod(deployment), (
+            "fields of this operator are left"
+        )
         assert (await _get(env, deployment))["spec"]["replicas"] == 1
         assert (await _get(env, secret))["data"] == data
         ca_bundles = {
-            hook["name"]: hook["clientConfig"].get("caBundle") for hook in (await _get(env, hooks))["webhooks"]
+            hook["name"]: hook["clientConfig"].get("caBundle")
+            for hook in (await _get(env, hooks))["webhooks"]
         }
         assert ca_bundles["mraycluster.ray.openshift.ai"] == CA_BUNDLE
         assert {name_of(obj): uid_of(await _get(env, obj)) for obj in go_manifests()} == uids
@@ -408,7 +474,13 @@ def test_go_operator_can_read_default_configuration() -> None:
         values = document.get(section, {})
         present = name in values if name else section in document
         assert not present or isinstance(values[name], types), path
-        assert present or path in {"appwrapper.Config", "clientConnection", "leaderElection.leaderElect"}, path
+        assert present or path in {
+            "appwrapper.Config",
+            "clientConnection",
+            "leaderElection.leaderElect",
+        }, path
     for section in ("kuberay", "health", "metrics", "leaderElection", "appwrapper"):
         assert isinstance(document[section], dict), "the Go operator panics if a section is null"
-    assert "config" not in map(str.lower, document["appwrapper"]), "the Go operator ignores the case of keys"
+    assert "config" not in map(str.lower, document["appwrapper"]), (
+        "the Go operator ignores the case of keys"
+    )

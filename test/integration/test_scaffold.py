@@ -41,7 +41,11 @@ from test.support.manifests import by_key
 from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
-LONG = ("very-long-name-of-a-database-operator", "VeryLongDatabaseKind", "databases.long.example.com")
+LONG = (
+    "very-long-name-of-a-database-operator",
+    "VeryLongDatabaseKind",
+    "databases.long.example.com",
+)
 
 UNSET = {"VIRTUAL_ENV", "VENV", "MAKEFLAGS", "MAKEOVERRIDES"}
 """Variables of the make that runs these tests."""
@@ -62,7 +66,12 @@ def run(folder: Path, *arguments: str) -> None:
     search_path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
     environment = {**os.environ, "PYTHONPATH": search_path}
     done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -81,7 +90,9 @@ def test_make_format_repairs_what_make_lint_finds(tmp_path: Path) -> None:
     link_environment(folder)
     api = folder / "website_operator" / "api.py"
     original = api.read_text()
-    api.write_text(original.replace("from cfo", "import os\nfrom cfo").replace('"""The API', '\n\n"""The API'))
+    api.write_text(
+        original.replace("from cfo", "import os\nfrom cfo").replace('"""The API', '\n\n"""The API')
+    )
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     subprocess.run(["make", "format"], cwd=folder, env=environment, capture_output=True, check=True)
     assert api.read_text() == original
@@ -100,15 +111,23 @@ def link_environment(folder: Path) -> None:
 def test_forgotten_permission_fails_the_tests_of_a_new_project(tmp_path: Path) -> None:
     folder = new_project(tmp_path / "project", "website-operator")
     reconciler = folder / "website_operator" / "reconciler.py"
-    reconciler.write_text(reconciler.read_text().replace('"configmaps", CRUD', '"configmaps", READ'))
-    with pytest.raises(AssertionError, match='website-operator" cannot patch resource "configmaps"'):
+    reconciler.write_text(
+        reconciler.read_text().replace('"configmaps", CRUD', '"configmaps", READ')
+    )
+    with pytest.raises(
+        AssertionError, match='website-operator" cannot patch resource "configmaps"'
+    ):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
 
 
-def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(tmp_path: Path) -> None:
+def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
+    tmp_path: Path,
+) -> None:
     folder = new_project(tmp_path / "project", "website-operator")
     reconciler = folder / "website_operator" / "reconciler.py"
-    reconciler.write_text(reconciler.read_text().replace('        Rule("", "configmaps", CRUD),\n', ""))
+    reconciler.write_text(
+        reconciler.read_text().replace('        Rule("", "configmaps", CRUD),\n', "")
+    )
     tests = folder / "tests" / "test_operator.py"
     tests.write_text(tests.read_text().replace("move_on_after(20)", "move_on_after(3)"))
     with pytest.raises(AssertionError, match=r"is a Rule missing\?.*not synced: ConfigMap"):
@@ -165,7 +184,9 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
     arguments = ["-m", "website_operator", "--embedded", "--webhook-url", str(free_url())]
     with (
         log.open("w") as output,
-        subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=output, stderr=subprocess.STDOUT) as process,
+        subprocess.Popen(
+            [sys.executable, *arguments], cwd=folder, stdout=output, stderr=subprocess.STDOUT
+        ) as process,
     ):
         try:
             wait_for_text(log, "Applied the sample", process)
@@ -196,7 +217,9 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
             key = NamespacedName("", "websites.example.com")
 
             async def is_reloaded() -> bool:
-                return "The new text in the" in str(await client.get(CUSTOM_RESOURCE_DEFINITION, key))
+                return "The new text in the" in str(
+                    await client.get(CUSTOM_RESOURCE_DEFINITION, key)
+                )
 
             await eventually(is_reloaded, "the CRD of the changed code")
         return config.server
@@ -205,7 +228,12 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
     with (
         log.open("w") as output,
         subprocess.Popen(
-            ["make", "dev"], cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+            ["make", "dev"],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         ) as process,
     ):
         try:
@@ -253,13 +281,22 @@ def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> 
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_makefile_uses_the_active_environment_or_installs_the_library(website_project: Path, tmp_path: Path) -> None:
+def test_makefile_uses_the_active_environment_or_installs_the_library(
+    website_project: Path, tmp_path: Path
+) -> None:
     def commands(*arguments: str, active: Path | None = None) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in UNSET}
         if active is not None:
             environment["VIRTUAL_ENV"] = str(active)
         command = ["make", "-n", "test", *arguments]
-        done = subprocess.run(command, cwd=website_project, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command,
+            cwd=website_project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout
 
     url = "https://example.com/cfo"
@@ -268,7 +305,9 @@ def test_makefile_uses_the_active_environment_or_installs_the_library(website_pr
     (tmp_path / "bin").mkdir()
     for name in ("bin/cfo", "codeflare_operator-1-py3-none-any.whl", "envtest-1-py3-none-any.whl"):
         (tmp_path / name).touch()
-    wheels = f"{tmp_path}/codeflare_operator-1-py3-none-any.whl {tmp_path}/envtest-1-py3-none-any.whl"
+    wheels = (
+        f"{tmp_path}/codeflare_operator-1-py3-none-any.whl {tmp_path}/envtest-1-py3-none-any.whl"
+    )
     assert wheels in commands(f"CFO={tmp_path}")
     assert "import cfo" not in commands("CFO=")  # the package index has the library
     assert f"{tmp_path}/bin/python -m pytest" in commands(active=tmp_path)
@@ -279,10 +318,18 @@ def test_installation_has_the_permissions_of_the_code(website_project: Path) -> 
     objects = list(yaml.safe_load_all((website_project / "config" / "install.yaml").read_text()))
     kinds = [obj["kind"] for obj in objects]
     assert kinds[0] == "Namespace"
-    assert {"ClusterRole", "Role", "Deployment", "Service", "ValidatingWebhookConfiguration"} <= set(kinds)
+    assert {
+        "ClusterRole",
+        "Role",
+        "Deployment",
+        "Service",
+        "ValidatingWebhookConfiguration",
+    } <= set(kinds)
     role = next(obj for obj in objects if obj["kind"] == "ClusterRole")
     verbs = ["get", "list", "patch", "watch"]
-    assert {"apiGroups": ["example.com"], "resources": ["websites"], "verbs": verbs} in role["rules"]
+    assert {"apiGroups": ["example.com"], "resources": ["websites"], "verbs": verbs} in role[
+        "rules"
+    ]
     chart = by_key(render_chart("website-operator", {}, website_project / "chart"))
     deployment = chart["Deployment", "website-operator", "website-operator"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -302,12 +349,23 @@ def test_values_of_the_chart_are_rendered(website_project: Path) -> None:
     deployment = objects["Deployment", "target", "website-operator"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert deployment["spec"]["replicas"] == 3
-    assert (container["image"], container["imagePullPolicy"]) == ("registry.test/website:v9", "Always")
+    assert (container["image"], container["imagePullPolicy"]) == (
+        "registry.test/website:v9",
+        "Always",
+    )
     assert container["args"] == ["--namespaces=a,b", "--metrics-bind-address=0"]
     assert container["resources"] == {"requests": {"cpu": "2"}}
-    bound = {key for key, obj in objects.items() if (obj.get("roleRef") or {}).get("name") == "website-operator"}
-    assert bound == {("RoleBinding", namespace, "website-operator") for namespace in ("a", "b", "target")}
-    assert {obj["subjects"][0]["namespace"] for obj in objects.values() if "subjects" in obj} == {"target"}
+    bound = {
+        key
+        for key, obj in objects.items()
+        if (obj.get("roleRef") or {}).get("name") == "website-operator"
+    }
+    assert bound == {
+        ("RoleBinding", namespace, "website-operator") for namespace in ("a", "b", "target")
+    }
+    assert {obj["subjects"][0]["namespace"] for obj in objects.values() if "subjects" in obj} == {
+        "target"
+    }
 
 
 async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
@@ -322,7 +380,9 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         connect(ClientConfig.for_control_plane(plane), field_manager="admin") as admin,
     ):
         for name in ("target", "a", "b"):
-            await admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await admin.create(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
         for obj in render_chart("target", {"namespaces": ["a"]}, website_project / "chart"):
             await admin.create(obj)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -330,10 +390,15 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         review = await admin.create_subresource(SERVICE_ACCOUNT, account, "token", request)
         config = ClientConfig.for_control_plane(plane, token=review["status"]["token"])
         options = operator.Options(
-            namespaces=("a",), webhook_url=str(free_url()), metrics_bind_address="0", health_bind_address="0"
+            namespaces=("a",),
+            webhook_url=str(free_url()),
+            metrics_bind_address="0",
+            health_bind_address="0",
         )
         with capture_logs() as lines:
-            async with operator.new_manager(replace(config, namespace="target"), options) as manager:
+            async with operator.new_manager(
+                replace(config, namespace="target"), options
+            ) as manager:
                 await manager.ready()
                 website = {
                     "apiVersion": api.Website.gvk.api_version,
@@ -343,19 +408,39 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
                 }
 
                 async def is_admitted() -> bool:
-                    created = await admin.create({**website, "metadata": {"name": "w", "namespace": "b"}}, dry_run=True)
+                    created = await admin.create(
+                        {**website, "metadata": {"name": "w", "namespace": "b"}}, dry_run=True
+                    )
                     return "configMap" in created["spec"]
 
                 await eventually(is_admitted, "the webhooks are called")
                 for namespace in ("b", "a"):
-                    await admin.create({**website, "metadata": {"name": "w", "namespace": namespace}})
-                await wait_for(admin, api.Website, NamespacedName("a", "w"), has_condition("Ready"), timeout=120)
+                    await admin.create(
+                        {**website, "metadata": {"name": "w", "namespace": namespace}}
+                    )
+                await wait_for(
+                    admin,
+                    api.Website,
+                    NamespacedName("a", "w"),
+                    has_condition("Ready"),
+                    timeout=120,
+                )
                 await admin.delete(api.Website, NamespacedName("a", "w"))
-                await wait_for(admin, api.Website, NamespacedName("a", "w"), lambda found: found is None, timeout=120)
+                await wait_for(
+                    admin,
+                    api.Website,
+                    NamespacedName("a", "w"),
+                    lambda found: found is None,
+                    timeout=120,
+                )
                 ignored = await admin.get(api.Website, NamespacedName("b", "w"))
                 assert ignored is not None
                 assert ignored.status.observed_generation == 0
-        assert not [line for line in lines if "permission" in line["event"].lower() or "Forbidden" in str(line)]
+        assert not [
+            line
+            for line in lines
+            if "permission" in line["event"].lower() or "Forbidden" in str(line)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -367,14 +452,20 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         ({"name": "a", "kind": "web site"}, "--kind: 'web site': must be a CamelCase word"),
         ({"name": "client-operator"}, "--kind: 'Client': the project needs the name Client"),
         ({"name": "a", "kind": "None"}, "--kind: 'None': the project needs the name None"),
-        ({"name": "a" * 41}, "NAME: .*: must be a lower-case DNS label .* of at most 40 characters"),
+        (
+            {"name": "a" * 41},
+            "NAME: .*: must be a lower-case DNS label .* of at most 40 characters",
+        ),
         ({"name": "a" * 5000}, r"^NAME: '.{83}': must be"),
         ({"name": "a", "kind": "K" * 41}, "--kind: .*: must have at most 40 characters"),
         ({"name": "a\n"}, "NAME: "),
         ({"name": "tests"}, "NAME: 'tests': the Python package tests would hide another one"),
         ({"name": "a", "group": "x"}, "--group: 'x': must be a domain name"),
         ({"name": "a", "group": "a.b\nc: d"}, "--group: "),
-        ({"name": "a", "group": "apps.k8s.io"}, "--group: 'apps.k8s.io': is reserved for Kubernetes"),
+        (
+            {"name": "a", "group": "apps.k8s.io"},
+            "--group: 'apps.k8s.io': is reserved for Kubernetes",
+        ),
     ],
 )
 def test_invalid_names_are_rejected(arguments: dict[str, str], message: str) -> None:
@@ -384,7 +475,8 @@ def test_invalid_names_are_rejected(arguments: dict[str, str], message: str) -> 
 
 
 @pytest.mark.parametrize(
-    "kind", ["App", "Class", "List", "Message", "MyConfigMap", "Test", "Operator", "Condition", "Sample"]
+    "kind",
+    ["App", "Class", "List", "Message", "MyConfigMap", "Test", "Operator", "Condition", "Sample"],
 )
 def test_ordinary_kinds_are_accepted(kind: str) -> None:
     assert Project(name="some-operator", kind=kind).kind == kind
@@ -411,7 +503,13 @@ def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert len(result.output.splitlines()[-1]) < 200
         assert "Traceback" not in result.output
     assert (tmp_path / "file").read_text() == (tmp_path / "full" / "Makefile").read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["Makefile", "dangling", "file", "full", "link"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "Makefile",
+        "dangling",
+        "file",
+        "full",
+        "link",
+    ]
 
 
 def test_kind_is_derived_from_the_name() -> None:

@@ -40,7 +40,9 @@ async def run_with_options(
     ) as transport:
         manager = Manager(
             transport,
-            ManagerOptions(field_manager="codeflare-operator", field_managers=[FIELD_MANAGER], **options),
+            ManagerOptions(
+                field_manager="codeflare-operator", field_managers=[FIELD_MANAGER], **options
+            ),
         )
         raycluster.setup(manager, kuberay_config(**settings))
         env.manager = manager
@@ -62,21 +64,32 @@ def labeled_cluster(name: str, version: str) -> Object:
 async def test_operator_with_label_selector_manages_only_matching_clusters() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
-        for cluster in (labeled_cluster("own", "v1"), labeled_cluster("other", "v2"), ray_cluster("unlabeled")):
+        for cluster in (
+            labeled_cluster("own", "v1"),
+            labeled_cluster("other", "v2"),
+            ray_cluster("unlabeled"),
+        ):
             await env.create(cluster)
         async with run_with_options(env, OAUTH_SETTINGS, selectors={RAY_CLUSTER: f"{LABEL}=v1"}):
             await env.wait_until_idle()
-            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"own"}
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {
+                "own"
+            }
             assert not (await env.get(RAY_CLUSTER, "other"))["metadata"].get("finalizers")
             reads = [exchange for exchange in env.exchanges if exchange.verb == "get"]
             assert [exchange for exchange in reads if "rayclusters" in exchange.resource] == []
 
             await env.patch(ray_cluster("unlabeled"), {"metadata": {"labels": {LABEL: "v1"}}})
             await env.wait_until_idle()
-            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"own", "unlabeled"}
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {
+                "own",
+                "unlabeled",
+            }
 
             # A cluster handed over to another operator is no longer reconciled, and its binding is not deleted.
-            bindings = await env.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
+            bindings = await env.client.list(
+                CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name"
+            )
             await env.patch(ray_cluster("own"), {"metadata": {"labels": {LABEL: "v2"}}})
             await env.wait_until_idle()
             env.clear_requests()
@@ -84,9 +97,15 @@ async def test_operator_with_label_selector_manages_only_matching_clusters() -> 
                 if policy["metadata"]["name"].startswith("own"):
                     await env.delete(policy)
             await env.wait_until_idle()
-            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"unlabeled"}
-            remaining = await env.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
-            assert [item["metadata"]["name"] for item in remaining] == [item["metadata"]["name"] for item in bindings]
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {
+                "unlabeled"
+            }
+            remaining = await env.client.list(
+                CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name"
+            )
+            assert [item["metadata"]["name"] for item in remaining] == [
+                item["metadata"]["name"] for item in bindings
+            ]
 
 
 async def test_operator_limited_to_namespaces_needs_no_permissions_elsewhere() -> None:
@@ -96,10 +115,17 @@ async def test_operator_limited_to_namespaces_needs_no_permissions_elsewhere() -
             await env.create(ray_cluster(namespace=namespace))
         token = await create_account(env, "team-a", "team-b")
         settings = {**PLAIN_SETTINGS, "operatorNamespaces": ["kuberay"]}
-        async with run_with_options(env, settings, token=token, namespaces=["team-a", "team-b"]) as manager:
+        async with run_with_options(
+            env, settings, token=token, namespaces=["team-a", "team-b"]
+        ) as manager:
 
             async def has_policies() -> bool:
-                return all([len(await env.child_names(NETWORK_POLICY, name)) == 2 for name in ("team-a", "team-b")])
+                return all(
+                    [
+                        len(await env.child_names(NETWORK_POLICY, name)) == 2
+                        for name in ("team-a", "team-b")
+                    ]
+                )
 
             await eventually(has_policies, "the policies of both namespaces exist")
             assert await env.child_names(NETWORK_POLICY, "other") == set()
@@ -111,14 +137,20 @@ async def test_operator_limited_to_namespaces_needs_no_permissions_elsewhere() -
 
 async def create_account(env: Environment, *namespaces: str) -> str:
     """Create a ServiceAccount with the operator's permissions in only these namespaces, and return a token of it."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "cfo", "namespace": namespaces[0]}}
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "cfo", "namespace": namespaces[0]},
+    }
     await env.create(account)
     rbac = "rbac.authorization.k8s.io"
     events = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
     for namespace in namespaces:
         metadata = {"name": "cfo", "namespace": namespace}
         rules = [*policy_rules(raycluster.RULES), events]
-        await env.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+        await env.create(
+            {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
+        )
         await env.create(
             {
                 "apiVersion": f"{rbac}/v1",

@@ -33,7 +33,11 @@ async def test_samples_are_accepted_by_olm() -> None:
         for obj in yaml.safe_load_all(path.read_text())
         if obj["kind"] != "Namespace"
     ]
-    assert [obj["kind"] for obj in objects] == ["ClusterCatalog", "ClusterExtension", "ClusterExtension"]
+    assert [obj["kind"] for obj in objects] == [
+        "ClusterCatalog",
+        "ClusterExtension",
+        "ClusterExtension",
+    ]
     async with ControlPlane.auto(crds=crds) as plane, APIClient(plane) as api:
         for obj in objects:
             answer = await api.post(path_of(obj), obj, query={"fieldValidation": "Strict"})

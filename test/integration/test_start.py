@@ -28,7 +28,12 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import Object
 from envtest import ControlPlane
-from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
+from test.support.operator_process import (
+    LOOPBACK_ADDRESSES,
+    OperatorProcess,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
@@ -76,7 +81,13 @@ OPTIONAL_FEATURES: Final[dict[str, Any]] = {
     "flux": {"enabled": True},
     "inferenceStack": {"enabled": True, "operatorVersion": "v2"},
 }
-MODULES: Final = {"": 512, "appwrapper": 534, "flux": 554, "inferenceStack": 547, " ".join(OPTIONAL_FEATURES): 606}
+MODULES: Final = {
+    "": 512,
+    "appwrapper": 534,
+    "flux": 554,
+    "inferenceStack": 547,
+    " ".join(OPTIONAL_FEATURES): 606,
+}
 """The most modules that ``cfo run`` may load from files, for each set of optional features.
 
 Lower a number when it falls. Raise one only for a feature that is worth the memory (10 kB for a module) and the CPU.
@@ -84,7 +95,17 @@ Lower a number when it falls. Raise one only for a feature that is worth the mem
 
 LISTS = {
     "customresourcedefinitions": 1,  # watched to detect kinds that are installed later
-    **dict.fromkeys(("appwrappers", "clusterrolebindings", "clusterroles", "ingresses", "networkpolicies", "nodes"), 1),
+    **dict.fromkeys(
+        (
+            "appwrappers",
+            "clusterrolebindings",
+            "clusterroles",
+            "ingresses",
+            "networkpolicies",
+            "nodes",
+        ),
+        1,
+    ),
     **dict.fromkeys(("ingressclasses", "mutatingwebhookconfigurations", "pods", "rayclusters"), 1),
     "secrets": 2,  # one informer for the webhook certificate, one for the Secrets of clusters
     "validatingwebhookconfigurations": 2,  # one informer for the CA bundle, one for the validation of AppWrappers
@@ -92,7 +113,9 @@ LISTS = {
 """How often each resource is listed and then watched."""
 
 OPENSHIFT_LISTS = LISTS | {
-    **dict.fromkeys(("authentications", "dscinitializations", "routes", "serviceaccounts", "services"), 1),
+    **dict.fromkeys(
+        ("authentications", "dscinitializations", "routes", "serviceaccounts", "services"), 1
+    ),
     "ingresses": 2,  # also config.openshift.io/Ingress
     "pods": 2,  # pods of AppWrappers, and head pods of RayClusters
 }
@@ -113,7 +136,9 @@ class AuditedEnvironment:
 
     def count_requests(self) -> Counter[str]:
         """Count the requests by ``verb resource``, except for watches, Events and the Lease."""
-        events = [orjson.loads(line) for line in self._audit.read_bytes()[self._offset :].splitlines()]
+        events = [
+            orjson.loads(line) for line in self._audit.read_bytes()[self._offset :].splitlines()
+        ]
         return Counter(
             f"{event['verb']} {event.get('objectRef', {}).get('resource') or event['requestURI']}"
             for event in events
@@ -145,7 +170,10 @@ class AuditedEnvironment:
                 for family in text_string_to_metric_families(body):
                     for sample in family.samples:
                         controller = sample.labels.get("controller")
-                        if sample.name == "controller_runtime_reconcile_total" and controller == FIELD_MANAGER:
+                        if (
+                            sample.name == "controller_runtime_reconcile_total"
+                            and controller == FIELD_MANAGER
+                        ):
                             reconciles += sample.value
                         if sample.name in ("workqueue_depth", "controller_runtime_active_workers"):
                             remaining_work += sample.value
@@ -163,14 +191,18 @@ async def start_audited_environment(
     ``settings`` are the sections of optional features, by default that of AppWrappers.
     """
     crds = [*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), appwrapper_crd()]
-    crds += [AUTHENTICATION_CONFIG_CRD, DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
+    crds += (
+        [AUTHENTICATION_CONFIG_CRD, DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
+    )
     (folder / "tokens.csv").write_text(f'secret,{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n')
     audit = folder / "audit.log"
     plane = ControlPlane.embedded(crds=crds, token_auth_file=folder / "tokens.csv", audit_log=audit)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         kubeconfig = folder / "operator.kubeconfig"
         plane.kubeconfig(kubeconfig, token="secret", user=OPERATOR_USER)
-        environment = Environment(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
+        environment = Environment(
+            plane, Client(transport, RESTMapper(transport), field_manager="tester")
+        )
         await environment.create_namespace()
         for configuration in webhook_configurations("default"):
             await environment.create(with_unused_selector(configuration))
@@ -201,7 +233,9 @@ async def loaded_modules(folder: Path, settings: dict[str, Any] | None = None) -
         audited.run_operator(folder, PYTHONVERBOSE="1") as operator,
     ):
         await audited.wait_until_idle(operator, 0)
-    loaded = re.findall(r"^import '([\w.]+)' # <_frozen_importlib_external\.", operator.output, re.MULTILINE)
+    loaded = re.findall(
+        r"^import '([\w.]+)' # <_frozen_importlib_external\.", operator.output, re.MULTILINE
+    )
     return loaded[loaded.index("cfo") :]
 
 
@@ -212,13 +246,19 @@ async def test_unused_modules_are_not_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("features", "most"), MODULES.items())
-async def test_number_of_loaded_modules_does_not_grow(tmp_path: Path, features: str, most: int) -> None:
-    loaded = await loaded_modules(tmp_path, {name: OPTIONAL_FEATURES[name] for name in features.split()})
+async def test_number_of_loaded_modules_does_not_grow(
+    tmp_path: Path, features: str, most: int
+) -> None:
+    loaded = await loaded_modules(
+        tmp_path, {name: OPTIONAL_FEATURES[name] for name in features.split()}
+    )
     assert len(loaded) <= most
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
-async def test_restart_lists_each_kind_once_and_writes_nothing(tmp_path: Path, openshift: bool) -> None:
+async def test_restart_lists_each_kind_once_and_writes_nothing(
+    tmp_path: Path, openshift: bool
+) -> None:
     async with start_audited_environment(tmp_path, openshift) as audited:
         async with audited.run_operator(tmp_path) as operator:
             for number in range(CLUSTERS):
@@ -235,12 +275,19 @@ async def test_restart_lists_each_kind_once_and_writes_nothing(tmp_path: Path, o
         async with audited.run_operator(tmp_path) as operator:
             await audited.wait_until_idle(operator, CLUSTERS)
             requests = audited.count_requests()
-        assert requests.pop("get /api") == 1  # the client that reads the configuration shares its discovery
-        assert requests.pop("get /apis") <= 4  # discovery is repeated (304) for each kind that is not served
+        assert (
+            requests.pop("get /api") == 1
+        )  # the client that reads the configuration shares its discovery
+        assert (
+            requests.pop("get /apis") <= 4
+        )  # discovery is repeated (304) for each kind that is not served
         lists = OPENSHIFT_LISTS if openshift else LISTS
         configmaps = {"get configmaps": 1, "list configmaps": 1}
         # The start checks that no other operator serves the webhooks.
-        webhooks = {"get mutatingwebhookconfigurations": 1, "get validatingwebhookconfigurations": 1}
+        webhooks = {
+            "get mutatingwebhookconfigurations": 1,
+            "get validatingwebhookconfigurations": 1,
+        }
         assert requests == {
             **configmaps,
             **webhooks,

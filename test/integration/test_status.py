@@ -81,13 +81,25 @@ async def create_objects(env: Environment) -> Any:
             "spec": {"components": [{"template": {"kind": "Job"}}]},
         }
     )
-    unhealthy = {"type": "Unhealthy", "status": "True", "reason": "FoundFailedPods", "message": "1 failed pods"}
-    await env.patch(wrapper, {"status": {"phase": "Failed", "conditions": [unhealthy]}}, subresource="status")
+    unhealthy = {
+        "type": "Unhealthy",
+        "status": "True",
+        "reason": "FoundFailedPods",
+        "message": "1 failed pods",
+    }
+    await env.patch(
+        wrapper, {"status": {"phase": "Failed", "conditions": [unhealthy]}}, subresource="status"
+    )
     return cluster
 
 
 def warning(cluster: Any, reason: str) -> dict[str, Any]:
-    regarding = {"kind": "RayCluster", "namespace": "ns", "name": "rc", "uid": cluster["metadata"]["uid"]}
+    regarding = {
+        "kind": "RayCluster",
+        "namespace": "ns",
+        "name": "rc",
+        "uid": cluster["metadata"]["uid"],
+    }
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -100,7 +112,9 @@ def warning(cluster: Any, reason: str) -> dict[str, Any]:
     }
 
 
-async def status(server: ControlPlane, directory: Path, *arguments: str, token: str | None = None) -> Result:
+async def status(
+    server: ControlPlane, directory: Path, *arguments: str, token: str | None = None
+) -> Result:
     """Run ``cfo status`` as the administrator, or with ``token``."""
     path = directory / "kubeconfig"
     server.kubeconfig(path)
@@ -144,13 +158,19 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
 
         elsewhere = await status(env.plane, tmp_path, "-A", "raycluster", token=tenant)
         assert elsewhere.exit_code == 3
-        assert "not allowed to list any of the kinds in all namespaces; try -n NAMESPACE" in elsewhere.stderr
+        assert (
+            "not allowed to list any of the kinds in all namespaces; try -n NAMESPACE"
+            in elsewhere.stderr
+        )
 
         forbidden = await status(env.plane, tmp_path, "-n", "ns", "aw/aw", token=tenant)
         assert (forbidden.exit_code, forbidden.stderr.count("\n")) == (3, 1)
 
         missing = await status(env.plane, tmp_path, "-n", "ns", "raycluster/nope")
-        assert (missing.exit_code, missing.stderr) == (1, "Error: RayCluster nope in namespace ns: not found\n")
+        assert (missing.exit_code, missing.stderr) == (
+            1,
+            "Error: RayCluster nope in namespace ns: not found\n",
+        )
         yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
         assert yaml.safe_load(yaml_output.stdout)["items"] == [cluster]
 
@@ -164,7 +184,9 @@ async def test_unreachable_cluster_has_an_exit_code_of_its_own(tmp_path: Path) -
         "clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1'}}]\n"
     )
     arguments = ["status", "--kubeconfig", str(config), "--timeout", "0.5"]
-    result = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, arguments, prog_name="cfo"))
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, arguments, prog_name="cfo")
+    )
     assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
 
 
@@ -178,7 +200,11 @@ async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it()
         cache = Cache(transport, RESTMapper(transport))
         overview = Overview(cache, all_views(), related=related_kinds(all_views()))
         await tasks.start(cache.run)
-        with overview.subscribe() as subscription, overview.subscribe() as late, anyio.fail_after(120):
+        with (
+            overview.subscribe() as subscription,
+            overview.subscribe() as late,
+            anyio.fail_after(120),
+        ):
 
             async def next_of_cluster() -> Any:
                 while True:

@@ -15,11 +15,18 @@ from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, name_of
 from envtest import EmbeddedControlPlane
 from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate
-from test.support.raycluster_environment import Environment, kuberay_config, run_controllers, start_environment
+from test.support.raycluster_environment import (
+    Environment,
+    kuberay_config,
+    run_controllers,
+    start_environment,
+)
 from test.support.raycluster_recordings import CONFIGURATIONS, PARTLY_RECONCILED, recorded_crds
 from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
-pytestmark = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
+pytestmark = pytest.mark.skipif(
+    not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository"
+)
 
 MOMENTS = 2
 """How many moments of each lifecycle are tested. (The only third one, of a resumed cluster, equals its first.)"""
@@ -35,7 +42,9 @@ def expected_writes(case: str, recorded: list[Object], *, oauth: bool, mtls: boo
     """Return the writes at the switch, each sent at most once (reasons: docs/differences.md, docs/migration.md)."""
     cluster = find_ray_cluster(recorded)
     names = names_of(cluster)
-    writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes
+    writes = {
+        ("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)
+    }  # policyTypes
     if not oauth:
         writes.add(("patch", "rayclusters", name_of(cluster)))  # removes the finalizer
     if case == "preexisting-objects" and mtls:
@@ -76,7 +85,8 @@ async def test_objects_of_go_operator_are_adopted(configuration: str) -> None:
     assert len(moments) > 25
     for moment in range(MOMENTS):
         await _take_over(
-            configuration, {case: found[moment][1] for case, found in moments.items() if moment < len(found)}
+            configuration,
+            {case: found[moment][1] for case, found in moments.items() if moment < len(found)},
         )
 
 
@@ -111,7 +121,9 @@ async def _take_over(configuration: str, recorded: dict[str, list[Object]]) -> N
             assert [request for request in env.requests() if request[0] in WRITES] == []
 
 
-async def _assert_kept(env: Environment, case: str, created: list[Object], writes: set[Write]) -> None:
+async def _assert_kept(
+    env: Environment, case: str, created: list[Object], writes: set[Write]
+) -> None:
     """Assert that all objects still exist, and that those not among ``writes`` are unchanged."""
     names = {name for _, _, name in writes}
     for before in created:
@@ -119,13 +131,19 @@ async def _assert_kept(env: Environment, case: str, created: list[Object], write
         description = f"{case}: {before['kind']} {name_of(before)}"
         assert after is not None, f"{description} was deleted"
         assert after["metadata"]["uid"] == before["metadata"]["uid"], description
-        assert after["metadata"].get("ownerReferences") == before["metadata"].get("ownerReferences"), description
+        assert after["metadata"].get("ownerReferences") == before["metadata"].get(
+            "ownerReferences"
+        ), description
         if before["kind"] == "RayCluster":
             assert after["spec"] == before["spec"], description
             finalizers = after["metadata"].get("finalizers", [])
-            keeps_finalizer = name_of(before) not in {name for _, kind, name in writes if kind == "rayclusters"}
+            keeps_finalizer = name_of(before) not in {
+                name for _, kind, name in writes if kind == "rayclusters"
+            }
             assert (FINALIZER in finalizers) is keeps_finalizer, description
         elif name_of(before) not in names and not (
             case in PARTLY_RECONCILED and before["kind"] in ("Route", "NetworkPolicy")
         ):
-            assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], description
+            assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], (
+                description
+            )

@@ -77,15 +77,21 @@ def moments(case: str) -> dict[tuple[str, str], Object]:
     return found
 
 
-async def recreate(env: AppWrapperEnvironment, obj: Object, namespace: str) -> tuple[Object, list[Object]]:
+async def recreate(
+    env: AppWrapperEnvironment, obj: Object, namespace: str
+) -> tuple[Object, list[Object]]:
     """Create the AppWrapper with its status and the components that exist according to it; the pods are healthy."""
     status = obj.pop("status")
     _add_times(status)
     obj["metadata"]["namespace"] = namespace
     created = await env.create(obj)
-    created = await env.client.patch(APPWRAPPER, key_of(created), {"status": status}, subresource="status")
+    created = await env.client.patch(
+        APPWRAPPER, key_of(created), {"status": status}, subresource="status"
+    )
     components = []
-    for component, component_status in zip(obj["spec"]["components"], status.get("componentStatus", ()), strict=False):
+    for component, component_status in zip(
+        obj["spec"]["components"], status.get("componentStatus", ()), strict=False
+    ):
         if any(item["status"] != "False" for item in component_status.get("conditions", ())):
             template = copy.deepcopy(component["template"])
             metadata = template["metadata"]
@@ -134,7 +140,11 @@ async def _assert_continued(
     if phase == "Terminating":
         await env.wait_until_deleted(**identity)
         return
-    expected = "Suspended" if wrapper["spec"]["suspend"] and phase in ("", "Suspended") else NEXT_PHASE[phase]
+    expected = (
+        "Suspended"
+        if wrapper["spec"]["suspend"] and phase in ("", "Suspended")
+        else NEXT_PHASE[phase]
+    )
 
     def is_settled(obj: Object) -> bool:
         conditions = {item[0]: item[1] for item in state(obj)[2]}
@@ -142,17 +152,24 @@ async def _assert_continued(
         has_components = expected == "Running" or (expected == "Succeeded" and bool(components))
         return state(obj)[0] == expected and deployed == str(has_components)
 
-    after = await env.wait_until(is_settled, f"{case}, left in phase {phase!r}: {expected}", **identity)
+    after = await env.wait_until(
+        is_settled, f"{case}, left in phase {phase!r}: {expected}", **identity
+    )
     assert after["metadata"]["uid"] == uid_of(wrapper)
     if phase in ("Resuming", "Running", "Succeeded"):
         for component in components:
             found = await env.get(gvk_of(component), name_of(component), identity["namespace"])
-            assert uid_of(found) == uid_of(component), f"{case}, {phase}: {name_of(component)} was recreated"
+            assert uid_of(found) == uid_of(component), (
+                f"{case}, {phase}: {name_of(component)} was recreated"
+            )
         phases = {item[0] for item in env.states[identity["namespace"], identity["name"]]}
         assert phases <= {"", phase, expected}, f"{case} had the phases {phases}"
     elif expected != "Running":
         for component in components:
             gvk: GVK = gvk_of(component)
-            assert await env.client.get(gvk, NamespacedName(identity["namespace"], name_of(component))) is None, case
+            assert (
+                await env.client.get(gvk, NamespacedName(identity["namespace"], name_of(component)))
+                is None
+            ), case
     if expected == "Running":
         assert FINALIZER in after["metadata"]["finalizers"]

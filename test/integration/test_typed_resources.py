@@ -78,7 +78,10 @@ class WebsiteReconciler:
 @asynccontextmanager
 async def environment(plane: ControlPlane) -> AsyncIterator[tuple[Manager, WebsiteReconciler]]:
     options = replace(OPTIONS, url=free_url())
-    manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="websites", webhook=options))
+    manager = Manager(
+        ClientConfig.for_control_plane(plane),
+        ManagerOptions(field_manager="websites", webhook=options),
+    )
     webhook = WebsiteWebhook()
     manager.webhooks.register(Website, defaulter=webhook, validator=webhook)
     reconciler = WebsiteReconciler(manager)
@@ -98,7 +101,8 @@ async def environment(plane: ControlPlane) -> AsyncIterator[tuple[Manager, Websi
 
 def website(name: str, **spec: object) -> Website:
     return Website(
-        metadata=ObjectMeta(namespace="default", name=name), spec=WebsiteSpec.model_validate({"html": "<p>", **spec})
+        metadata=ObjectMeta(namespace="default", name=name),
+        spec=WebsiteSpec.model_validate({"html": "<p>", **spec}),
     )
 
 
@@ -149,7 +153,11 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
         return await ready_replicas() == 2
 
     await eventually(is_scaled, "the changed number of replicas is reconciled")
-    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "child"}}
+    child = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": "default", "name": "child"},
+    }
     owned = await client.apply(child, owner=applied)
     assert owned["metadata"]["ownerReferences"][0]["uid"] == applied.metadata.uid
 
@@ -159,7 +167,9 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     with pytest.raises(Invalid, match="too many replicas"):
         await client.create(website("b", replicas=20))
     broken = {**website("b").to_object(), "spec": {"html": 1}}
-    with pytest.raises(Forbidden, match=r"spec\.html: Invalid value: 1: Input should be a valid string"):
+    with pytest.raises(
+        Forbidden, match=r"spec\.html: Invalid value: 1: Input should be a valid string"
+    ):
         await client.create(broken)
 
     # The patch of the defaulter contains only its changes: the API server rejects what the class would convert.

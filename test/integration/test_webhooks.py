@@ -70,7 +70,12 @@ def is_unchanged(before: list[Object], after: list[Object]) -> bool:
     def without_bundles(objects: list[Object]) -> list[Object]:
         hooks = [hook for configuration in objects for hook in configuration["webhooks"]]
         return [
-            {**hook, "clientConfig": {key: value for key, value in hook["clientConfig"].items() if key != "caBundle"}}
+            {
+                **hook,
+                "clientConfig": {
+                    key: value for key, value in hook["clientConfig"].items() if key != "caBundle"
+                },
+            }
             for hook in hooks
         ]
 
@@ -85,7 +90,11 @@ async def test_objects_are_defaulted_and_denied_with_messages_of_the_webhooks(
 ) -> None:
     async with run_replica(plane, local_options()) as running:
         await running.ready()
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": WEBHOOK_LABELS}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "labels": WEBHOOK_LABELS},
+        }
         created = await api.post("/api/v1/namespaces/default/configmaps", body)
         assert created.code == 201
         assert created.body["data"] == {"color": "blue"}
@@ -99,10 +108,14 @@ async def test_objects_are_defaulted_and_denied_with_messages_of_the_webhooks(
             "[data[color]: Required value: must not be empty, data: Invalid value: 1: second error]"
         )
         assert [cause["field"] for cause in denied.value.causes] == ["data[color]", "data"]
-        with pytest.raises(Invalid, match=r'ConfigMap "b" is invalid: data\[color\]: Invalid value: "mauve"'):
+        with pytest.raises(
+            Invalid, match=r'ConfigMap "b" is invalid: data\[color\]: Invalid value: "mauve"'
+        ):
             await user.create("b", color="mauve")
         with pytest.raises(Forbidden, match="color is immutable"):
-            await user.client.patch(CONFIG_MAP, NamespacedName("default", "a"), {"data": {"color": "red"}})
+            await user.client.patch(
+                CONFIG_MAP, NamespacedName("default", "a"), {"data": {"color": "red"}}
+            )
         await user.create("c", color="gold")
         with pytest.raises(Forbidden, match="gold cannot be deleted"):
             await user.client.delete(CONFIG_MAP, NamespacedName("default", "c"))
@@ -113,7 +126,9 @@ async def test_objects_are_defaulted_and_denied_with_messages_of_the_webhooks(
 async def test_exception_in_handler_fails_only_one_request(plane: ControlPlane, user: User) -> None:
     async with run_replica(plane, local_options()) as running:
         await running.ready()
-        with pytest.raises(InternalError, match=r"denied the request: the webhook failed: IndexError: list index"):
+        with pytest.raises(
+            InternalError, match=r"denied the request: the webhook failed: IndexError: list index"
+        ):
             await user.create("a", color="bug")
         await user.create("a")
         value = running.manager.metrics.registry.get_sample_value
@@ -123,7 +138,9 @@ async def test_exception_in_handler_fails_only_one_request(plane: ControlPlane, 
 # Certificates and configurations
 
 
-async def test_first_start_writes_each_object_once_and_restart_writes_nothing(plane: ControlPlane, user: User) -> None:
+async def test_first_start_writes_each_object_once_and_restart_writes_nothing(
+    plane: ControlPlane, user: User
+) -> None:
     await user.create_configurations()
     async with run_replica(plane) as running:
         await running.ready()
@@ -139,7 +156,9 @@ async def test_first_start_writes_each_object_once_and_restart_writes_nothing(pl
         assert stored.problems == ()
         assert stored.ca is not None
         assert await user.ca_certificates() == [stored.ca.certificate]
-        assert {b64encode(bundle).decode() for bundle in await user.ca_bundles()} == {secret["data"]["ca.crt"]}
+        assert {b64encode(bundle).decode() for bundle in await user.ca_bundles()} == {
+            secret["data"]["ca.crt"]
+        }
         assert stored.pair is not None
         assert await running.serial() == stored.pair.leaf.serial_number
     async with run_replica(plane) as restarted:
@@ -152,15 +171,24 @@ async def test_first_start_writes_each_object_once_and_restart_writes_nothing(pl
 async def test_readiness_reports_missing_configurations(plane: ControlPlane, user: User) -> None:
     async with run_replica(plane) as running:
         await wait_until(
-            lambda: _has_problem(running, f"MutatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"),
+            lambda: _has_problem(
+                running, f"MutatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"
+            ),
             "the missing configuration",
         )
-        assert f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist" in await running.webhooks_problem()
+        assert (
+            f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"
+            in await running.webhooks_problem()
+        )
         await user.create_configurations()
         await running.ready()
-        await user.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME))
+        await user.client.delete(
+            VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME)
+        )
         await wait_until(
-            lambda: _has_problem(running, f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"),
+            lambda: _has_problem(
+                running, f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"
+            ),
             "the deletion",
         )
 
@@ -174,11 +202,17 @@ async def test_broken_ca_bundle_is_repaired(plane: ControlPlane, user: User) -> 
         await running.ready()
         (good,) = await user.ca_bundles()
         for broken in ("bm8=", None, b64encode(_new_certificates().bundle).decode()):
-            operation = {"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": broken}
+            operation = {
+                "op": "replace",
+                "path": "/webhooks/0/clientConfig/caBundle",
+                "value": broken,
+            }
             if broken is None:
                 operation = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
             for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-                await user.client.patch(kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON)
+                await user.client.patch(
+                    kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON
+                )
 
             async def repaired() -> bool:
                 return await user.ca_bundles() == {good}
@@ -188,10 +222,14 @@ async def test_broken_ca_bundle_is_repaired(plane: ControlPlane, user: User) -> 
 
 
 def _new_certificates() -> CertificateSet:
-    return ensure_certificates(StoredCertificates(), CERTIFICATE_POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
+    return ensure_certificates(
+        StoredCertificates(), CERTIFICATE_POLICY, ("127.0.0.1",), now=datetime.now(UTC)
+    )[0]
 
 
-@pytest.mark.parametrize("broken", [{"tls.crt": "bm8="}, {"tls.key": None}, {"ca.key": "bm8="}, {"ca.crt": None}])
+@pytest.mark.parametrize(
+    "broken", [{"tls.crt": "bm8="}, {"tls.key": None}, {"ca.key": "bm8="}, {"ca.crt": None}]
+)
 async def test_broken_secret_is_repaired_without_failed_call(
     plane: ControlPlane, user: User, broken: dict[str, str | None]
 ) -> None:
@@ -217,7 +255,9 @@ async def test_broken_secret_is_repaired_without_failed_call(
         await running.ready()
 
 
-async def test_deleted_secret_leads_to_new_ca_without_failed_call(plane: ControlPlane, user: User) -> None:
+async def test_deleted_secret_leads_to_new_ca_without_failed_call(
+    plane: ControlPlane, user: User
+) -> None:
     async with run_replica(plane, local_options(certificates=short_overlap())) as running:
         await running.ready()
         (first,) = await user.ca_certificates()
@@ -246,10 +286,17 @@ async def test_deleted_secret_leads_to_new_ca_without_failed_call(plane: Control
         await running.ready()
 
 
-async def test_certificates_are_renewed_before_expiry_without_failed_call(plane: ControlPlane, user: User) -> None:
+async def test_certificates_are_renewed_before_expiry_without_failed_call(
+    plane: ControlPlane, user: User
+) -> None:
     """The fake clock stays within the validity that TLS clients accept today."""
     clock = FakeClock(datetime.now(UTC) - timedelta(days=21))
-    policy = replace(CERTIFICATE_POLICY, ca_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
+    policy = replace(
+        CERTIFICATE_POLICY,
+        ca_lifetime=timedelta(days=30),
+        lifetime=timedelta(days=30),
+        propagation=10.0,
+    )
     async with run_replica(plane, local_options(certificates=policy), clock=clock) as running:
         await running.ready()
         (first,) = await user.ca_certificates()
@@ -267,7 +314,9 @@ async def test_certificates_are_renewed_before_expiry_without_failed_call(plane:
             return len(await user.ca_certificates()) == 2
 
         await wait_until(are_both_cas_trusted, "trust in both CAs")
-        assert await running.serial() == before, "the old certificate is served until API servers trust the new CA"
+        assert await running.serial() == before, (
+            "the old certificate is served until API servers trust the new CA"
+        )
         await user.create("between")
 
         async def is_certificate_replaced() -> bool:
@@ -308,13 +357,17 @@ async def test_racing_replicas_agree_on_one_secret(plane: ControlPlane, user: Us
                     and await first.serial() == await second.serial() == pair.leaf.serial_number
                 )
 
-            await wait_until(is_new_secret_served, "the certificate of the new Secret on both replicas")
+            await wait_until(
+                is_new_secret_served, "the certificate of the new Secret on both replicas"
+            )
             secret = await user.client.get(SECRET, SECRET_KEY)
             assert secret is not None
         await asyncio.gather(first.ready(), second.ready())
 
 
-async def test_replicas_racing_at_start_serve_same_certificate(plane: ControlPlane, user: User) -> None:
+async def test_replicas_racing_at_start_serve_same_certificate(
+    plane: ControlPlane, user: User
+) -> None:
     await user.create_configurations()
 
     async def start(barrier: asyncio.Barrier) -> int:
@@ -343,9 +396,16 @@ async def test_certificate_files_are_replaced_without_failed_call(
 
     first = _new_certificates()
     stored = StoredCertificates(first.ca, (), None)
-    second, _ = ensure_certificates(stored, CERTIFICATE_POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
-    async with run_replica(plane, local_options(certificates=CertificateFiles(directory=tmp_path))) as running:
-        await wait_until(lambda: _has_problem(running, "no serving certificate yet: No such file"), "the missing files")
+    second, _ = ensure_certificates(
+        stored, CERTIFICATE_POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC)
+    )
+    async with run_replica(
+        plane, local_options(certificates=CertificateFiles(directory=tmp_path))
+    ) as running:
+        await wait_until(
+            lambda: _has_problem(running, "no serving certificate yet: No such file"),
+            "the missing files",
+        )
         write(first)
         await running.ready()
         assert running.writes().count(("create", "secrets", "201")) == 0
@@ -378,13 +438,17 @@ async def test_external_certificate_files_are_checked_against_external_ca_bundle
     options = replace(OPTIONS, certificates=CertificateFiles(directory=tmp_path))
     async with run_replica(plane, options) as running:
         await wait_until(
-            lambda: _has_problem(running, "the caBundle of webhook mconfigmap.kb.io does not contain the CA"),
+            lambda: _has_problem(
+                running, "the caBundle of webhook mconfigmap.kb.io does not contain the CA"
+            ),
             "the problem",
         )
         bundle = b64encode(certificates.bundle).decode()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
-            await user.client.patch(kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON)
+            await user.client.patch(
+                kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON
+            )
         await running.ready()
         assert running.writes() == []
 
@@ -392,7 +456,9 @@ async def test_external_certificate_files_are_checked_against_external_ca_bundle
 async def test_declared_rbac_rules_are_sufficient(plane: ControlPlane, user: User) -> None:
     await user.create_configurations()
     account = {"kind": "ServiceAccount", "namespace": "default", "name": "hooks"}
-    await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_metadata("hooks")}})
+    await user.client.create(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_metadata("hooks")}}
+    )
     for scope, namespaced in (("ClusterRole", False), ("Role", True)):
         needed = [rule for rule in webhook_rules(OPTIONS) if bool(rule.namespace) == namespaced]
         group = "rbac.authorization.k8s.io"
@@ -415,9 +481,13 @@ async def test_declared_rbac_rules_are_sufficient(plane: ControlPlane, user: Use
         )
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     key = NamespacedName("default", "hooks")
-    response = await user.client.create_subresource(GVK("", "v1", "ServiceAccount"), key, "token", request)
+    response = await user.client.create_subresource(
+        GVK("", "v1", "ServiceAccount"), key, "token", request
+    )
     token = response["status"]["token"]
-    async with run_replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
+    async with run_replica(
+        plane, config=ClientConfig.for_control_plane(plane, token=token)
+    ) as running:
         await running.ready()
         assert len(running.writes()) == 3
         await user.client.delete(SECRET, SECRET_KEY)
@@ -471,16 +541,21 @@ async def test_url_replaces_service_and_is_removed_on_exit(plane: ControlPlane, 
     after = await user.configurations()
     assert is_unchanged(before, after)
     assert all(
-        ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
+        ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {})
+        for configuration in after
     )
 
 
-async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(plane: ControlPlane, user: User) -> None:
+async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(
+    plane: ControlPlane, user: User
+) -> None:
     async with run_replica(plane, local_options()) as running:
         await running.ready()
         await user.create("a")
         assert len(await user.configurations()) == 2
-        await user.client.delete(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME))
+        await user.client.delete(
+            MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME)
+        )
 
         async def is_recreated() -> bool:
             return len(await user.configurations()) == 2
@@ -511,12 +586,15 @@ async def test_leftovers_of_killed_run_are_removed_by_next_start(
             await restarted.ready()
         else:
             await wait_until(
-                lambda: _has_problem(restarted, "does not exist"), "the deletion of the killed run's configurations"
+                lambda: _has_problem(restarted, "does not exist"),
+                "the deletion of the killed run's configurations",
             )
     assert is_unchanged(before, await user.configurations())
 
 
-async def test_shared_url_is_removed_when_last_replica_stops(plane: ControlPlane, user: User) -> None:
+async def test_shared_url_is_removed_when_last_replica_stops(
+    plane: ControlPlane, user: User
+) -> None:
     await user.create_configurations()
     options = local_options(reuse_port=True, drain=1.0)
     async with run_replica(plane, options) as last:
@@ -536,7 +614,9 @@ async def test_url_is_restored_after_manifest_is_applied(plane: ControlPlane, us
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             obj = await user.client.get(kind, NamespacedName("", CONFIGURATION_NAME))
             assert obj is not None
-            (original,) = (configuration for configuration in before if configuration["kind"] == kind.kind)
+            (original,) = (
+                configuration for configuration in before if configuration["kind"] == kind.kind
+            )
             await user.client.update({**obj, "webhooks": original["webhooks"]})
 
         async def is_url_restored() -> bool:

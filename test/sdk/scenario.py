@@ -32,7 +32,9 @@ def configuration(namespace: str, *, appwrapper: bool) -> ClusterConfiguration:
     }
     if appwrapper:  # later releases have no such option
         resources["appwrapper"] = True
-    return ClusterConfiguration(name=NAME, namespace=namespace, num_workers=1, image="ray:test", **resources)
+    return ClusterConfiguration(
+        name=NAME, namespace=namespace, num_workers=1, image="ray:test", **resources
+    )
 
 
 def run(kubeconfig: str, namespace: str, *, appwrapper: bool) -> dict[str, Any]:
@@ -60,4 +62,7 @@ def run(kubeconfig: str, namespace: str, *, appwrapper: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1], sys.argv[2], appwrapper="--appwrapper" in sys.argv)), file=sys.stderr)
+    print(
+        json.dumps(run(sys.argv[1], sys.argv[2], appwrapper="--appwrapper" in sys.argv)),
+        file=sys.stderr,
+    )

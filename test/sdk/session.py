@@ -14,8 +14,12 @@ from codeflare_sdk import Cluster, ClusterConfiguration, get_cluster, list_all_c
 
 
 def create(name: str, namespace: str) -> dict[str, Any]:
-    cluster = Cluster(ClusterConfiguration(name=name, namespace=namespace, num_workers=1, image="ray"))
-    cluster.apply(timeout=1)  # without the webhook, the SDK finds no CA with a name of the new generation
+    cluster = Cluster(
+        ClusterConfiguration(name=name, namespace=namespace, num_workers=1, image="ray")
+    )
+    cluster.apply(
+        timeout=1
+    )  # without the webhook, the SDK finds no CA with a name of the new generation
     return {}
 
 
@@ -35,4 +39,6 @@ def delete(name: str, namespace: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    print(json.dumps({"create": create, "describe": describe, "delete": delete}[action](*arguments)))
+    print(
+        json.dumps({"create": create, "describe": describe, "delete": delete}[action](*arguments))
+    )

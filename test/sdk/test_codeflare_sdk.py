@@ -35,11 +35,17 @@ NAMESPACE = GVK("", "v1", "Namespace")
 DOMAIN = "apps.example.test"
 
 pytestmark = [
-    pytest.mark.skipif(not RELEASES.is_dir(), reason="CODEFLARE_SDK is not a directory (make test-sdk)"),
+    pytest.mark.skipif(
+        not RELEASES.is_dir(), reason="CODEFLARE_SDK is not a directory (make test-sdk)"
+    ),
     pytest.mark.timeout(300),
 ]
 
-CASES = {"newest": ("newest",), "oldest": ("oldest",), "oldest-appwrapper": ("oldest", "--appwrapper")}
+CASES = {
+    "newest": ("newest",),
+    "oldest": ("oldest",),
+    "oldest-appwrapper": ("oldest", "--appwrapper"),
+}
 """The namespace of each case, its release and the arguments of the scenario."""
 
 
@@ -47,11 +53,24 @@ CASES = {"newest": ("newest",), "oldest": ("oldest",), "oldest-appwrapper": ("ol
 async def run_operator(directory: Path) -> AsyncIterator[Client]:
     """Run a control plane, the operator and a fake KubeRay; yield a client when their webhooks serve."""
     kubeconfig, manifest = directory / "kubeconfig", directory / "namespaces.yaml"
-    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in CASES]
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in CASES
+    ]
     manifest.write_text(yaml.safe_dump_all(namespaces))
-    command = ("-m", "cfo", "run", "--embedded", "--kubeconfig", str(kubeconfig), "--apply", str(manifest))
+    command = (
+        "-m",
+        "cfo",
+        "run",
+        "--embedded",
+        "--kubeconfig",
+        str(kubeconfig),
+        "--apply",
+        str(manifest),
+    )
     with (directory / "operator.log").open("w") as log:
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdout=log, stderr=log
+        )
     try:
 
         async def has_written_kubeconfig() -> bool:
@@ -63,7 +82,9 @@ async def run_operator(directory: Path) -> AsyncIterator[Client]:
             client = Client(transport, RESTMapper(transport), field_manager="tester")
 
             async def has_namespaces() -> bool:
-                return all([await client.get(NAMESPACE, NamespacedName("", name)) for name in CASES])
+                return all(
+                    [await client.get(NAMESPACE, NamespacedName("", name)) for name in CASES]
+                )
 
             await eventually(has_namespaces, "the namespaces")
             yield client
@@ -91,7 +112,9 @@ async def run_ingress_controller(client: Client, requests: list[str]) -> AsyncIt
         if request.host not in await exposed_hosts(client):
             return web.Response(status=404)
         if request.path == "/api/version":
-            return web.json_response({"version": "4", "ray_version": "2.50.0", "ray_commit": "", "session_name": ""})
+            return web.json_response(
+                {"version": "4", "ray_version": "2.50.0", "ray_commit": "", "session_name": ""}
+            )
         return web.json_response([])
 
     server = web.Server(answer)
@@ -150,7 +173,11 @@ async def test_sdk_creates_reaches_and_deletes_clusters(tmp_path: Path) -> None:
 
         async def is_everything_deleted() -> bool:
             for gvk in (RAY_CLUSTER, APPWRAPPER, INGRESS, POD):
-                left = [obj["metadata"] for obj in await client.list(gvk) if obj["metadata"]["namespace"] in CASES]
+                left = [
+                    obj["metadata"]
+                    for obj in await client.list(gvk)
+                    if obj["metadata"]["namespace"] in CASES
+                ]
                 assert not left, (gvk, left)
             return True
 
@@ -158,7 +185,9 @@ async def test_sdk_creates_reaches_and_deletes_clusters(tmp_path: Path) -> None:
 
 
 async def test_program_on_the_page_for_data_scientists_runs(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(# first_cluster.py\n.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    (program,) = re.findall(
+        r"```python\n(# first_cluster.py\n.*?)```", PAGE.read_text(), flags=re.DOTALL
+    )
     async with run_operator(tmp_path) as client:
         process = await asyncio.create_subprocess_exec(
             *(str(RELEASES.resolve() / "newest/bin/python"), "-c", program),

@@ -35,7 +35,9 @@ HOST = "ray.apps.test"
 SHARED_HOST = {**GATEWAY_SETTINGS, "dashboardHost": HOST}
 
 pytestmark = [
-    pytest.mark.skipif(not RELEASES.is_dir(), reason="CODEFLARE_SDK is not a directory (make test-sdk)"),
+    pytest.mark.skipif(
+        not RELEASES.is_dir(), reason="CODEFLARE_SDK is not a directory (make test-sdk)"
+    ),
     pytest.mark.timeout(300),
 ]
 
@@ -43,7 +45,11 @@ pytestmark = [
 async def run_sdk(env: Environment, directory: Path, action: str) -> Any:
     """Run one action of the session, and return what it printed last."""
     env.plane.kubeconfig(directory / "kubeconfig")
-    variables = {"KUBECONFIG": str(directory / "kubeconfig"), "HOME": str(directory), "PATH": os.environ["PATH"]}
+    variables = {
+        "KUBECONFIG": str(directory / "kubeconfig"),
+        "HOME": str(directory),
+        "PATH": os.environ["PATH"],
+    }
     process = await asyncio.create_subprocess_exec(
         PYTHON,
         SESSION,
@@ -64,7 +70,12 @@ async def create_gateway(env: Environment) -> None:
     listeners = [{"name": "https", "port": 443, "protocol": "HTTPS", "hostname": HOST}]
     metadata = {"name": "shared", "namespace": await env.create_namespace("gateways")}
     await env.create(
-        {"apiVersion": GATEWAY.api_version, "kind": "Gateway", "metadata": metadata, "spec": {"listeners": listeners}}
+        {
+            "apiVersion": GATEWAY.api_version,
+            "kind": "Gateway",
+            "metadata": metadata,
+            "spec": {"listeners": listeners},
+        }
     )
 
 

@@ -54,7 +54,9 @@ class ApiServer:
         form = request.content_type == "application/x-www-form-urlencoded"
         body = raw.decode() if form else orjson.loads(raw) if raw else None
         self.all_requests.append(
-            RecordedRequest(request.method, request.path, dict(request.query), request.headers.copy(), body)
+            RecordedRequest(
+                request.method, request.path, dict(request.query), request.headers.copy(), body
+            )
         )
         responses = self._responses[request.method, request.path]
         if not responses:
@@ -86,25 +88,37 @@ def json(body: Any, code: int = 200, headers: Mapping[str, str] | None = None) -
 
     async def handle(_: web.Request) -> web.Response:
         return web.Response(
-            status=code, body=orjson.dumps(body), content_type="application/json", headers=dict(headers or {})
+            status=code,
+            body=orjson.dumps(body),
+            content_type="application/json",
+            headers=dict(headers or {}),
         )
 
     return handle
 
 
 def text(
-    body: str, code: int = 200, content_type: str = "text/plain", headers: Mapping[str, str] | None = None
+    body: str,
+    code: int = 200,
+    content_type: str = "text/plain",
+    headers: Mapping[str, str] | None = None,
 ) -> Handler:
     """Return a handler that responds with a string."""
 
     async def handle(_: web.Request) -> web.Response:
-        return web.Response(status=code, text=body, content_type=content_type, headers=dict(headers or {}))
+        return web.Response(
+            status=code, text=body, content_type=content_type, headers=dict(headers or {})
+        )
 
     return handle
 
 
 def error_response(
-    code: int, reason: str, message: str = "no", headers: Mapping[str, str] | None = None, **details: Any
+    code: int,
+    reason: str,
+    message: str = "no",
+    headers: Mapping[str, str] | None = None,
+    **details: Any,
 ) -> Handler:
     """Return a handler that responds with a Status object of a failure."""
     return json(status(code, reason, message, **details), code, headers)
@@ -160,13 +174,17 @@ def discovery(*groups: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def group(name: str, *resources: Mapping[str, Any], version: str = "v1", freshness: str = "Current") -> dict[str, Any]:
+def group(
+    name: str, *resources: Mapping[str, Any], version: str = "v1", freshness: str = "Current"
+) -> dict[str, Any]:
     """Return an API group of a discovery document; an empty name is the core group."""
     versions = [{"version": version, "resources": list(resources), "freshness": freshness}]
     return {"metadata": {"name": name} if name else {}, "versions": versions}
 
 
-def resource(plural: str, kind: str, *, namespaced: bool = True, subresources: tuple[str, ...] = ()) -> dict[str, Any]:
+def resource(
+    plural: str, kind: str, *, namespaced: bool = True, subresources: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Return a resource of a discovery document."""
     return {
         "resource": plural,
@@ -188,4 +206,6 @@ CORE = discovery(
         resource("namespaces", "Namespace", namespaced=False),
     )
 )
-APIS = discovery(group("apps", resource("deployments", "Deployment", subresources=("status", "scale"))))
+APIS = discovery(
+    group("apps", resource("deployments", "Deployment", subresources=("status", "scale")))
+)

@@ -33,9 +33,17 @@ def apply_steps(*, repeatable: bool = False) -> list[Any]:
     With ``repeatable``, only applies whose response has every value as sent are returned.
     """
     if not RECORDING.exists():
-        return [pytest.param(None, marks=pytest.mark.skip(reason="no recordings next to the repository"))]
+        return [
+            pytest.param(
+                None, marks=pytest.mark.skip(reason="no recordings next to the repository")
+            )
+        ]
     text = RECORDING.read_text()
-    for placeholder, value in (("${ns}", "ct-RUNID"), ("${r}", "RUNID"), ("${group}", "g-RUNID.conformance.test")):
+    for placeholder, value in (
+        ("${ns}", "ct-RUNID"),
+        ("${r}", "RUNID"),
+        ("${group}", "g-RUNID.conformance.test"),
+    ):
         text = text.replace(placeholder, value)
     scenarios = json.loads(text)["scenarios"]
     return [
@@ -50,7 +58,11 @@ def _steps(steps: list[dict[str, Any]]) -> Iterator[tuple[str, Step]]:
     last: dict[str, dict[str, Any]] = {}
     for step in steps:
         body = (step.get("expect") or {}).get("body")
-        if not isinstance(body, dict) or step["expect"]["code"] not in {200, 201} or not step.get("path"):
+        if (
+            not isinstance(body, dict)
+            or step["expect"]["code"] not in {200, 201}
+            or not step.get("path")
+        ):
             continue
         path = step["path"].removesuffix("/status").removesuffix("/scale")
         dry_run = "dryRun" in (step.get("query") or {})
@@ -71,7 +83,8 @@ def _steps(steps: list[dict[str, Any]]) -> Iterator[tuple[str, Step]]:
                     after,
                     managers_after,
                     not dry_run
-                    and before.get("metadata", {}).get("resourceVersion") == after["metadata"]["resourceVersion"],
+                    and before.get("metadata", {}).get("resourceVersion")
+                    == after["metadata"]["resourceVersion"],
                     _contains(after, desired) and "resourceVersion" not in desired["metadata"],
                 ),
             )
@@ -92,7 +105,9 @@ def _contains(current: Any, desired: Any) -> bool:
     if desired in ({}, []):
         return False
     if isinstance(desired, dict):
-        return isinstance(current, dict) and all(_contains(current.get(key), value) for key, value in desired.items())
+        return isinstance(current, dict) and all(
+            _contains(current.get(key), value) for key, value in desired.items()
+        )
     if isinstance(desired, list):
         return isinstance(current, list) and all(
             any(_contains(element, item) for element in current) for item in desired

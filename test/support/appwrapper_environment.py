@@ -27,7 +27,16 @@ from test.support.clocks import SkippingClock, SteppedClock
 from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, eventually
 
-CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
+CONTROLLERS = (
+    "gc",
+    "namespace",
+    "serviceaccount",
+    "pods",
+    "job",
+    "deployment",
+    "replicaset",
+    "statefulset",
+)
 """The embedded control plane's controllers that create and run pods."""
 
 SHORT_PERIODS: dict[str, str] = {
@@ -48,13 +57,24 @@ def configuration(**settings: Any) -> AppWrapperConfiguration:
     )
 
 
-def pod(name: str = "p", *, node: str = "", labels: dict[str, str] | None = None, **annotations: str) -> Object:
+def pod(
+    name: str = "p", *, node: str = "", labels: dict[str, str] | None = None, **annotations: str
+) -> Object:
     """Return a pod; ``annotations`` control the embedded pod runner (``finish_after="1"``)."""
-    annotation_values = {f"envtest.cfo/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    annotation_values = {
+        f"envtest.cfo/{key.replace('_', '-')}": value for key, value in annotations.items()
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "busybox"}],
+    }
     if node:
         spec["nodeName"] = node
-    metadata: dict[str, Any] = {"name": name, "annotations": annotation_values, "labels": labels or {}}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "annotations": annotation_values,
+        "labels": labels or {},
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -65,13 +85,20 @@ def job(name: str = "j", *, parallelism: int = 1, **annotations: str) -> Object:
         "parallelism": parallelism,
         "completions": parallelism,
         "backoffLimit": 0,
-        "template": {"metadata": {"annotations": template["metadata"]["annotations"]}, "spec": template["spec"]},
+        "template": {
+            "metadata": {"annotations": template["metadata"]["annotations"]},
+            "spec": template["spec"],
+        },
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 def wrapper(
-    *templates: Object, name: str = "w", namespace: str = "ns", suspend: bool = False, **settings: str
+    *templates: Object,
+    name: str = "w",
+    namespace: str = "ns",
+    suspend: bool = False,
+    **settings: str,
 ) -> Object:
     """Return an AppWrapper of these components; ``settings`` are its annotations, such as ``retryLimit="1"``."""
     return {
@@ -82,7 +109,10 @@ def wrapper(
             "namespace": namespace,
             "annotations": {ANNOTATION_PREFIX + key: value for key, value in settings.items()},
         },
-        "spec": {"suspend": suspend, "components": [{"template": template} for template in templates]},
+        "spec": {
+            "suspend": suspend,
+            "components": [{"template": template} for template in templates],
+        },
     }
 
 
@@ -120,7 +150,11 @@ class AppWrapperEnvironment(Environment):
 
         It does nothing if the controllers use the system clock.
         """
-        if self.clock is not None and self.manager is not None and isinstance(self.plane, EmbeddedControlPlane):
+        if (
+            self.clock is not None
+            and self.manager is not None
+            and isinstance(self.plane, EmbeddedControlPlane)
+        ):
             seconds = self.clock.seconds_to_next_timer()
             if seconds > 0:
                 await self.plane.advance(seconds)
@@ -141,19 +175,33 @@ class AppWrapperEnvironment(Environment):
         )
 
     async def wait_for_condition(
-        self, condition_type: str, status: str, reason: str = "", *, name: str = "w", namespace: str = "ns"
+        self,
+        condition_type: str,
+        status: str,
+        reason: str = "",
+        *,
+        name: str = "w",
+        namespace: str = "ns",
     ) -> Object:
         """Wait until the AppWrapper has the condition, and return it; any reason matches if ``reason`` is empty."""
 
         def holds(obj: Object) -> bool:
             return any(
-                item[:2] == (condition_type, status) and (not reason or item[2] == reason) for item in state(obj)[2]
+                item[:2] == (condition_type, status) and (not reason or item[2] == reason)
+                for item in state(obj)[2]
             )
 
-        return await self.wait_until(holds, f"{condition_type} is {status} {reason}", name=name, namespace=namespace)
+        return await self.wait_until(
+            holds, f"{condition_type} is {status} {reason}", name=name, namespace=namespace
+        )
 
     async def wait_until(
-        self, holds: Callable[[Object], bool], description: str, *, name: str = "w", namespace: str = "ns"
+        self,
+        holds: Callable[[Object], bool],
+        description: str,
+        *,
+        name: str = "w",
+        namespace: str = "ns",
     ) -> Object:
         """Wait until ``holds(wrapper)`` is true, and return the AppWrapper."""
 
@@ -179,14 +227,18 @@ class AppWrapperEnvironment(Environment):
             if obj is not None and self.clock is not None:
                 await self.wait_until_idle()
                 await self.skip_to_next_timer()
-            assert obj is None, f"{name} still exists: {state(obj)} {obj['metadata'].get('finalizers')}"
+            assert obj is None, (
+                f"{name} still exists: {state(obj)} {obj['metadata'].get('finalizers')}"
+            )
             return True
 
         await eventually(check, f"{name} deleted")
 
     async def set_suspend(self, value: bool, name: str = "w", namespace: str = "ns") -> None:
         """Suspend or resume the AppWrapper, as a queue does."""
-        await self.client.patch(APPWRAPPER, NamespacedName(namespace, name), {"spec": {"suspend": value}})
+        await self.client.patch(
+            APPWRAPPER, NamespacedName(namespace, name), {"spec": {"suspend": value}}
+        )
 
     async def wait_for_phases(self, *phases: str, name: str = "w", namespace: str = "ns") -> None:
         """Wait until the watch has reported exactly these phases, in this order."""
@@ -214,9 +266,18 @@ class AppWrapperEnvironment(Environment):
         if exit_code is not None:
             terminated = {"terminated": {"exitCode": exit_code, "reason": "Error"}}
             status["containerStatuses"] = [
-                {"name": "main", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": terminated}
+                {
+                    "name": "main",
+                    "image": "i",
+                    "imageID": "i",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": terminated,
+                }
             ]
-        await self.client.patch(POD, NamespacedName(namespace, name), {"status": status}, subresource="status")
+        await self.client.patch(
+            POD, NamespacedName(namespace, name), {"status": status}, subresource="status"
+        )
 
     async def object_names(self, gvk: GVK, namespace: str = "ns") -> list[str]:
         """Return the sorted names of all objects of a kind."""
@@ -235,7 +296,9 @@ async def start_appwrapper_environment(
     defaults = ("gc", "namespace", "serviceaccount", "resourcequota")
     plane = new_plane(all_crds, controllers or defaults, embedded=controllers is not None)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
-        client = Client(transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester")
+        client = Client(
+            transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester"
+        )
         environment = AppWrapperEnvironment(plane, client)
         observer = Manager(ClientConfig.for_control_plane(plane))
         informer = environment.observer = observer.cache.informer(APPWRAPPER)
@@ -244,13 +307,17 @@ async def start_appwrapper_environment(
             if event.new is not None:
                 states = environment.states.setdefault((event.key.namespace, event.key.name), [])
                 snapshot = event.new.object()
-                environment.snapshots.setdefault((event.key.namespace, event.key.name), []).append(snapshot)
+                environment.snapshots.setdefault((event.key.namespace, event.key.name), []).append(
+                    snapshot
+                )
                 new = state(snapshot)
                 if not states or states[-1] != new:
                     states.append(new)
 
         informer.add_handler(record)
-        running = asyncio.create_task(observer.run())  # a separate task, because a fixture is torn down in another one
+        running = asyncio.create_task(
+            observer.run()
+        )  # a separate task, because a fixture is torn down in another one
         await observer.started()
         try:
             yield environment
@@ -272,7 +339,9 @@ async def run_appwrapper_controllers(
     environment.clear_requests()
     target = ClientConfig.for_control_plane(environment.plane, token=token or None)
     connection = (
-        contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
+        contextlib.nullcontext(transport)
+        if transport
+        else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
         manager = Manager(connected, ManagerOptions(field_manager=FIELD_MANAGER), clock=clock)

@@ -108,4 +108,7 @@ def recreatable(obj: Object) -> Object:
 def recorded_crds() -> list[Object]:
     """Return the CRDs of the components that the recordings use."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader) for name in CRD_FILES]
+    return [
+        yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader)
+        for name in CRD_FILES
+    ]

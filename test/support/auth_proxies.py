@@ -33,13 +33,32 @@ from test.support.raycluster_environment import Environment
 
 OAUTH2_PROXY_FLAGS = {
     "string": {
-        *("provider", "oidc-issuer-url", "scope", "code-challenge-method", "https-address", "http-address"),
-        *("tls-cert-file", "tls-key-file", "cookie-name", "cookie-samesite", "cookie-refresh", "cookie-expire"),
+        *(
+            "provider",
+            "oidc-issuer-url",
+            "scope",
+            "code-challenge-method",
+            "https-address",
+            "http-address",
+        ),
+        *(
+            "tls-cert-file",
+            "tls-key-file",
+            "cookie-name",
+            "cookie-samesite",
+            "cookie-refresh",
+            "cookie-expire",
+        ),
         "oidc-email-claim",
     },
     "list": {"email-domain", "upstream", "skip-auth-route", "provider-ca-file"},
     "bool": {
-        *("insecure-oidc-skip-nonce", "skip-provider-button", "pass-authorization-header", "pass-user-headers"),
+        *(
+            "insecure-oidc-skip-nonce",
+            "skip-provider-button",
+            "pass-authorization-header",
+            "pass-user-headers",
+        ),
         *("pass-basic-auth", "skip-auth-strip-headers", "cookie-secure", "silence-ping-logging"),
         "use-system-trust-store",
     },
@@ -48,8 +67,20 @@ OAUTH2_PROXY_FLAGS = {
 
 KUBE_RBAC_PROXY_FLAGS = {
     "string": {
-        *("secure-listen-address", "upstream", "config-file", "tls-cert-file", "tls-private-key-file"),
-        *("oidc-issuer", "oidc-clientID", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim"),
+        *(
+            "secure-listen-address",
+            "upstream",
+            "config-file",
+            "tls-cert-file",
+            "tls-private-key-file",
+        ),
+        *(
+            "oidc-issuer",
+            "oidc-clientID",
+            "oidc-username-claim",
+            "oidc-username-prefix",
+            "oidc-groups-claim",
+        ),
         *("oidc-groups-prefix", "oidc-ca-file"),
     },
     "list": {"auth-token-audiences"},
@@ -110,7 +141,12 @@ class Issuer:
         assert client == self.client
         request = self._codes.pop(code)
         assert request["code_challenge"] == _encode(hashlib.sha256(verifier.encode()).digest())
-        claims = {"iss": self.url, "aud": client[0], "email": request["user"], "nonce": request["nonce"]}
+        claims = {
+            "iss": self.url,
+            "aud": client[0],
+            "email": request["user"],
+            "nonce": request["nonce"],
+        }
         return self.sign(claims)
 
     def sign(self, claims: Mapping[str, Any]) -> str:
@@ -122,7 +158,9 @@ class Issuer:
     def verify(self, token: str) -> dict[str, Any]:
         """Return the claims of a token; raise an exception if this issuer did not sign it."""
         signed, _, signature = token.rpartition(".")
-        self._key.public_key().verify(_decode(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        self._key.public_key().verify(
+            _decode(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256()
+        )
         claims: dict[str, Any] = json.loads(_decode(signed.partition(".")[2]))
         return claims
 
@@ -130,8 +168,16 @@ class Issuer:
 class _Proxy:
     """A container of the pod: its flags, environment and files."""
 
-    def __init__(self, container: Object, env: dict[str, str], files: dict[str, Path], flags: Mapping[str, set[str]]):
-        arguments = [re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], one) for one in container["args"]]
+    def __init__(
+        self,
+        container: Object,
+        env: dict[str, str],
+        files: dict[str, Path],
+        flags: Mapping[str, set[str]],
+    ):
+        arguments = [
+            re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], one) for one in container["args"]
+        ]
         self.flags = parse_flags(arguments, flags)
         self.env = env
         self.files = files
@@ -142,18 +188,28 @@ class _Proxy:
 
     def server_context(self, key_flag: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.path(self.flags["tls-cert-file"]), self.path(self.flags[key_flag]))
+        context.load_cert_chain(
+            self.path(self.flags["tls-cert-file"]), self.path(self.flags[key_flag])
+        )
         return context
 
 
-async def _forward(request: web.Request, url: str, headers: Any, context: ssl.SSLContext | None) -> web.Response:
+async def _forward(
+    request: web.Request, url: str, headers: Any, context: ssl.SSLContext | None
+) -> web.Response:
     connector = TCPConnector(ssl=context if context is not None else True)
-    async with ClientSession(connector=connector, timeout=ClientTimeout(5), auto_decompress=False) as session:
+    async with ClientSession(
+        connector=connector, timeout=ClientTimeout(5), auto_decompress=False
+    ) as session:
         sent = {name: value for name, value in headers.items() if name.lower() not in _HOP_HEADERS}
         async with session.request(
             request.method, url, headers=sent, data=await request.read(), allow_redirects=False
         ) as answer:
-            kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_HEADERS}
+            kept = {
+                name: value
+                for name, value in answer.headers.items()
+                if name.lower() not in _HOP_HEADERS
+            }
             return web.Response(status=answer.status, headers=kept, body=await answer.read())
 
 
@@ -161,7 +217,12 @@ class KubeRBACProxy(_Proxy):
     """kube-rbac-proxy: authenticates by TokenReview or OIDC, authorizes by SubjectAccessReview, drops the token."""
 
     def __init__(
-        self, container: Object, env: dict[str, str], files: dict[str, Path], client: Client, issuer: Issuer | None
+        self,
+        container: Object,
+        env: dict[str, str],
+        files: dict[str, Path],
+        client: Client,
+        issuer: Issuer | None,
     ) -> None:
         super().__init__(container, env, files, KUBE_RBAC_PROXY_FLAGS)
         self.upstream = ""
@@ -177,16 +238,29 @@ class KubeRBACProxy(_Proxy):
             return web.Response(status=401, text="Unauthorized")
         attributes = {**self._attributes, "group": self._attributes.get("apiGroup", "")}
         attributes = {key: value for key, value in attributes.items() if key != "apiGroup"}
-        spec = {"resourceAttributes": {**attributes, "verb": _VERBS.get(request.method, "*")}, **user}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        spec = {
+            "resourceAttributes": {**attributes, "verb": _VERBS.get(request.method, "*")},
+            **user,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
         if not (await self._client.create(review))["status"]["allowed"]:
             return web.Response(status=403, text="Forbidden")
-        headers = {name: value for name, value in request.headers.items() if name != "Authorization"}
+        headers = {
+            name: value for name, value in request.headers.items() if name != "Authorization"
+        }
         return await _forward(request, f"{self.upstream}{request.rel_url}", headers, None)
 
     async def _authenticate(self, token: str) -> dict[str, Any] | None:
         if "oidc-issuer" not in self.flags:
-            review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+            review = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token},
+            }
             status = (await self._client.create(review))["status"]
             found = status.get("user") or {}
             return {"user": found["username"], "groups": found.get("groups", [])} if found else None
@@ -195,17 +269,24 @@ class KubeRBACProxy(_Proxy):
             claims = self._issuer.verify(token)
         except Exception:
             return None
-        if (claims["iss"], claims["aud"]) != (self.flags["oidc-issuer"], self.flags["oidc-clientID"]):
+        if (claims["iss"], claims["aud"]) != (
+            self.flags["oidc-issuer"],
+            self.flags["oidc-clientID"],
+        ):
             return None
         name = f"{self.flags['oidc-username-prefix']}{claims[self.flags['oidc-username-claim']]}"
-        groups = [f"{self.flags['oidc-groups-prefix']}{group}" for group in claims.get("groups", ())]
+        groups = [
+            f"{self.flags['oidc-groups-prefix']}{group}" for group in claims.get("groups", ())
+        ]
         return {"user": name, "groups": groups}
 
 
 class OAuth2Proxy(_Proxy):
     """oauth2-proxy: logs browsers in, and turns their sessions into bearer tokens."""
 
-    def __init__(self, container: Object, env: dict[str, str], files: dict[str, Path], issuer: Issuer) -> None:
+    def __init__(
+        self, container: Object, env: dict[str, str], files: dict[str, Path], issuer: Issuer
+    ) -> None:
         super().__init__(container, env, files, OAUTH2_PROXY_FLAGS)
         flags = self.flags
         assert flags["oidc-issuer-url"] == issuer.url
@@ -220,13 +301,18 @@ class OAuth2Proxy(_Proxy):
         self._client = (env["OAUTH2_PROXY_CLIENT_ID"], env["OAUTH2_PROXY_CLIENT_SECRET"])
         self._logins: dict[str, tuple[str, str]] = {}
         self._sessions: dict[str, str] = {}
-        self._trusted = ssl.create_default_context(cafile=str(files[env["SSL_CERT_DIR"]] / "ca.crt"))
+        self._trusted = ssl.create_default_context(
+            cafile=str(files[env["SSL_CERT_DIR"]] / "ca.crt")
+        )
 
     async def handle(self, request: web.Request) -> web.Response:
         if request.path == "/oauth2/callback":
             verifier, nonce = self._logins.pop(request.query["state"])
             token = self._issuer.redeem(request.query["code"], verifier, self._client)
-            assert self.flags["insecure-oidc-skip-nonce"] or self._issuer.verify(token)["nonce"] == nonce
+            assert (
+                self.flags["insecure-oidc-skip-nonce"]
+                or self._issuer.verify(token)["nonce"] == nonce
+            )
             session = secrets.token_hex(16)
             self._sessions[session] = token
             cookie = f"{self.flags['cookie-name']}={session}; Path=/; HttpOnly; Secure"
@@ -263,7 +349,9 @@ class OAuth2Proxy(_Proxy):
             "code_challenge": _encode(hashlib.sha256(verifier.encode()).digest()),
             "code_challenge_method": self.flags["code-challenge-method"],
         }
-        return web.Response(status=302, headers={"Location": f"{self._issuer.url}/auth?{urlencode(query)}"})
+        return web.Response(
+            status=302, headers={"Location": f"{self._issuer.url}/auth?{urlencode(query)}"}
+        )
 
 
 class Ray:
@@ -306,10 +394,17 @@ async def run_head_pod(
             data = await _secret(env, volume["secret"]["secretName"], namespace)
             volumes[volume["name"]] = directory / volume["name"]
             volumes[volume["name"]].mkdir()
-            for item in volume["secret"].get("items") or [{"key": key, "path": key} for key in data]:
+            for item in volume["secret"].get("items") or [
+                {"key": key, "path": key} for key in data
+            ]:
                 (volumes[volume["name"]] / item["path"]).write_bytes(data[item["key"]])
     account = NamespacedName(namespace, pod["serviceAccountName"])
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {},
+        "spec": {},
+    }
     response = await env.client.create_subresource(SERVICE_ACCOUNT, account, "token", request)
     config = ClientConfig.for_control_plane(env.plane, token=response["status"]["token"])
     containers = {container["name"]: container for container in pod["containers"]}
@@ -317,16 +412,22 @@ async def run_head_pod(
         client = Client(transport, RESTMapper(transport), field_manager="rbac-proxy")
         ray = Ray()
         port = await _serve(stack, ray.handle)
-        rbac = KubeRBACProxy(*await _inputs(env, containers["rbac-proxy"], volumes, namespace), client, issuer)
+        rbac = KubeRBACProxy(
+            *await _inputs(env, containers["rbac-proxy"], volumes, namespace), client, issuer
+        )
         assert urlsplit(rbac.flags["upstream"]).port == 8265
         rbac.upstream = f"http://127.0.0.1:{port}"
         port = await _serve(stack, rbac.handle, rbac.server_context("tls-private-key-file"))
         public = rbac.flags["secure-listen-address"]
         if "oauth-proxy" in containers:
             assert issuer is not None
-            front = OAuth2Proxy(*await _inputs(env, containers["oauth-proxy"], volumes, namespace), issuer)
+            front = OAuth2Proxy(
+                *await _inputs(env, containers["oauth-proxy"], volumes, namespace), issuer
+            )
             assert front.flags["upstream"] == [f"https://{public}/"]
-            assert public.startswith("127.0.0.1:"), "nothing else may reach kube-rbac-proxy's inner port"
+            assert public.startswith("127.0.0.1:"), (
+                "nothing else may reach kube-rbac-proxy's inner port"
+            )
             front.upstream = f"https://127.0.0.1:{port}"
             port = await _serve(stack, front.handle, front.server_context("tls-key-file"))
             public = front.flags["https-address"]
@@ -343,6 +444,8 @@ async def _inputs(
             variables[variable["name"]] = variable["value"]
         else:
             reference = variable["valueFrom"]["secretKeyRef"]
-            variables[variable["name"]] = (await _secret(env, reference["name"], namespace))[reference["key"]].decode()
+            variables[variable["name"]] = (await _secret(env, reference["name"], namespace))[
+                reference["key"]
+            ].decode()
     files = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     return container, variables, files

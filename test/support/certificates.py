@@ -27,7 +27,9 @@ class KeyPair(NamedTuple):
     @property
     def key_pem(self) -> bytes:
         return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
 
 
@@ -57,7 +59,12 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, ca: bool, days: float = 1
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    ca: bool,
+    days: float = 1,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -72,7 +79,9 @@ def _builder(
     )
 
 
-def server_ssl_context(pair: KeyPair, directory: Path, client_ca: KeyPair | None = None) -> ssl.SSLContext:
+def server_ssl_context(
+    pair: KeyPair, directory: Path, client_ca: KeyPair | None = None
+) -> ssl.SSLContext:
     """Return a server-side SSL context; with ``client_ca``, clients must present a certificate of that CA."""
     file = directory / "server.pem"
     file.write_bytes(pair.cert_pem + pair.key_pem)

@@ -65,7 +65,9 @@ class Renderer:
                 conditions.pop()
                 contexts.pop()
             elif (dumped := re.fullmatch(r"toYaml (\S+) \| nindent (\d+)", expression)) is not None:
-                body = yaml.safe_dump(self.value(dumped[1], contexts[-1]), sort_keys=False).splitlines()
+                body = yaml.safe_dump(
+                    self.value(dumped[1], contexts[-1]), sort_keys=False
+                ).splitlines()
                 if all(conditions):
                     output += [f"\n{' ' * int(dumped[2])}{line}" for line in body]
             elif all(conditions):
@@ -75,9 +77,13 @@ class Renderer:
         return "".join(output)
 
 
-def render_chart(namespace: str, values: dict[str, Any], chart: Path = CHART) -> list[dict[str, Any]]:
+def render_chart(
+    namespace: str, values: dict[str, Any], chart: Path = CHART
+) -> list[dict[str, Any]]:
     """Return the objects of ``chart`` with these values in addition to its defaults."""
     defaults = yaml.safe_load((chart / "values.yaml").read_text())
     renderer = Renderer({**defaults, **values}, namespace)
-    documents = [renderer.render(path.read_text()) for path in sorted((chart / "templates").glob("*.yaml"))]
+    documents = [
+        renderer.render(path.read_text()) for path in sorted((chart / "templates").glob("*.yaml"))
+    ]
     return [obj for text in documents for obj in load_all(text) if obj]

@@ -15,7 +15,11 @@ def composite_rsa_key(bits: int, *, exponent: int = 65537) -> bytes:
     d = pow(exponent, -1, (p - 1) * (q - 1) // gcd(p - 1, q - 1))
     numbers = (0, p * q, exponent, d, p, q, d % (p - 1), d % (q - 1), pow(q, -1, p))
     der = _tagged(0x30, b"".join(_tagged(0x02, _big_endian(number)) for number in numbers))
-    return b"-----BEGIN RSA PRIVATE KEY-----\n" + base64.encodebytes(der) + b"-----END RSA PRIVATE KEY-----\n"
+    return (
+        b"-----BEGIN RSA PRIVATE KEY-----\n"
+        + base64.encodebytes(der)
+        + b"-----END RSA PRIVATE KEY-----\n"
+    )
 
 
 def _factor(bits: int, exponent: int) -> int:

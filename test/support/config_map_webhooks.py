@@ -19,12 +19,21 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.field import FieldErrors, Path, invalid, required
-from cfo.runtime.objects.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.kinds import (
+    CONFIG_MAP,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
 from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of
-from cfo.runtime.webhook.options import RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL
+from cfo.runtime.webhook.options import (
+    RotatedCertificates,
+    ServiceReference,
+    WebhookOptions,
+    WebhookURL,
+)
 from cfo.runtime.webhook.registration import Webhooks
 from envtest import ControlPlane
 
@@ -48,9 +57,13 @@ class ColorWebhook:
         color = Path("data").key("color")
         match obj["data"]["color"]:
             case "":
-                raise FieldErrors([required(color, "must not be empty"), invalid(Path("data"), 1, "second error")])
+                raise FieldErrors(
+                    [required(color, "must not be empty"), invalid(Path("data"), 1, "second error")]
+                )
             case "mauve":
-                raise InvalidObject(CONFIG_MAP, request.name, [invalid(color, "mauve", "not allowed")])
+                raise InvalidObject(
+                    CONFIG_MAP, request.name, [invalid(color, "mauve", "not allowed")]
+                )
             case "bug":
                 raise IndexError("list index out of range")
         return ["color accepted"]
@@ -153,7 +166,9 @@ async def wait_until(check: Callable[[], Any], description: str) -> Any:
                     last = error
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"did not happen in {TIMEOUT_SECONDS:g} s: {description} {last or ''}") from None
+        raise AssertionError(
+            f"did not happen in {TIMEOUT_SECONDS:g} s: {description} {last or ''}"
+        ) from None
 
 
 @asynccontextmanager
@@ -166,8 +181,12 @@ async def run_replica(
 ) -> AsyncIterator[Replica]:
     """Run a manager with the webhooks until the end of the block; as admin, or with ``config``."""
     exchanges: list[Exchange] = []
-    async with Transport(config or ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
-        manager = Manager(transport, ManagerOptions(field_manager="hooks", webhook=options), clock=clock)
+    async with Transport(
+        config or ClientConfig.for_control_plane(plane), observe=exchanges.append
+    ) as transport:
+        manager = Manager(
+            transport, ManagerOptions(field_manager="hooks", webhook=options), clock=clock
+        )
         register_webhooks(manager.webhooks)
         async with manager:
             await manager.started()
@@ -193,7 +212,9 @@ class User:
         """Create a labeled ConfigMap; a name that ends with ``-`` is a ``generateName``."""
         metadata: Object = {"namespace": "default", "labels": WEBHOOK_LABELS}
         metadata["generateName" if name.endswith("-") else "name"] = name
-        return await self.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        return await self.client.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        )
 
     async def configurations(self) -> list[Object]:
         """Return the webhook configurations that exist."""
@@ -208,7 +229,9 @@ class User:
         from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of
 
         return {
-            bundle for configuration in await self.configurations() for bundle in ca_bundles_of(configuration).values()
+            bundle
+            for configuration in await self.configurations()
+            for bundle in ca_bundles_of(configuration).values()
         }
 
     async def ca_certificates(self) -> list[x509.Certificate]:

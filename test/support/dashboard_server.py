@@ -23,7 +23,11 @@ class Dashboard:
     """A running server, and an HTTP client for it that knows the token."""
 
     def __init__(
-        self, feed: Feed, server: LoopbackServer, session: aiohttp.ClientSession, task: asyncio.Task[None]
+        self,
+        feed: Feed,
+        server: LoopbackServer,
+        session: aiohttp.ClientSession,
+        task: asyncio.Task[None],
     ) -> None:
         self._task = task
         self.feed = feed
@@ -88,7 +92,9 @@ async def running_dashboard(
     if token:
         server._token = token  # as if the server had been reachable all the time
     ready = _Status()
-    task = asyncio.create_task(server.run(task_status=ready))  # a fixture ends in another task than it begins in
+    task = asyncio.create_task(
+        server.run(task_status=ready)
+    )  # a fixture ends in another task than it begins in
     try:
         with anyio.fail_after(120):
             await ready.started_event.wait()

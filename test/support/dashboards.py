@@ -26,7 +26,9 @@ __all__ = ["FakeInformer", "FakeOverview", "samples", "summary"]
 class FakeInformer:
     """An informer that has synced, or cannot: ``problem`` says why; also after it has ``synced``."""
 
-    def __init__(self, gvk: GVK, problem: str = "", *, is_forbidden: bool = False, synced: bool = False) -> None:
+    def __init__(
+        self, gvk: GVK, problem: str = "", *, is_forbidden: bool = False, synced: bool = False
+    ) -> None:
         self.gvk = gvk
         self.problem = problem
         self.is_forbidden = is_forbidden
@@ -52,7 +54,9 @@ class FakeInformer:
 class FakeOverview:
     """An overview of the summaries that :meth:`put` and :meth:`remove` change; :attr:`starts` counts its use."""
 
-    def __init__(self, summaries: Iterable[Summary] = (), informers: Iterable[FakeInformer] = ()) -> None:
+    def __init__(
+        self, summaries: Iterable[Summary] = (), informers: Iterable[FakeInformer] = ()
+    ) -> None:
         self.summaries = {each.uid: each for each in summaries}
         self.informers = tuple(informers)
         self.views = VIEWS
@@ -122,7 +126,16 @@ def summary(gvk: GVK = RAY_CLUSTER, name: str = "sample", **fields: Any) -> Summ
 
 
 _TEAMS = ("ml-research", "nlp", "vision", "fraud-detection")
-_MODELS = ("train-bert", "tune-llama", "batch-score", "ablation", "sweep", "embeddings", "export", "eval")
+_MODELS = (
+    "train-bert",
+    "tune-llama",
+    "batch-score",
+    "ablation",
+    "sweep",
+    "embeddings",
+    "export",
+    "eval",
+)
 
 
 def samples(count: int, now: datetime | None = None) -> list[Summary]:
@@ -160,7 +173,9 @@ def _cluster(index: int, now: datetime) -> Summary:
                 "request less, or ask the administrator for more quota",
             ),
         )
-        warnings = (WarningEvent("FailedCreate", problems[0].message, _before(now, minutes=index % 50), 14),)
+        warnings = (
+            WarningEvent("FailedCreate", problems[0].message, _before(now, minutes=index % 50), 14),
+        )
     elif index % 13 == 4:
         level = Level.WARNING
         problems = (
@@ -170,7 +185,12 @@ def _cluster(index: int, now: datetime) -> Summary:
             ),
         )
         warnings = (
-            WarningEvent("BackOff", "Back-off restarting failed container", _before(now, minutes=7 + index), 3),
+            WarningEvent(
+                "BackOff",
+                "Back-off restarting failed container",
+                _before(now, minutes=7 + index),
+                3,
+            ),
         )
     elif index % 5 == 2:
         state, level, ready = "", Level.PROGRESSING, index % workers
@@ -191,14 +211,23 @@ def _cluster(index: int, now: datetime) -> Summary:
             ("ray client", f"ray://rayclient-{name}-{team}.apps.example.test:443"),
             ("authentication", "OAuth proxy"),
             ("mTLS", "by the operator"),
-            ("CA expires", f"{expiry:%Y-%m-%d} (renewed from {expiry - timedelta(days=1200):%Y-%m-%d})"),
+            (
+                "CA expires",
+                f"{expiry:%Y-%m-%d} (renewed from {expiry - timedelta(days=1200):%Y-%m-%d})",
+            ),
             ("network policies", "2 by the operator"),
             ("resources", f"{4 * workers} CPU, {16 * workers}Gi memory, {workers} GPU"),
         ),
         problems=problems,
         conditions=(
             Condition("HeadPodReady", "True", "HeadPodRunningAndReady", "", _before(now, hours=1)),
-            Condition("RayClusterProvisioned", "True", "AllPodRunningAndReadyFirstTime", "All Ray Pods are ready", ""),
+            Condition(
+                "RayClusterProvisioned",
+                "True",
+                "AllPodRunningAndReadyFirstTime",
+                "All Ray Pods are ready",
+                "",
+            ),
         ),
         warnings=warnings,
         row={"expires": milliseconds(expiry), "certificate": "CA of the RayCluster"},
@@ -215,16 +244,26 @@ def _wrapper(index: int, now: datetime) -> Summary:
     ]
     state, level = phases[(1 if index < 4 else 0) if index % 6 else 2 + (index // 6) % 2]
     conditions = [
-        Condition("QuotaReserved", "True", "Suspend", "", rfc3339(created + timedelta(minutes=1 + index % 4)))
+        Condition(
+            "QuotaReserved",
+            "True",
+            "Suspend",
+            "",
+            rfc3339(created + timedelta(minutes=1 + index % 4)),
+        )
     ]
     if state == "Suspended":
         conditions = []
     if state in ("Running", "Succeeded"):
         started = created + timedelta(minutes=1.5 + index % 4)
-        conditions.append(Condition("PodsReady", "True", "SufficientPodsReady", "", rfc3339(min(started, now))))
+        conditions.append(
+            Condition("PodsReady", "True", "SufficientPodsReady", "", rfc3339(min(started, now)))
+        )
     if state in ("Succeeded", "Failed"):
         ended = created + timedelta(minutes=9 + 4 * (index % 5))
-        conditions.append(Condition("ResourcesDeployed", "False", state, "", rfc3339(min(ended, now))))
+        conditions.append(
+            Condition("ResourcesDeployed", "False", state, "", rfc3339(min(ended, now)))
+        )
     return summary(
         APPWRAPPER,
         f"job-{_name(index)}",
@@ -237,7 +276,8 @@ def _wrapper(index: int, now: datetime) -> Summary:
         facts=(("components", "1 RayCluster"), ("queue", "team-queue")),
         problems=(
             Problem(
-                "FoundFailedPods: 1 pod has failed: exit code 137", "read the log of the failed pods: kubectl logs"
+                "FoundFailedPods: 1 pod has failed: exit code 137",
+                "read the log of the failed pods: kubectl logs",
             ),
         )
         if state == "Failed"
@@ -247,7 +287,9 @@ def _wrapper(index: int, now: datetime) -> Summary:
 
 
 def _queues(now: datetime) -> Iterator[Summary]:
-    for index, (team, used, total, most) in enumerate((("ml-research", 28, 32, 12), ("vision", 16, 16, 0))):
+    for index, (team, used, total, most) in enumerate(
+        (("ml-research", 28, 32, 12), ("vision", 16, 16, 0))
+    ):
         yield summary(
             FLUX_SETUP,
             "batch",
@@ -270,14 +312,21 @@ def _queues(now: datetime) -> Iterator[Summary]:
             },
         )
         for position in range(1, 7 - 2 * index):
-            yield job(index, team, _MODELS[position], position, _before(now, minutes=40 - 5 * position))
+            yield job(
+                index, team, _MODELS[position], position, _before(now, minutes=40 - 5 * position)
+            )
         for running in range(3):
-            yield job(index, team, f"running-{running}", 0, _before(now, hours=2, minutes=9 * running))
+            yield job(
+                index, team, f"running-{running}", 0, _before(now, hours=2, minutes=9 * running)
+            )
 
 
 def job(queue: int, team: str, name: str, position: int, created: str) -> Summary:
     """Return a FluxJob that waits at ``position``, or runs."""
-    waits = ("position", f"{position} in the queue"), ("why", "Waiting for 8 pods of the quota of FluxSetup batch")
+    waits = (
+        ("position", f"{position} in the queue"),
+        ("why", "Waiting for 8 pods of the quota of FluxSetup batch"),
+    )
     return summary(
         FLUX_JOB,
         name,

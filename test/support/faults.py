@@ -59,7 +59,10 @@ def _mask_namespace(text: str, namespace: str) -> str:
 
 def _mask_times(annotations: dict[str, str] | None) -> dict[str, str] | None:
     """Replace the time at which a CA is due for renewal."""
-    masked = {key: "(time)" if key == RENEWAL_ANNOTATION else value for key, value in (annotations or {}).items()}
+    masked = {
+        key: "(time)" if key == RENEWAL_ANNOTATION else value
+        for key, value in (annotations or {}).items()
+    }
     return masked or None
 
 
@@ -71,14 +74,24 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
     """
     found: dict[str, Any] = {}
     for cluster in await env.client.list(RAY_CLUSTER, namespace=namespace):
-        found[f"RayCluster {name_of(cluster)}"] = sorted(cluster["metadata"].get("finalizers") or ())
+        found[f"RayCluster {name_of(cluster)}"] = sorted(
+            cluster["metadata"].get("finalizers") or ()
+        )
     for (kind, name), obj in (await env.children(namespace, openshift=openshift)).items():
         metadata = obj["metadata"]
-        content = {key: value for key, value in obj.items() if key not in ("metadata", "apiVersion", "kind", "status")}
+        content = {
+            key: value
+            for key, value in obj.items()
+            if key not in ("metadata", "apiVersion", "kind", "status")
+        }
         if kind == "Secret":
             content["data"] = dict.fromkeys(content.get("data") or {}, _RANDOM_DATA)
         if kind == "Service":
-            content["spec"] = {key: value for key, value in content["spec"].items() if not key.startswith("clusterIP")}
+            content["spec"] = {
+                key: value
+                for key, value in content["spec"].items()
+                if not key.startswith("clusterIP")
+            }
         if kind == "ServiceAccount":  # other controllers add the fields outside metadata
             content = {}
         owners = [
@@ -92,7 +105,9 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
                 "labels": metadata.get("labels"),
                 "annotations": _mask_times(metadata.get("annotations")),
                 "owners": owners,
-                "managers": sorted({entry["manager"] for entry in metadata.get("managedFields") or ()} - {"tester"}),
+                "managers": sorted(
+                    {entry["manager"] for entry in metadata.get("managedFields") or ()} - {"tester"}
+                ),
                 **content,
             },
             namespace,
@@ -102,14 +117,25 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
 
 async def owners_exist(env: Environment, namespace: str, *, openshift: bool = False) -> bool:
     """Report whether every owner of a child is an existing RayCluster, so that no child is an orphan."""
-    clusters = {item["metadata"]["uid"] for item in await env.client.list(RAY_CLUSTER, namespace=namespace)}
+    clusters = {
+        item["metadata"]["uid"] for item in await env.client.list(RAY_CLUSTER, namespace=namespace)
+    }
     children = await env.children(namespace, openshift=openshift)
-    owners = {owner["uid"] for obj in children.values() for owner in obj["metadata"].get("ownerReferences") or ()}
+    owners = {
+        owner["uid"]
+        for obj in children.values()
+        for owner in obj["metadata"].get("ownerReferences") or ()
+    }
     return owners <= clusters
 
 
 async def wait_for_snapshot(
-    env: Environment, namespace: str, expected: dict[str, Any], *, openshift: bool = False, description: str = ""
+    env: Environment,
+    namespace: str,
+    expected: dict[str, Any],
+    *,
+    openshift: bool = False,
+    description: str = "",
 ) -> None:
     """Wait until the snapshot of the namespace equals ``expected`` and no child in it is an orphan."""
 
@@ -274,7 +300,11 @@ async def run_manager_with_faulty_transport(
     env.clear_requests()
     target = ClientConfig.for_control_plane(env.plane)
     async with FaultyTransport(
-        target, observe=env.exchanges.append, repeat_probability=repeat_probability, seed=seed, clock=clock
+        target,
+        observe=env.exchanges.append,
+        repeat_probability=repeat_probability,
+        seed=seed,
+        clock=clock,
     ) as transport:
         manager = build(transport)
         env.manager = manager
@@ -287,7 +317,9 @@ async def run_manager_with_faulty_transport(
             env.manager = None
 
 
-async def run_until_crash(env: Environment, config: KubeRayConfiguration, *, after_writes: int) -> bool:
+async def run_until_crash(
+    env: Environment, config: KubeRayConfiguration, *, after_writes: int
+) -> bool:
     """Run the RayCluster controllers until they crash after so many writes, or have nothing left to do.
 
     Returns whether they crashed. A crash is not graceful: all tasks are cancelled wherever they are.
@@ -303,7 +335,9 @@ async def run_manager_until_crash(
     """Run the manager that ``build`` returns until it crashes, as :func:`run_until_crash` does."""
     env.clear_requests()
     target = ClientConfig.for_control_plane(env.plane)
-    async with FaultyTransport(target, observe=env.exchanges.append, crash_after_writes=after_writes) as transport:
+    async with FaultyTransport(
+        target, observe=env.exchanges.append, crash_after_writes=after_writes
+    ) as transport:
         manager = build(transport)
         env.manager = manager
         try:

@@ -55,7 +55,9 @@ class FaultyProxy:
             self.cuts += 1
             task.cancel()
 
-    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Forward one client connection until either side or the test ends it."""
         task = asyncio.current_task()
         assert task is not None
@@ -65,8 +67,12 @@ class FaultyProxy:
         self.opened += 1
         self._connections[writer] = task
         try:
-            server_reader, server_writer = await asyncio.open_connection(*self._address, ssl=self._tls)
-            limit = self._random.randint(1, self.cut_within_bytes) if self.cut_within_bytes else None
+            server_reader, server_writer = await asyncio.open_connection(
+                *self._address, ssl=self._tls
+            )
+            limit = (
+                self._random.randint(1, self.cut_within_bytes) if self.cut_within_bytes else None
+            )
             requests = asyncio.create_task(self._forward(reader, server_writer, writer, None))
             try:
                 await self._forward(server_reader, writer, writer, limit)

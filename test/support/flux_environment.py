@@ -45,12 +45,20 @@ def mini_cluster(
 
 def pod_annotations(**annotations: str) -> dict[str, Any]:
     """Return ``spec.pod`` with annotations that control the embedded pod runner (``finish_after="1"``)."""
-    return {"annotations": {f"envtest.cfo/{key.replace('_', '-')}": value for key, value in annotations.items()}}
+    return {
+        "annotations": {
+            f"envtest.cfo/{key.replace('_', '-')}": value for key, value in annotations.items()
+        }
+    }
 
 
 def true_conditions(obj: Object) -> list[str]:
     """Return the types of the conditions that are true, in their order."""
-    return [item["type"] for item in (obj.get("status") or {}).get("conditions") or () if item["status"] == "True"]
+    return [
+        item["type"]
+        for item in (obj.get("status") or {}).get("conditions") or ()
+        if item["status"] == "True"
+    ]
 
 
 def state(obj: Object) -> list[str]:
@@ -98,10 +106,15 @@ class FluxEnvironment(Environment):
         result: Object = await eventually(check, description)
         return result
 
-    async def wait_for_state(self, *states: str, name: str = "flux-sample", namespace: str = "ns") -> Object:
+    async def wait_for_state(
+        self, *states: str, name: str = "flux-sample", namespace: str = "ns"
+    ) -> Object:
         """Wait until exactly these of the Go operator's conditions are true."""
         return await self.wait_for(
-            lambda obj: sorted(state(obj)) == sorted(states), f"{states}", name=name, namespace=namespace
+            lambda obj: sorted(state(obj)) == sorted(states),
+            f"{states}",
+            name=name,
+            namespace=namespace,
         )
 
     async def wait_until_removed(self, gvk: GVK, name: str, namespace: str = "ns") -> None:
@@ -138,10 +151,17 @@ async def start_flux_environment(
 
     Given ``controllers``, it is the embedded one with these controllers; otherwise it may be the real one.
     """
-    all_crds = [upstream_minicluster_crd() if upstream else minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), *crds]
+    all_crds = [
+        upstream_minicluster_crd() if upstream else minicluster_crd(),
+        fluxjob_crd(),
+        fluxsetup_crd(),
+        *crds,
+    ]
     plane = new_plane(all_crds, controllers, embedded=controllers is not None)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
-        yield FluxEnvironment(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
+        yield FluxEnvironment(
+            plane, Client(transport, RESTMapper(transport), field_manager="tester")
+        )
 
 
 def minicluster_manager(transport: Transport, *, clock: Clock | None = None) -> Manager:
@@ -171,7 +191,9 @@ async def run_minicluster_controller(
             env.manager = None
 
 
-def flux_job(name: str = "job", namespace: str = "ns", *, size: int | None = 2, **spec: Any) -> Object:
+def flux_job(
+    name: str = "job", namespace: str = "ns", *, size: int | None = 2, **spec: Any
+) -> Object:
     """Return a FluxJob like the sample of the first Flux operator; ``spec`` adds or replaces fields of its spec."""
     fields = {"image": "fluxrm/flux-sched:focal", "command": "sleep", "size": size, **spec}
     return {
@@ -182,9 +204,15 @@ def flux_job(name: str = "job", namespace: str = "ns", *, size: int | None = 2, 
     }
 
 
-def flux_setup(name: str = "setup", namespace: str = "ns", *, max_size: int = 20, **spec: Any) -> Object:
+def flux_setup(
+    name: str = "setup", namespace: str = "ns", *, max_size: int = 20, **spec: Any
+) -> Object:
     """Return a FluxSetup whose jobs finish at once; ``spec`` adds fields, with ``_`` for ``-`` in their names."""
-    defaults = {"size": 1, "pod": pod_annotations(phase="Succeeded"), **spec.pop("mini_cluster", {})}
+    defaults = {
+        "size": 1,
+        "pod": pod_annotations(phase="Succeeded"),
+        **spec.pop("mini_cluster", {}),
+    }
     return {
         "apiVersion": FLUX_SETUP.api_version,
         "kind": FLUX_SETUP.kind,

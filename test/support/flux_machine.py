@@ -37,7 +37,11 @@ class Machine:
         for name in ("bin", "work", "tmp", "view", "flux_operator"):
             (folder / name).mkdir()
         (folder / "flux_operator" / "curve.cert").write_text("certificate")
-        self.environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "CALLS": str(self.log), "HOME": "/root"}
+        self.environment = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "CALLS": str(self.log),
+            "HOME": "/root",
+        }
         self.program("flux", FLUX)
         self.program("hostname", "#!/bin/bash\necho flux-sample-0\n")
 
@@ -76,4 +80,6 @@ class Machine:
 
     def last(self) -> list[str]:
         """Return the arguments of the last call, without broker options."""
-        return [word for word in self.commands()[-1] if not word.startswith(("-S", "--config-path"))]
+        return [
+            word for word in self.commands()[-1] if not word.startswith(("-S", "--config-path"))
+        ]

@@ -59,7 +59,10 @@ class FluxObserver:
 async def observe(env: FluxEnvironment) -> AsyncIterator[FluxObserver]:
     """Watch all FluxJobs and pods until the end of the block."""
     observer = FluxObserver()
-    async with Transport(ClientConfig.for_control_plane(env.plane)) as transport, anyio.create_task_group() as tasks:
+    async with (
+        Transport(ClientConfig.for_control_plane(env.plane)) as transport,
+        anyio.create_task_group() as tasks,
+    ):
         mapper = RESTMapper(transport)
         for gvk, handler in ((POD, observer.on_pod), (FLUX_JOB, observer.on_job)):
             informer = Informer(transport, mapper, gvk)

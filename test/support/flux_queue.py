@@ -57,7 +57,9 @@ class Queue:
         entry = EntryDecoder(gvk).decode(orjson.dumps(obj))
         old = self.entries.get((gvk, entry.key))
         self.entries[gvk, entry.key] = entry
-        self._deliver(gvk, Event(EventType.UPDATED if old else EventType.ADDED, entry.key, old, entry))
+        self._deliver(
+            gvk, Event(EventType.UPDATED if old else EventType.ADDED, entry.key, old, entry)
+        )
 
     def remove(self, gvk: GVK, name: str, namespace: str = "ns") -> None:
         """Delete an object."""
@@ -69,26 +71,52 @@ class Queue:
 
     def put_job(self, name: str, *true: str, labels: Object | None = None, **spec: Any) -> None:
         """Add or change a FluxJob that was validated; the conditions ``true`` are true."""
-        status = {"jobid": name, "observedGeneration": 1, "conditions": [met(kind) for kind in true]}
+        status = {
+            "jobid": name,
+            "observedGeneration": 1,
+            "conditions": [met(kind) for kind in true],
+        }
         job = {**flux_job(name, **spec), "status": status}
         job["metadata"]["labels"] = labels or {}
         self.put(FLUX_JOB, job)
 
     def put_cluster(
-        self, name: str, *, size: int, owned: bool = True, conditions: list[Object] | None = None, **spec: Any
+        self,
+        name: str,
+        *,
+        size: int,
+        owned: bool = True,
+        conditions: list[Object] | None = None,
+        **spec: Any,
     ) -> None:
         """Add or change a MiniCluster, by default that of the FluxJob with its name."""
-        owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": name, "uid": f"uid-{name}"}
+        owner = {
+            "apiVersion": FLUX_JOB.api_version,
+            "kind": "FluxJob",
+            "name": name,
+            "uid": f"uid-{name}",
+        }
         metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
         if owned:
             metadata["ownerReferences"] = [{**owner, "controller": True}]
         status = {"conditions": conditions or []}
-        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status})
+        self.put(
+            MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status}
+        )
 
     def put_batch_job(self, name: str, status: Object | None = None, **spec: Any) -> None:
         """Add or change the Job of a MiniCluster."""
-        owner = {"apiVersion": MINICLUSTER.api_version, "kind": "MiniCluster", "name": name, "uid": f"cluster-{name}"}
-        metadata: Object = {"name": name, "namespace": "ns", "ownerReferences": [{**owner, "controller": True}]}
+        owner = {
+            "apiVersion": MINICLUSTER.api_version,
+            "kind": "MiniCluster",
+            "name": name,
+            "uid": f"cluster-{name}",
+        }
+        metadata: Object = {
+            "name": name,
+            "namespace": "ns",
+            "ownerReferences": [{**owner, "controller": True}],
+        }
         self.put(JOB, {"metadata": metadata, "spec": spec, "status": status or {}})
 
     def put_pod(
@@ -102,7 +130,13 @@ class Queue:
         conditions: Sequence[Object] = (),
     ) -> None:
         """Add or change a pod of a MiniCluster."""
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": cluster, "uid": "3", "controller": True}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": cluster,
+            "uid": "3",
+            "controller": True,
+        }
         metadata: Object = {"name": name, "namespace": "ns", "labels": {MINICLUSTER_LABEL: cluster}}
         if owned:
             metadata["ownerReferences"] = [owner]
@@ -125,4 +159,8 @@ class Queue:
 
 def met(kind: str) -> Object:
     """Return a condition that is true."""
-    return {"type": kind, "status": "True", "reason": "Admitted" if kind == "QuotaReserved" else kind}
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": "Admitted" if kind == "QuotaReserved" else kind,
+    }

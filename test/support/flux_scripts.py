@@ -45,12 +45,16 @@ def record(cluster: Object, folder: Path) -> dict[str, Any]:
     """Run all scripts of a MiniCluster, and return what they do, with paths relative to the container's root."""
     spec = cluster["spec"]
     view = {**(spec.get("flux") or {}).get("container", {}), "mountPath": str(folder / "view")}
-    plan = Plan.of({**cluster, "spec": {**spec, "flux": {**(spec.get("flux") or {}), "container": view}}})
+    plan = Plan.of(
+        {**cluster, "spec": {**spec, "flux": {**(spec.get("flux") or {}), "container": view}}}
+    )
     found = {}
     for file, script in sorted(script_files(plan).values()):
         roles = {"wait": ("lead", "follower"), "star": ("sidecar",)}.get(file[:4], ("init",))
         for role in roles:
-            found[f"{file} of the {role}" if len(roles) > 1 else file] = _run(folder, cluster, script, role)
+            found[f"{file} of the {role}" if len(roles) > 1 else file] = _run(
+                folder, cluster, script, role
+            )
     return found
 
 
@@ -68,10 +72,18 @@ def _run(folder: Path, cluster: Object, script: str, role: str) -> dict[str, Any
     for call in machine.calls():
         calls.append(_described(call, before, folder))
         before = call.environment
-    written = [path for name in ("work", "tmp", "view/config/etc") for path in sorted((folder / name).rglob("*"))]
+    written = [
+        path
+        for name in ("work", "tmp", "view/config/etc")
+        for path in sorted((folder / name).rglob("*"))
+    ]
     files = {f"/{path.relative_to(folder)}": path.read_text() for path in written if path.is_file()}
     contents = {name: _relative(text, folder) for name, text in files.items() if text}
-    return {"exitCode": result.returncode, "calls": calls, **({"files": contents} if contents else {})}
+    return {
+        "exitCode": result.returncode,
+        "calls": calls,
+        **({"files": contents} if contents else {}),
+    }
 
 
 def _described(call: Call, before: dict[str, str], folder: Path) -> dict[str, Any]:
@@ -91,14 +103,20 @@ def _relative(text: str, folder: Path) -> str:
 
 
 def _block_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
 
 
 def main() -> None:
     """Record all examples again."""
     old, new = load(), {}
     for cluster in examples():
-        kept = {key: old[name_of(cluster)][key] for key in ("spec",) if key in old.get(name_of(cluster), {})}
+        kept = {
+            key: old[name_of(cluster)][key]
+            for key in ("spec",)
+            if key in old.get(name_of(cluster), {})
+        }
         with tempfile.TemporaryDirectory() as folder:
             new[name_of(cluster)] = {**kept, "runs": record(cluster, Path(folder))}
     yaml.SafeDumper.add_representer(str, _block_text)

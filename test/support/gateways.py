@@ -26,7 +26,9 @@ def old_tls_route_crd() -> Object:
     return crd(GROUP, "v1alpha2", "TLSRoute", "tlsroutes")
 
 
-def condition(kind: str, status: bool, generation: int, *, reason: str = "", message: str = "") -> dict[str, Any]:
+def condition(
+    kind: str, status: bool, generation: int, *, reason: str = "", message: str = ""
+) -> dict[str, Any]:
     """Return a condition of a route."""
     return {
         "type": kind,
@@ -51,8 +53,24 @@ async def report(
     observed = route["metadata"]["generation"] if generation is None else generation
     (reference,) = route["spec"]["parentRefs"]
     conditions = [
-        condition("Accepted", accepted, observed, reason="" if accepted else "NotAllowedByListeners", message=message),
-        condition("ResolvedRefs", resolved, observed, reason="" if resolved else "BackendNotFound", message=message),
+        condition(
+            "Accepted",
+            accepted,
+            observed,
+            reason="" if accepted else "NotAllowedByListeners",
+            message=message,
+        ),
+        condition(
+            "ResolvedRefs",
+            resolved,
+            observed,
+            reason="" if resolved else "BackendNotFound",
+            message=message,
+        ),
     ]
-    parent = {"parentRef": reference, "controllerName": "example.com/gateway", "conditions": conditions}
+    parent = {
+        "parentRef": reference,
+        "controllerName": "example.com/gateway",
+        "conditions": conditions,
+    }
     return await env.patch(route, {"status": {"parents": [parent]}}, subresource="status")

@@ -32,7 +32,9 @@ USER_FIELD_MANAGER = "golden-recorder"
 
 def recorded_lifecycles(configuration: str) -> Iterator[tuple[str, list[tuple[str, list[Object]]]]]:
     """Yield each scenario with observations of a RayCluster and its objects: its name, and their titles and objects."""
-    for case in sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml")):
+    for case in sorted(
+        path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml")
+    ):
         found = [
             (title, objects)
             for title, objects in observations(load_raycluster(f"{configuration}/{case}"))
@@ -68,7 +70,10 @@ async def recreate(client: Client, recorded: list[Object]) -> list[Object]:
     """Create the recorded objects with their field managers: first the user's part, then the Go operator's."""
     cluster = await client.create(without_server_fields(find_ray_cluster(recorded)))
     created = [cluster]
-    operator, user = client.with_field_manager(FIELD_MANAGER), client.with_field_manager(USER_FIELD_MANAGER)
+    operator, user = (
+        client.with_field_manager(FIELD_MANAGER),
+        client.with_field_manager(USER_FIELD_MANAGER),
+    )
     for obj in recorded:
         if obj["kind"] == "RayCluster":
             continue
@@ -83,7 +88,14 @@ async def recreate(client: Client, recorded: list[Object]) -> list[Object]:
 
 
 def _managed_fields_entry(obj: Object, manager: str) -> dict[str, Any] | None:
-    return next((entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] == manager), None)
+    return next(
+        (
+            entry
+            for entry in obj["metadata"].get("managedFields", ())
+            if entry["manager"] == manager
+        ),
+        None,
+    )
 
 
 def _part_owned_by(manager: str, obj: Object) -> Object:
@@ -97,7 +109,9 @@ def _part_owned_by(manager: str, obj: Object) -> Object:
         for name, decode in (("data", False), ("stringData", True)):
             owned = [key[2:] for key in fields.get(f"f:{name}", ()) if key != "."]
             if owned:
-                part[name] = {key: b64decode(data[key]).decode() if decode else data[key] for key in owned}
+                part[name] = {
+                    key: b64decode(data[key]).decode() if decode else data[key] for key in owned
+                }
     metadata = {**part.get("metadata", {}), "name": name_of(obj)}
     if "namespace" in obj["metadata"]:
         metadata["namespace"] = obj["metadata"]["namespace"]
@@ -121,7 +135,9 @@ def project(obj: Any, fields: dict[str, Any]) -> Any:
                 ):
                     kept.append(project(item, value))
         return kept
-    return {key[2:]: project(obj[key[2:]], value) for key, value in children.items() if key[2:] in obj}
+    return {
+        key[2:]: project(obj[key[2:]], value) for key, value in children.items() if key[2:] in obj
+    }
 
 
 def secret_data(described: dict[str, Any]) -> dict[str, str]:
@@ -135,9 +151,13 @@ def secret_data(described: dict[str, Any]) -> dict[str, str]:
             return key
         if "text" in description:
             return str(description["text"]).encode()
-        return b64encode(bytes(range(description["base64OfBytes"]))) if description["bytes"] else b""
+        return (
+            b64encode(bytes(range(description["base64OfBytes"]))) if description["bytes"] else b""
+        )
 
-    return {name: b64encode(content(description)).decode() for name, description in described.items()}
+    return {
+        name: b64encode(content(description)).decode() for name, description in described.items()
+    }
 
 
 _PHASES = {
@@ -147,7 +167,14 @@ _PHASES = {
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _STATUS_FIELDS = {"phase", "resettingCount", "conditions", "componentStatus"}
 _COMPONENT_FIELDS = {"name", "kind", "apiVersion", "podSets", "conditions"}
-_CONDITION_FIELDS = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+_CONDITION_FIELDS = {
+    "type",
+    "status",
+    "reason",
+    "message",
+    "lastTransitionTime",
+    "observedGeneration",
+}
 
 
 def assert_go_operator_can_continue(wrapper: Object) -> None:
@@ -167,7 +194,10 @@ def assert_go_operator_can_continue(wrapper: Object) -> None:
     conditions = _conditions(status, details)
     if phase and (phase != "Failed" or conditions):
         assert len(components) == len(wrapper["spec"]["components"]), details
-    for kind, phases in (("ResourcesDeployed", {"Resuming", "Running", "Succeeded"}), ("Unhealthy", {"Resetting"})):
+    for kind, phases in (
+        ("ResourcesDeployed", {"Resuming", "Running", "Succeeded"}),
+        ("Unhealthy", {"Resetting"}),
+    ):
         assert phase not in phases or kind in conditions, details
     deployed_statuses = []
     for component in components:
@@ -175,7 +205,9 @@ def assert_go_operator_can_continue(wrapper: Object) -> None:
         assert component["podSets"] is not None, details
         deployed = _conditions(component, details).get("ResourcesDeployed", "False")
         deployed_statuses.append(deployed)
-        assert deployed == "False" or all(component[part] for part in ("name", "kind", "apiVersion")), details
+        assert deployed == "False" or all(
+            component[part] for part in ("name", "kind", "apiVersion")
+        ), details
     assert phase != "Running" or set(deployed_statuses) <= {"True"}, details
     assert conditions.get("ResourcesDeployed") == "True" or set(deployed_statuses) <= {"False"}, (
         f"components would be left behind: {details}"

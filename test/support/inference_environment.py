@@ -31,7 +31,9 @@ KEDA_CRD = crd("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
 READY: dict[str, Any] = {"podAnnotations": {"envtest.cfo/ready": "true"}}
 
 
-def new_stack(applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any) -> Object:
+def new_stack(
+    applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any
+) -> Object:
     """Return a stack without the fields that an API server sets."""
     obj = stack(applications, name, version, **spec)
     del obj["metadata"]["uid"]
@@ -55,7 +57,11 @@ class InferenceEnvironment(Environment):
         return await self.client.patch(STACK, NamespacedName(namespace, name), labels)
 
     async def wait_for(
-        self, holds: Callable[[Object], bool], description: str, name: str = "s", namespace: str = "ns"
+        self,
+        holds: Callable[[Object], bool],
+        description: str,
+        name: str = "s",
+        namespace: str = "ns",
     ) -> Object:
         """Wait until ``holds(stack)`` is true, and return the stack."""
 
@@ -75,16 +81,24 @@ class InferenceEnvironment(Environment):
         def holds(obj: Object) -> bool:
             found = condition(obj, kind)
             is_current = found.get("observedGeneration") == obj["metadata"]["generation"]
-            return is_current and found.get("status") == status and reason in ("", found.get("reason"))
+            return (
+                is_current and found.get("status") == status and reason in ("", found.get("reason"))
+            )
 
-        return condition(await self.wait_for(holds, f"{kind} is {status} {reason}", name, namespace), kind)
+        return condition(
+            await self.wait_for(holds, f"{kind} is {status} {reason}", name, namespace), kind
+        )
 
-    async def objects(self, name: str = "s", namespace: str = "ns", *extra: GVK) -> dict[tuple[str, str], Object]:
+    async def objects(
+        self, name: str = "s", namespace: str = "ns", *extra: GVK
+    ) -> dict[tuple[str, str], Object]:
         """Return the objects with the label of the stack, by kind and name."""
         return {
             (item["kind"], name_of(item)): item
             for gvk in (*CHILD_KINDS, *extra)
-            for item in await self.client.list(gvk, namespace=namespace, label_selector=f"{INSTANCE_LABEL}={name}")
+            for item in await self.client.list(
+                gvk, namespace=namespace, label_selector=f"{INSTANCE_LABEL}={name}"
+            )
         }
 
     async def generations(self, namespace: str = "ns") -> dict[str, int]:
@@ -149,7 +163,9 @@ async def run_inference_controllers(
     environment.clear_requests()
     target = ClientConfig.for_control_plane(environment.plane, token=token or None)
     connection = (
-        contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
+        contextlib.nullcontext(transport)
+        if transport
+        else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
         options = ManagerOptions(

@@ -14,7 +14,9 @@ SHARED = Path(__file__).parents[3] / "shared" / "inferencestack"
 needs_samples = pytest.mark.skipif(not SHARED.exists(), reason="no samples in shared")
 
 
-def stack(applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any) -> Object:
+def stack(
+    applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any
+) -> Object:
     """Return an InferenceStack named ``name`` in the namespace ``ns``; without a label if ``version`` is empty."""
     metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
     if version:
@@ -43,4 +45,7 @@ def expected_objects(name: str) -> list[Object]:
 def vllm_stack(applications: dict[str, Any] | None = None, **spec: Any) -> Object:
     """Return an InferenceStack with the engine vllm, and one application if there are no ``applications``."""
     template = {"engine": "vllm", "readerConfig": {"modelName": "org/model"}}
-    return stack(applications if applications is not None else {"a": {}}, **{"applicationTemplate": template, **spec})
+    return stack(
+        applications if applications is not None else {"a": {}},
+        **{"applicationTemplate": template, **spec},
+    )

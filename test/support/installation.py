@@ -32,7 +32,9 @@ _kustomized: dict[str, str] = {}
 """The output of ``kubectl kustomize`` for each folder, which tests do not change."""
 
 
-async def kubectl(environment: Environment, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
+async def kubectl(
+    environment: Environment, directory: Path, *arguments: str, stdin: str = ""
+) -> tuple[int, str]:
     """Run kubectl as an administrator; return its exit code and its output (stdout and stderr).
 
     Skips the test if kubectl is not installed.
@@ -56,7 +58,10 @@ async def kubectl(environment: Environment, directory: Path, *arguments: str, st
 
 
 async def install(
-    environment: Environment, directory: Path, folder: str = "config/default", components: Sequence[str] = ()
+    environment: Environment,
+    directory: Path,
+    folder: str = "config/default",
+    components: Sequence[str] = (),
 ) -> None:
     """Install the operator as the README describes: kustomize ``folder`` and apply the result, and ``components``."""
     manifests = _kustomized.get(folder, "")
@@ -65,10 +70,16 @@ async def install(
         assert code == 0, manifests
         _kustomized[folder] = manifests
     known = {(obj["kind"], obj["metadata"]["name"]) for obj in load_all(manifests)}
-    added = [obj for obj in render(components=components) if (obj["kind"], obj["metadata"]["name"]) not in known]
+    added = [
+        obj
+        for obj in render(components=components)
+        if (obj["kind"], obj["metadata"]["name"]) not in known
+    ]
     if added:
         manifests += "---\n" + dump_all(added)
-    code, output = await kubectl(environment, directory, "apply", "--server-side", "-f", "-", stdin=manifests)
+    code, output = await kubectl(
+        environment, directory, "apply", "--server-side", "-f", "-", stdin=manifests
+    )
     assert code == 0, output
 
 
@@ -91,7 +102,9 @@ async def write_service_account_files(environment: Environment, directory: Path)
 
 
 @asynccontextmanager
-async def run_in_cluster(environment: Environment, directory: Path, *arguments: str) -> AsyncIterator[OperatorProcess]:
+async def run_in_cluster(
+    environment: Environment, directory: Path, *arguments: str
+) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
     server = urlsplit(environment.plane.url)
     process = await asyncio.create_subprocess_exec(
@@ -102,7 +115,9 @@ async def run_in_cluster(environment: Environment, directory: Path, *arguments: 
             "NAMESPACE": DEFAULT_NAMESPACE,
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
             "KUBERNETES_SERVICE_PORT": str(server.port),
-            "CFO_SERVICE_ACCOUNT_DIR": str(await write_service_account_files(environment, directory)),
+            "CFO_SERVICE_ACCOUNT_DIR": str(
+                await write_service_account_files(environment, directory)
+            ),
             "PYTHONPATH": str(ROOT),
         },
         cwd=directory,
@@ -123,7 +138,12 @@ async def create_config_map(environment: Environment, **sections: Any) -> None:
     document = yaml.safe_dump({"metrics": loopback, "health": loopback, **sections})
     metadata = {"namespace": DEFAULT_NAMESPACE, "name": CONFIG_MAP_NAME}
     await environment.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": document}}
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {"config.yaml": document},
+        }
     )
 
 
@@ -131,4 +151,8 @@ def operator_audit_events(environment: Environment) -> list[dict[str, Any]]:
     """Return the audit events of the operator's requests; skip the test on a real API server."""
     if not isinstance(environment.plane, EmbeddedControlPlane):
         pytest.skip("the audit log of the real API server is not collected")
-    return [event for event in environment.plane.audit.events if event["user"]["username"] == OPERATOR_USER]
+    return [
+        event
+        for event in environment.plane.audit.events
+        if event["user"]["username"] == OPERATOR_USER
+    ]

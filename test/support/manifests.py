@@ -31,7 +31,10 @@ def dump_all(objects: Iterable[dict[str, Any]]) -> str:
 
 def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Return ``objects`` by kind, namespace and name; fail on duplicates."""
-    keys = [(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects]
+    keys = [
+        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        for obj in objects
+    ]
     assert [key for key, count in Counter(keys).items() if count > 1] == []
     return dict(zip(keys, objects, strict=True))
 
@@ -47,7 +50,9 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl, which includes kustomize, is not installed")
-    result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     return load_all(result.stdout)
 

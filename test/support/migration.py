@@ -55,8 +55,15 @@ TO_KUBERAY = Options(Target.KUBERAY, KUBERAY, allow_downtime=True)
 def user_cluster(name: str, *, groups: int = 1, **spec: Any) -> Object:
     """Return a RayCluster as a user writes it; ``spec`` adds to its spec."""
     metadata = {"name": name, "namespace": NAMESPACE}
-    head = {"containers": [{"name": "ray-head", "image": "ray", "env": [{"name": "MINE", "value": "1"}]}]}
-    worker = {"containers": [{"name": "ray-worker", "image": "ray"}], "volumes": [{"name": "scratch", "emptyDir": {}}]}
+    head = {
+        "containers": [
+            {"name": "ray-head", "image": "ray", "env": [{"name": "MINE", "value": "1"}]}
+        ]
+    }
+    worker = {
+        "containers": [{"name": "ray-worker", "image": "ray"}],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+    }
     workers = [
         {
             "groupName": f"w{number}",
@@ -82,7 +89,12 @@ def user_cluster(name: str, *, groups: int = 1, **spec: Any) -> Object:
 
 
 def injected(
-    cluster: Object, *, oauth: bool = True, mtls: bool = True, go: bool = False, old_names: bool = False
+    cluster: Object,
+    *,
+    oauth: bool = True,
+    mtls: bool = True,
+    go: bool = False,
+    old_names: bool = False,
 ) -> Object:
     """Return ``cluster`` with the entries and the finalizer of an operator; ``go`` means the Go operator."""
     settings = replace(SETTINGS, oauth=oauth, mtls=mtls)
@@ -94,7 +106,10 @@ def injected(
     if go:
         _convert_to_go(result)
     if oauth or go:
-        result["metadata"]["finalizers"] = [*(result["metadata"].get("finalizers") or ()), FINALIZER]
+        result["metadata"]["finalizers"] = [
+            *(result["metadata"].get("finalizers") or ()),
+            FINALIZER,
+        ]
     return result
 
 
@@ -106,7 +121,9 @@ def _injected_without_annotation(cluster: Object, settings: InjectionSettings) -
         if settings.oauth and group.is_head:
             proxy_additions(facts, "proxy").add_to(group.pod)
         if settings.mtls:
-            mtls_additions(facts, "certificates", "apps.test", is_head=group.is_head).add_to(group.pod)
+            mtls_additions(facts, "certificates", "apps.test", is_head=group.is_head).add_to(
+                group.pod
+            )
     return result
 
 
@@ -118,15 +135,21 @@ def _convert_to_go(cluster: Object) -> None:
         for container in pod["containers"]:
             container.setdefault("resources", {})
             if container["name"] == "oauth-proxy":
-                container["args"] = [word for word in container["args"] if not word.startswith("--openshift-sar")]
+                container["args"] = [
+                    word for word in container["args"] if not word.startswith("--openshift-sar")
+                ]
         for container in pod.get("initContainers") or ():
             if container["name"] == "create-cert":
                 container["resources"] = {}
                 script = container["command"][2]
-                script = script.replace("cp /home/ray/workspace/ca/ca.crt .", "cp /home/ray/workspace/ca/* .")
+                script = script.replace(
+                    "cp /home/ray/workspace/ca/ca.crt .", "cp /home/ray/workspace/ca/* ."
+                )
                 script = script.replace("/home/ray/workspace/ca-key/ca.key", "ca.key")
                 container["command"] = [*container["command"][:2], script]
-                container["volumeMounts"] = [item for item in container["volumeMounts"] if item["name"] != "ca-key-vol"]
+                container["volumeMounts"] = [
+                    item for item in container["volumeMounts"] if item["name"] != "ca-key-vol"
+                ]
         if "volumes" in pod:
             pod["volumes"] = [item for item in pod["volumes"] if item["name"] != "ca-key-vol"]
             for volume in pod["volumes"]:
@@ -146,14 +169,21 @@ def operator_objects(
         yield _owned(cluster, "v1", "ServiceAccount", names.proxy_service_account)
         port = {"name": "oauth-proxy", "port": 443, "protocol": "TCP", "targetPort": "oauth-proxy"}
         yield _owned(cluster, "v1", "Service", names.proxy_service, spec={"ports": [port]})
-        yield _owned(cluster, "v1", "Secret", names.cookie_secret, data={"cookie_secret": "Y29va2ll"})
+        yield _owned(
+            cluster, "v1", "Secret", names.cookie_secret, data={"cookie_secret": "Y29va2ll"}
+        )
         yield _binding(cluster)
-        for name, service in ((names.dashboard, names.proxy_service), (names.client, f"{name_of(cluster)}-head-svc")):
+        for name, service in (
+            (names.dashboard, names.proxy_service),
+            (names.client, f"{name_of(cluster)}-head-svc"),
+        ):
             spec = {"to": {"kind": "Service", "name": service}}
             yield _owned(cluster, "route.openshift.io/v1", "Route", name, spec=spec)
     if exposed:
         for name in (names.dashboard, names.client):
-            backend = {"service": {"name": f"{name_of(cluster)}-head-svc", "port": {"number": 8265}}}
+            backend = {
+                "service": {"name": f"{name_of(cluster)}-head-svc", "port": {"number": 8265}}
+            }
             path = {"path": "/", "pathType": "Prefix", "backend": backend}
             host = f"{name}-{namespace_of(cluster)}.apps.test"
             rules = [{"host": host, "http": {"paths": [path]}}]
@@ -173,7 +203,9 @@ def _owned(cluster: Object, api_version: str, kind: str, name: str, **fields: An
 def _policies(cluster: Object, *, mtls: bool) -> Iterator[Object]:
     """Yield the policies of both operators: the ports of the proxy and, with mTLS, of the client are open."""
     names = names_of(cluster)
-    inside: Object = {"from": [{"podSelector": {"matchLabels": {"ray.io/cluster": name_of(cluster)}}}]}
+    inside: Object = {
+        "from": [{"podSelector": {"matchLabels": {"ray.io/cluster": name_of(cluster)}}}]
+    }
     kuberay = {"podSelector": {"matchLabels": {"app.kubernetes.io/component": "kuberay-operator"}}}
     rules = [
         inside,
@@ -182,9 +214,16 @@ def _policies(cluster: Object, *, mtls: bool) -> Iterator[Object]:
         {"from": [{"namespaceSelector": {}}], "ports": _ports(8080)},
         {"ports": _ports(8443, 10001) if mtls else _ports(8443)},
     ]
-    for name, node_type, ingress in ((names.head_policy, "head", rules), (names.workers_policy, "worker", [inside])):
+    for name, node_type, ingress in (
+        (names.head_policy, "head", rules),
+        (names.workers_policy, "worker", [inside]),
+    ):
         selector = {"ray.io/cluster": name_of(cluster), "ray.io/node-type": node_type}
-        spec = {"podSelector": {"matchLabels": selector}, "ingress": ingress, "policyTypes": ["Ingress"]}
+        spec = {
+            "podSelector": {"matchLabels": selector},
+            "ingress": ingress,
+            "policyTypes": ["Ingress"],
+        }
         yield _owned(cluster, "networking.k8s.io/v1", "NetworkPolicy", name, spec=spec)
 
 
@@ -194,13 +233,23 @@ def _ports(*numbers: int) -> list[Object]:
 
 def _binding(cluster: Object) -> Object:
     names, namespace = names_of(cluster), namespace_of(cluster)
-    binding = _owned(cluster, "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", names.cluster_role_binding)
+    binding = _owned(
+        cluster, "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", names.cluster_role_binding
+    )
     binding["metadata"] = {
         "name": names.cluster_role_binding,
         "labels": {CLUSTER_LABEL: name_of(cluster), NAMESPACE_LABEL: namespace},
     }
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}
-    subject = {"kind": "ServiceAccount", "name": names.proxy_service_account, "namespace": namespace}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "system:auth-delegator",
+    }
+    subject = {
+        "kind": "ServiceAccount",
+        "name": names.proxy_service_account,
+        "namespace": namespace,
+    }
     return {**binding, "roleRef": role, "subjects": [subject]}
 
 
@@ -228,7 +277,11 @@ def kuberay_policies(cluster: Object) -> Iterator[Object]:
                 },
                 "ownerReferences": [owner_reference(cluster, block_owner_deletion=True)],
             },
-            "spec": {"podSelector": {"matchLabels": selector}, "policyTypes": ["Ingress"], "ingress": []},
+            "spec": {
+                "podSelector": {"matchLabels": selector},
+                "policyTypes": ["Ingress"],
+                "ingress": [],
+            },
         }
 
 
@@ -250,7 +303,9 @@ class _KubeRay:
             self._suspended.discard(request)  # an unset field does not resume it
         for pod in pods_of(cluster):
             if request in self._suspended:
-                await self._client.delete(POD, request._replace(name=name_of(pod)), grace_period_seconds=0)
+                await self._client.delete(
+                    POD, request._replace(name=name_of(pod)), grace_period_seconds=0
+                )
             else:
                 with suppress(AlreadyExists):
                     await self._client.create(pod)
@@ -258,7 +313,11 @@ class _KubeRay:
         return Result()
 
     async def _reconcile_policies(self, cluster: Object) -> None:
-        wanted = list(kuberay_policies(cluster)) if cluster["spec"].get("networkPolicy") is not None else []
+        wanted = (
+            list(kuberay_policies(cluster))
+            if cluster["spec"].get("networkPolicy") is not None
+            else []
+        )
         for policy in wanted:
             current = await self._client.get(NETWORK_POLICY, key_of(policy), live=True)
             if current is None:
@@ -266,7 +325,9 @@ class _KubeRay:
             elif labels_of(current) != labels_of(policy):
                 current["metadata"]["labels"] = labels_of(policy)
                 await self._client.update({**current, "spec": policy["spec"]})
-        selector = f"app.kubernetes.io/created-by=kuberay-operator,ray.io/cluster={name_of(cluster)}"
+        selector = (
+            f"app.kubernetes.io/created-by=kuberay-operator,ray.io/cluster={name_of(cluster)}"
+        )
         names = {name_of(policy) for policy in wanted}
         for policy in await self._client.list(
             NETWORK_POLICY, namespace=namespace_of(cluster), label_selector=selector, live=True
@@ -288,7 +349,9 @@ async def run_kuberay(env: Environment) -> AsyncIterator[None]:
             yield
 
 
-def observed(cluster: Object, *more: Object, has_pods: bool = True, **objects: bool) -> ObservedCluster:
+def observed(
+    cluster: Object, *more: Object, has_pods: bool = True, **objects: bool
+) -> ObservedCluster:
     """Return a stored RayCluster with the operator's objects and ``more`` objects."""
     stored = deepcopy(cluster)
     stored["metadata"] |= {"uid": f"uid-{name_of(cluster)}", "resourceVersion": "1"}
@@ -296,7 +359,9 @@ def observed(cluster: Object, *more: Object, has_pods: bool = True, **objects: b
     for number, obj in enumerate(found):
         obj["metadata"].setdefault("uid", f"uid-{number}")
     bindings = [obj for obj in found if obj["kind"] == "ClusterRoleBinding"]
-    return ObservedCluster(stored, [obj for obj in found if obj not in bindings], bindings, has_pods)
+    return ObservedCluster(
+        stored, [obj for obj in found if obj not in bindings], bindings, has_pods
+    )
 
 
 def result_of(plan: ObjectPlan) -> Object:

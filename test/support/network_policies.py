@@ -21,7 +21,9 @@ def allowed_namespaces_in(policy: Object) -> list[str]:
     """Return the namespaces from which a head policy admits the KubeRay operator."""
     for rule in policy["spec"]["ingress"]:
         for peer in rule.get("from", ()):
-            if "app.kubernetes.io/component" in (peer.get("podSelector") or {}).get("matchLabels", {}):
+            if "app.kubernetes.io/component" in (peer.get("podSelector") or {}).get(
+                "matchLabels", {}
+            ):
                 (expression,) = peer["namespaceSelector"]["matchExpressions"]
                 found: list[str] = expression["values"]
                 return found
@@ -44,7 +46,12 @@ async def wait_until_allowed(env: Environment, *namespaces: str) -> None:
 
 def kuberay_role(name: str = "kuberay-operator", **rule: Any) -> Object:
     """Return a ClusterRole with the rule of a KubeRay operator; ``rule`` replaces fields of it."""
-    granted = {"apiGroups": ["ray.io"], "resources": ["rayclusters/status"], "verbs": ["get", "update"], **rule}
+    granted = {
+        "apiGroups": ["ray.io"],
+        "resources": ["rayclusters/status"],
+        "verbs": ["get", "update"],
+        **rule,
+    }
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -54,7 +61,11 @@ def kuberay_role(name: str = "kuberay-operator", **rule: Any) -> Object:
 
 
 def kuberay_role_binding(
-    namespace: str, name: str = "kuberay-operator", *, role: str = "kuberay-operator", account: str = "kuberay"
+    namespace: str,
+    name: str = "kuberay-operator",
+    *,
+    role: str = "kuberay-operator",
+    account: str = "kuberay",
 ) -> Object:
     """Return a ClusterRoleBinding of ``role`` to a ServiceAccount in ``namespace``."""
     return {
@@ -69,7 +80,9 @@ def kuberay_role_binding(
 def without_open_client_port(policy: Object) -> Object:
     """Return a head policy in which the client port is not open to all sources."""
     rules = [
-        rule if "from" in rule else {**rule, "ports": [port for port in rule["ports"] if port["port"] != CLIENT_PORT]}
+        rule
+        if "from" in rule
+        else {**rule, "ports": [port for port in rule["ports"] if port["port"] != CLIENT_PORT]}
         for rule in policy["spec"]["ingress"]
     ]
     return {**policy, "spec": {**policy["spec"], "ingress": rules}}

@@ -20,7 +20,9 @@ UID = "11111111-2222-3333-4444-555555555555"
 CONFIG = AppWrapperConfiguration(enabled=True)
 
 
-def wrapper(*kinds: str, suspend: bool = False, status: Object | None = None, **annotations: str) -> Object:
+def wrapper(
+    *kinds: str, suspend: bool = False, status: Object | None = None, **annotations: str
+) -> Object:
     """Return an AppWrapper with one component per item of ``kinds`` (``Pod`` or ``Job``); a Pod by default."""
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
     templates: dict[str, Object] = {
@@ -59,14 +61,23 @@ def observe(
     Pods descend from the first component, unless they have another ancestor.
     """
     components = components_of(obj)
-    existing = objects if objects is not None else [ComponentObject(uid=f"uid-{item.index}") for item in components]
+    existing = (
+        objects
+        if objects is not None
+        else [ComponentObject(uid=f"uid-{item.index}") for item in components]
+    )
     first = next((found.uid for found in existing if found is not None), UID) if owned else ""
     return Observation(
         wrapper=obj,
         components=components,
         objects=existing,
         pods=[
-            replace(pod, key=NamespacedName("ns", f"p{index}"), uid=f"pod-{index}", ancestor=pod.ancestor or first)
+            replace(
+                pod,
+                key=NamespacedName("ns", f"p{index}"),
+                uid=f"pod-{index}",
+                ancestor=pod.ancestor or first,
+            )
             for index, pod in enumerate(pods or ())
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),

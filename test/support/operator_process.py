@@ -19,10 +19,16 @@ from test.support.raycluster_environment import Environment, eventually
 
 CONFIG_MAP_KEY = NamespacedName("default", CONFIG_MAP_NAME)
 
-LOOPBACK_ADDRESSES = {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"bindAddress": "127.0.0.1:0"}}
+LOOPBACK_ADDRESSES = {
+    "metrics": {"bindAddress": "127.0.0.1:0"},
+    "health": {"bindAddress": "127.0.0.1:0"},
+}
 """Configuration sections that bind the metrics and health servers to free ports."""
 
-PLAIN_CONFIG = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}}
+PLAIN_CONFIG = {
+    **LOOPBACK_ADDRESSES,
+    "kuberay": {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"},
+}
 """A configuration without OAuth."""
 
 
@@ -103,4 +109,6 @@ async def create_config_map(environment: Environment, data: dict[str, str] | Non
     """Create the operator's ConfigMap with ``data``; ``None`` creates nothing."""
     metadata = {"namespace": CONFIG_MAP_KEY.namespace, "name": CONFIG_MAP_KEY.name}
     if data is not None:
-        await environment.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        await environment.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        )

@@ -27,7 +27,11 @@ class PreloadedCommand:
     """A running command, with the attributes of :class:`asyncio.subprocess.Process` that tests use."""
 
     def __init__(
-        self, status: asyncio.StreamReader, pipe: asyncio.BaseTransport, stderr: asyncio.StreamReader, pid: int
+        self,
+        status: asyncio.StreamReader,
+        pipe: asyncio.BaseTransport,
+        stderr: asyncio.StreamReader,
+        pid: int,
     ) -> None:
         self.stderr = stderr
         self.pid = pid
@@ -36,7 +40,12 @@ class PreloadedCommand:
 
     @classmethod
     async def start(
-        cls, *arguments: str, env: Mapping[str, str], cwd: Path, stdin: int | None = None, merge: bool = False
+        cls,
+        *arguments: str,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdin: int | None = None,
+        merge: bool = False,
     ) -> Self:
         """Run ``cfo`` with these arguments; :attr:`stderr` is a pipe, with ``merge`` also of stdout.
 
@@ -44,8 +53,12 @@ class PreloadedCommand:
         """
         status, reported = os.pipe()
         output, written = os.pipe()
-        request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd), "merge": merge}).encode()
-        socket.send_fds(_server()[0], [request], [reported, written, *([] if stdin is None else [stdin])])
+        request = json.dumps(
+            {"arguments": arguments, "env": dict(env), "cwd": str(cwd), "merge": merge}
+        ).encode()
+        socket.send_fds(
+            _server()[0], [request], [reported, written, *([] if stdin is None else [stdin])]
+        )
         os.close(reported)
         os.close(written)
         (reader, pipe), (stderr, _) = await _connect(status), await _connect(output)

@@ -22,7 +22,9 @@ from test.support.manifests import alerts
 
 PROMTOOL = shutil.which("promtool")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+needs_promtool = pytest.mark.skipif(
+    PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)"
+)
 
 _BEFORE_MINUTES = 10
 _AFTER_MINUTES = 120
@@ -42,7 +44,9 @@ class Change(NamedTuple):
     replicas: int = 1
 
 
-def firing_alerts(directory: Path, changes: Mapping[str, Change]) -> dict[str, dict[str, list[dict[str, str]]]]:
+def firing_alerts(
+    directory: Path, changes: Mapping[str, Change]
+) -> dict[str, dict[str, list[dict[str, str]]]]:
     """Return for each change the alerts that fire two hours after it, by name, each with its labels.
 
     One process evaluates all changes, because its start takes most of the time.
@@ -56,7 +60,9 @@ def firing_alerts(directory: Path, changes: Mapping[str, Change]) -> dict[str, d
         {
             "name": title,
             "interval": "1m",
-            "input_series": [item for replica in range(change.replicas) for item in _series(change, replica)],
+            "input_series": [
+                item for replica in range(change.replicas) for item in _series(change, replica)
+            ],
             "alert_rule_test": expected,
         }
         for title, change in changes.items()
@@ -66,20 +72,30 @@ def firing_alerts(directory: Path, changes: Mapping[str, Change]) -> dict[str, d
     unit_test.write_text(json.dumps(test))
     assert PROMTOOL is not None
     result = subprocess.run(
-        [PROMTOOL, "test", "rules", str(unit_test)], capture_output=True, text=True, timeout=240, check=False
+        [PROMTOOL, "test", "rules", str(unit_test)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     return _unexpected(result.stdout + result.stderr, changes.keys(), names)
 
 
 def _series(change: Change, replica: int) -> list[dict[str, str]]:
-    first, second = (_samples(scrape, change.now, replica) for scrape in (change.before, change.after))
+    first, second = (
+        _samples(scrape, change.now, replica) for scrape in (change.before, change.after)
+    )
     series = []
     for name in first.keys() | second.keys():
         old, new = first.get(name), second.get(name)
         start = "_" if old is None else f"{old!r}"
         end = "_" if new is None else f"{new!r}"
         grows = old is not None and new is not None and new > old and _is_counter(name)
-        rise = f"{old!r}+{new - old!r}x{_AFTER_MINUTES}" if grows and old is not None and new is not None else ""
+        rise = (
+            f"{old!r}+{new - old!r}x{_AFTER_MINUTES}"
+            if grows and old is not None and new is not None
+            else ""
+        )
         values = f"{start}x{_BEFORE_MINUTES} {rise or f'{end}x{_AFTER_MINUTES}'}"
         series.append({"series": name, "values": values})
     return series
@@ -95,18 +111,31 @@ def _samples(text: str, now: float, replica: int) -> dict[str, float]:
     found = {_identity("up", {}, replica): 1.0}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            value = sample.value - now if sample.name.endswith("_timestamp_seconds") else sample.value
+            value = (
+                sample.value - now if sample.name.endswith("_timestamp_seconds") else sample.value
+            )
             found[_identity(sample.name, sample.labels, replica)] = value
     return found
 
 
 def _identity(name: str, labels: dict[str, str], replica: int) -> str:
-    target = {"job": METRICS_SERVICE, "instance": f"10.0.0.{replica}:8080", "pod": f"operator-{replica}"}
+    target = {
+        "job": METRICS_SERVICE,
+        "instance": f"10.0.0.{replica}:8080",
+        "pod": f"operator-{replica}",
+    }
     all_labels = {**target, **labels}
-    return name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(all_labels.items())) + "}"
+    return (
+        name
+        + "{"
+        + ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(all_labels.items()))
+        + "}"
+    )
 
 
-def _unexpected(output: str, titles: Collection[str], names: set[str]) -> dict[str, dict[str, list[dict[str, str]]]]:
+def _unexpected(
+    output: str, titles: Collection[str], names: set[str]
+) -> dict[str, dict[str, list[dict[str, str]]]]:
     """Return, by the title of the change, the alerts that promtool reports although none was expected."""
     firing: dict[str, dict[str, list[dict[str, str]]]] = {title: {} for title in titles}
     title = name = ""

@@ -6,4 +6,6 @@ from hypothesis import HealthCheck, settings
 
 __all__ = ["PROPERTY"]
 
-PROPERTY = settings(deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(
+    deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)

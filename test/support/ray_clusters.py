@@ -22,19 +22,32 @@ HEAD_PATH = "spec.headGroupSpec.template.spec"
 WORKER_PATH = "spec.workerGroupSpecs[0].template.spec"
 
 
-def ray_cluster(*workers: Cluster, head: Cluster | None = None, version: str | None = None, **spec: Any) -> Cluster:
+def ray_cluster(
+    *workers: Cluster, head: Cluster | None = None, version: str | None = None, **spec: Any
+) -> Cluster:
     """Return a RayCluster with these worker groups; ``head`` adds to the head's pod spec, ``spec`` to the spec."""
     metadata: Cluster = {"name": "rc", "namespace": "ns"}
     if version is not None:
         metadata["annotations"] = {VERSION_ANNOTATION: version}
     pod = {"containers": [{"name": "ray-head", "image": "ray"}], **(head or {})}
-    groups = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": pod}}, "workerGroupSpecs": list(workers)}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": {**groups, **spec}}
+    groups = {
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": pod}},
+        "workerGroupSpecs": list(workers),
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": metadata,
+        "spec": {**groups, **spec},
+    }
 
 
 def worker(name: str = "w", **pod: Any) -> Cluster:
     """Return a worker group; ``pod`` adds to its pod spec."""
-    return {"groupName": name, "template": {"spec": {"containers": [{"name": "ray-worker", "image": "ray"}], **pod}}}
+    return {
+        "groupName": name,
+        "template": {"spec": {"containers": [{"name": "ray-worker", "image": "ray"}], **pod}},
+    }
 
 
 def head_pod(cluster: Cluster) -> Cluster:
@@ -60,7 +73,9 @@ def names_in(items: list[Cluster] | None) -> list[str]:
     return [item["name"] for item in items or []]
 
 
-def default_on_create(cluster: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> DefaultingResult:
+def default_on_create(
+    cluster: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS
+) -> DefaultingResult:
     """Run the defaulting of a new RayCluster; assert that it does not modify its argument."""
     before = copy.deepcopy(cluster)
     defaulted = default(cluster, None, settings)
@@ -68,6 +83,8 @@ def default_on_create(cluster: Cluster, settings: InjectionSettings = OAUTH_AND_
     return defaulted
 
 
-def defaulted_cluster(*workers: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS, **fields: Any) -> Cluster:
+def defaulted_cluster(
+    *workers: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS, **fields: Any
+) -> Cluster:
     """Return a new RayCluster after defaulting; see :func:`ray_cluster`."""
     return default_on_create(ray_cluster(*workers, **fields), settings).cluster

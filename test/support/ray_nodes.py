@@ -31,8 +31,13 @@ __all__ = ["RayNode", "create_ray_pod", "injected_ray_cluster", "pod_token"]
 
 def injected_ray_cluster(settings: InjectionSettings, **fields: Any) -> Object:
     """Return a new RayCluster with a worker group, as the webhook stores it."""
-    workers = {"groupName": "w", "template": {"spec": {"containers": [{"name": "ray-worker", "image": "ray"}]}}}
-    return default(ray_cluster(version=None, workerGroupSpecs=[workers], **fields), None, settings).cluster
+    workers = {
+        "groupName": "w",
+        "template": {"spec": {"containers": [{"name": "ray-worker", "image": "ray"}]}},
+    }
+    return default(
+        ray_cluster(version=None, workerGroupSpecs=[workers], **fields), None, settings
+    ).cluster
 
 
 async def create_ray_pod(
@@ -49,7 +54,12 @@ async def create_ray_pod(
         **changes,
     }
     pod = await env.create(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**group["template"]["spec"]}}
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {**group["template"]["spec"]},
+        }
     )
     if not address:
         return pod
@@ -94,7 +104,9 @@ class RayNode:
     async def run_init_container(self) -> tuple[int | None, str]:
         """Run the injected command with the volumes that the pod mounts; return its exit code and its output."""
         spec = (await self.env.get(POD, name_of(self.pod), namespace_of(self.pod)))["spec"]
-        (container,) = [item for item in spec["initContainers"] if item["name"] == CERTIFICATE_CONTAINER]
+        (container,) = [
+            item for item in spec["initContainers"] if item["name"] == CERTIFICATE_CONTAINER
+        ]
         shell, option, script = container["command"]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         for mount in sorted(container["volumeMounts"], key=lambda mount: -len(mount["mountPath"])):
@@ -124,5 +136,7 @@ class RayNode:
         if "secret" not in volume:
             return {}
         assert volume["secret"]["secretName"] == names_of(self.cluster).ca_secret
-        secret = await self.env.get(SECRET, names_of(self.cluster).ca_secret, key_of(self.cluster).namespace)
+        secret = await self.env.get(
+            SECRET, names_of(self.cluster).ca_secret, key_of(self.cluster).namespace
+        )
         return {item["path"]: data_of(secret)[item["key"]] for item in volume["secret"]["items"]}

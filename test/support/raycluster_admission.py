@@ -31,7 +31,10 @@ def settings_of(recording: dict[str, Any]) -> InjectionSettings:
 
 def has_oauth_on_vanilla(recording: dict[str, Any]) -> bool:
     """Report whether OAuth was enabled outside OpenShift, where only the Go operator injects the proxy."""
-    return recording["config"]["kuberay"]["rayDashboardOAuthEnabled"] and not recording["config"]["openshift"]
+    return (
+        recording["config"]["kuberay"]["rayDashboardOAuthEnabled"]
+        and not recording["config"]["openshift"]
+    )
 
 
 def with_crd_defaults(obj: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +43,14 @@ def with_crd_defaults(obj: dict[str, Any]) -> dict[str, Any]:
     Status and the metadata that the API server sets are removed.
     """
     result = copy.deepcopy(obj)
-    for field in ("creationTimestamp", "generation", "managedFields", "uid", "finalizers", "resourceVersion"):
+    for field in (
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+        "uid",
+        "finalizers",
+        "resourceVersion",
+    ):
         result["metadata"].pop(field, None)
     result.pop("status", None)
     for group in groups(result):
@@ -121,7 +131,10 @@ def with_real_head_service(obj: dict[str, Any]) -> dict[str, Any]:
     """Replace the name of the head's Service, which the Go operator only assumes, by the name that KubeRay uses."""
     for item in obj["spec"]["headGroupSpec"]["template"]["spec"].get("initContainers") or []:
         assumed = f"{obj['metadata']['name']}-head-svc."
-        item["command"] = [word.replace(f" = {assumed}", f" = {head_service_name(obj)}.") for word in item["command"]]
+        item["command"] = [
+            word.replace(f" = {assumed}", f" = {head_service_name(obj)}.")
+            for word in item["command"]
+        ]
     return obj
 
 
@@ -130,19 +143,29 @@ def with_restricted_access(obj: dict[str, Any], settings: InjectionSettings) -> 
     for group in groups(obj):
         pod = group["template"].get("spec") or {}
         for item in pod.get("containers") or []:
-            access = [arg.partition("=")[2] for arg in item.get("args") or [] if "--openshift-delegate-urls=" in arg]
+            access = [
+                arg.partition("=")[2]
+                for arg in item.get("args") or []
+                if "--openshift-delegate-urls=" in arg
+            ]
             if item["name"] == "oauth-proxy" and access:
                 (attributes,) = json.loads(access[0]).values()
-                item["args"].append(f"--openshift-sar={json.dumps(attributes, separators=(',', ':'))}")
+                item["args"].append(
+                    f"--openshift-sar={json.dumps(attributes, separators=(',', ':'))}"
+                )
         if not settings.mtls:
             continue
         for item in pod.get("initContainers") or []:
             if item["name"] == "create-cert":
                 item["command"] = [
-                    word.replace("ca/* .", "ca/ca.crt .").replace("-CAkey ca.key", f"-CAkey {CA_KEY}/ca.key")
+                    word.replace("ca/* .", "ca/ca.crt .").replace(
+                        "-CAkey ca.key", f"-CAkey {CA_KEY}/ca.key"
+                    )
                     for word in item["command"]
                 ]
-                item["volumeMounts"].append({"name": "ca-key-vol", "mountPath": CA_KEY, "readOnly": True})
+                item["volumeMounts"].append(
+                    {"name": "ca-key-vol", "mountPath": CA_KEY, "readOnly": True}
+                )
         for volume in list(pod.get("volumes") or []):
             if volume["name"] == "ca-vol":
                 name = volume["secret"]["secretName"]
@@ -157,7 +180,9 @@ def with_restricted_access(obj: dict[str, Any], settings: InjectionSettings) -> 
 DIFFERENT_HEAD_SERVICE = {"name-of-63", "name-with-dots"}
 """Recordings in which the Go operator assumes a name of the head's Service that KubeRay does not use."""
 
-DENIED_BY_CFO = {"head-without-containers": "spec.headGroupSpec.template.spec.containers: Required value"}
+DENIED_BY_CFO = {
+    "head-without-containers": "spec.headGroupSpec.template.spec.containers: Required value"
+}
 """Recordings of RayClusters that only this operator denies, with the start of its message."""
 
 UNCHANGED_BY_CFO = {"old-names-unannotated"}
@@ -185,7 +210,10 @@ class AdmissionReplay:
             if "note" in step:
                 self.skips_webhooks = False
             action = step.get("do")
-            if not action or "RayCluster" not in (action.get("kind"), (action.get("object") or {}).get("kind")):
+            if not action or "RayCluster" not in (
+                action.get("kind"),
+                (action.get("object") or {}).get("kind"),
+            ):
                 continue
             result = step.get("result") or action["result"]
             if action["op"] == "create":
@@ -195,11 +223,15 @@ class AdmissionReplay:
                 try:
                     patched = apply_patch(self.state, action)
                 except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
-                    assert has_oauth_on_vanilla(self.recording), "only patches of the proxy, absent here, may fail"
+                    assert has_oauth_on_vanilla(self.recording), (
+                        "only patches of the proxy, absent here, may fail"
+                    )
                     continue
                 self.admit(with_crd_defaults(patched), self.state, result)
 
-    def admit(self, obj: dict[str, Any], old: dict[str, Any] | None, result: dict[str, Any]) -> None:
+    def admit(
+        self, obj: dict[str, Any], old: dict[str, Any] | None, result: dict[str, Any]
+    ) -> None:
         """Default and validate a RayCluster; compare with the recorded ``result``."""
         if self.skips_webhooks:
             self.state = obj
@@ -207,8 +239,14 @@ class AdmissionReplay:
         cluster = default(obj, old, self.settings).cluster
         second = default(cluster, old, self.settings)
         assert second.cluster == cluster
-        assert [warning for warning in second.warnings if not warning.startswith("metadata.name: ")] == []
-        errors = create_errors(cluster, self.settings) if old is None else update_errors(old, cluster, self.settings)
+        assert [
+            warning for warning in second.warnings if not warning.startswith("metadata.name: ")
+        ] == []
+        errors = (
+            create_errors(cluster, self.settings)
+            if old is None
+            else update_errors(old, cluster, self.settings)
+        )
         self.compared += 1
         name = self.recording["name"]
         if name in DENIED_BY_CFO:
@@ -232,4 +270,6 @@ class AdmissionReplay:
         expected = with_restricted_access(without_empty_go_fields(recorded), self.settings)
         if self.recording["name"] in DIFFERENT_HEAD_SERVICE:
             expected = with_real_head_service(expected)
-        return without_proxy(expected, self.user) if has_oauth_on_vanilla(self.recording) else expected
+        return (
+            without_proxy(expected, self.user) if has_oauth_on_vanilla(self.recording) else expected
+        )

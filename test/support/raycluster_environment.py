@@ -12,7 +12,13 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    FIELD_MANAGER,
+    NAMESPACE_LABEL,
+    ROUTE,
+    VERSION_ANNOTATION,
+)
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.cache.informer import Informer
@@ -52,10 +58,21 @@ TIMEOUT_SECONDS = 120.0
 """How long a test waits for a condition before it fails."""
 
 
-def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Namespaced", **properties: Any) -> Object:
+def crd(
+    group: str,
+    version: str,
+    kind: str,
+    plural: str,
+    *,
+    scope: str = "Namespaced",
+    **properties: Any,
+) -> Object:
     """Return a CRD that accepts any spec and status; ``properties`` adds schemas of fields below ``spec``."""
     any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": {**any_object, "properties": properties}, "status": any_object}}
+    schema = {
+        "type": "object",
+        "properties": {"spec": {**any_object, "properties": properties}, "status": any_object},
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -66,7 +83,12 @@ def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Names
         "spec": {
             "group": group,
             "scope": scope,
-            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+            },
             "versions": [
                 {
                     "name": version,
@@ -96,10 +118,16 @@ ROUTE_CRD = crd(
     },
 )
 DSC_INITIALIZATION_CRD = crd(
-    "dscinitialization.opendatahub.io", "v1", "DSCInitialization", "dscinitializations", scope="Cluster"
+    "dscinitialization.opendatahub.io",
+    "v1",
+    "DSCInitialization",
+    "dscinitializations",
+    scope="Cluster",
 )
 INGRESS_CONFIG_CRD = crd("config.openshift.io", "v1", "Ingress", "ingresses", scope="Cluster")
-AUTHENTICATION_CONFIG_CRD = crd("config.openshift.io", "v1", "Authentication", "authentications", scope="Cluster")
+AUTHENTICATION_CONFIG_CRD = crd(
+    "config.openshift.io", "v1", "Authentication", "authentications", scope="Cluster"
+)
 
 VANILLA_CRDS = (RAY_CLUSTER_CRD,)
 OPENSHIFT_CRDS = (RAY_CLUSTER_CRD, ROUTE_CRD)
@@ -113,12 +141,17 @@ def kuberay_config(**settings: Any) -> KubeRayConfiguration:
     return KubeRayConfiguration.of(settings)
 
 
-def ray_cluster(name: str = "rc", namespace: str = "ns", *, version: str | None = "test", **spec: Any) -> Object:
+def ray_cluster(
+    name: str = "rc", namespace: str = "ns", *, version: str | None = "test", **spec: Any
+) -> Object:
     """Return a minimal RayCluster; ``spec`` adds or replaces fields of its spec."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if version is not None:
         metadata["annotations"] = {VERSION_ANNOTATION: version}
-    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray"}]}}}
+    head = {
+        "rayStartParams": {},
+        "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray"}]}},
+    }
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -166,7 +199,9 @@ class Environment:
         found = await self.client.list(gvk, namespace=namespace, label_selector=CLUSTER_LABEL)
         return {name_of(item) for item in found}
 
-    async def children(self, namespace: str = "ns", *, openshift: bool = False) -> dict[tuple[str, str], Object]:
+    async def children(
+        self, namespace: str = "ns", *, openshift: bool = False
+    ) -> dict[tuple[str, str], Object]:
         """Return the namespace's objects with the label of a RayCluster, and its ClusterRoleBindings, by kind and name.
 
         Routes are included only on OpenShift; ClusterRoleBindings are found by their label with the namespace.
@@ -181,8 +216,17 @@ class Environment:
         The children of a namespace without any are an empty dictionary.
         """
         found: dict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
-        for kind in (SECRET, SERVICE, SERVICE_ACCOUNT, INGRESS, NETWORK_POLICY, *([ROUTE] if openshift else [])):
-            for item in await self.client.list(kind, namespace=namespace, label_selector=CLUSTER_LABEL):
+        for kind in (
+            SECRET,
+            SERVICE,
+            SERVICE_ACCOUNT,
+            INGRESS,
+            NETWORK_POLICY,
+            *([ROUTE] if openshift else []),
+        ):
+            for item in await self.client.list(
+                kind, namespace=namespace, label_selector=CLUSTER_LABEL
+            ):
                 found[namespace_of(item)][item["kind"], name_of(item)] = item
         selector = f"{NAMESPACE_LABEL}={namespace}" if namespace else NAMESPACE_LABEL
         for item in await self.client.list(CLUSTER_ROLE_BINDING, label_selector=selector):
@@ -201,7 +245,9 @@ class Environment:
     async def events(self, namespace: str = "ns") -> list[tuple[str, str, str]]:
         """Return type, reason and note of each Event in a namespace."""
         found = await self.client.list(EVENT, namespace=namespace)
-        return [(item.get("type", ""), item.get("reason", ""), item.get("note", "")) for item in found]
+        return [
+            (item.get("type", ""), item.get("reason", ""), item.get("note", "")) for item in found
+        ]
 
     async def wait_for_event(self, reason: str, *parts: str, namespace: str = "ns") -> str:
         """Wait for an Event with this reason whose note contains all of ``parts``, and return the note."""
@@ -227,8 +273,14 @@ class Environment:
                 "name": "never",
                 "uid": "11111111-2222-3333-4444-555555555555",
             }
-            metadata = {"name": "probe-for-garbage", "namespace": "default", "ownerReferences": [owner]}
-            probe = await self.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+            metadata = {
+                "name": "probe-for-garbage",
+                "namespace": "default",
+                "ownerReferences": [owner],
+            }
+            probe = await self.create(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+            )
             self._collects_garbage = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2.0):
@@ -259,14 +311,20 @@ class Environment:
         changes = self._count_changes(informer.gvk)
         if changes is not None and self._current.get(informer) == changes:
             return
-        listed = {} if self._stored_versions(informer) is not None else await self._listed_versions(informer)
+        listed = (
+            {}
+            if self._stored_versions(informer) is not None
+            else await self._listed_versions(informer)
+        )
 
         def is_current() -> bool:
             # read again each time: an object that is deleted meanwhile may never be seen in the cache
             wanted = self._stored_versions(informer)
             wanted = listed if wanted is None else wanted
             newest = max(wanted.values(), default=0)
-            cached = {entry.key: int(entry.meta.resource_version) for entry in informer.reader.entries()}
+            cached = {
+                entry.key: int(entry.meta.resource_version) for entry in informer.reader.entries()
+            }
             return all(cached.get(key, 0) >= version for key, version in wanted.items()) and all(
                 key in wanted or version > newest for key, version in cached.items()
             )
@@ -286,7 +344,9 @@ class Environment:
         return {
             key_of(item): int(resource_version_of(item))
             for item in items
-            if not 0 < selection.max_bytes < _stored_size(item, metadata_only=selection.metadata_only)
+            if not 0
+            < selection.max_bytes
+            < _stored_size(item, metadata_only=selection.metadata_only)
         }
 
     def _stored_versions(self, informer: Informer) -> dict[NamespacedName, int] | None:
@@ -299,8 +359,15 @@ class Environment:
         records = self.plane.store.list(GroupResource(informer.gvk.group, resource.plural))
         if any(0 < selection.max_bytes < len(record.data) for record in records):
             return None  # without managedFields it may fit
-        versions = {NamespacedName(*record.key): (record.revision, record.labels or {}) for record in records}
-        return {key: version for key, (version, labels) in versions.items() if selection.matches(key, labels)}
+        versions = {
+            NamespacedName(*record.key): (record.revision, record.labels or {})
+            for record in records
+        }
+        return {
+            key: version
+            for key, (version, labels) in versions.items()
+            if selection.matches(key, labels)
+        }
 
     def _count_changes(self, gvk: GVK) -> int | None:
         """Return a number that differs after each change of an object of the kind, or ``None`` if it is unknown."""
@@ -312,7 +379,8 @@ class Environment:
     def _is_idle(self) -> bool:
         assert self.manager is not None
         return all(
-            len(controller.queue) == 0 and controller.queue.processing == 0 for controller in self.manager.controllers
+            len(controller.queue) == 0 and controller.queue.processing == 0
+            for controller in self.manager.controllers
         )
 
     def requests(self) -> list[tuple[str, str]]:
@@ -323,7 +391,9 @@ class Environment:
         return [
             (exchange.verb, exchange.resource)
             for exchange in self.exchanges
-            if exchange.verb not in ("list", "watch") and "events" not in exchange.resource and exchange.resource
+            if exchange.verb not in ("list", "watch")
+            and "events" not in exchange.resource
+            and exchange.resource
         ]
 
     def clear_requests(self) -> None:
@@ -366,11 +436,15 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
                     return found
                 await asyncio.sleep(max(0.01, loop.time() - started))
     except TimeoutError:
-        raise AssertionError(f"timed out after {TIMEOUT_SECONDS:g} s: {description} {last or ''}") from None
+        raise AssertionError(
+            f"timed out after {TIMEOUT_SECONDS:g} s: {description} {last or ''}"
+        ) from None
 
 
 @asynccontextmanager
-async def start_environment(*crds: Object, clock: Clock | None = None) -> AsyncIterator[Environment]:
+async def start_environment(
+    *crds: Object, clock: Clock | None = None
+) -> AsyncIterator[Environment]:
     """Run a control plane with these CRDs, without the RayCluster controllers.
 
     The user's client waits by ``clock`` before it repeats a request.
@@ -379,13 +453,20 @@ async def start_environment(*crds: Object, clock: Clock | None = None) -> AsyncI
         new_plane(crds) as plane,
         Transport(ClientConfig.for_control_plane(plane), clock=clock) as transport,
     ):
-        client = Client(transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester")
+        client = Client(
+            transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester"
+        )
         yield Environment(plane, client)
 
 
 @asynccontextmanager
 async def run_controllers(
-    env: Environment, config: KubeRayConfiguration, *, clock: Clock | None = None, wait: bool = True, token: str = ""
+    env: Environment,
+    config: KubeRayConfiguration,
+    *,
+    clock: Clock | None = None,
+    wait: bool = True,
+    token: str = "",
 ) -> AsyncIterator[Manager]:
     """Run the RayCluster controllers until the end of the block; as admin, or with ``token``.
 
@@ -411,7 +492,9 @@ async def run_controllers(
             env.manager = None
 
 
-async def wait_until_deleted(env: Environment, items: Iterable[tuple[GVK, str]], namespace: str = "ns") -> None:
+async def wait_until_deleted(
+    env: Environment, items: Iterable[tuple[GVK, str]], namespace: str = "ns"
+) -> None:
     """Wait until none of the objects exists."""
     for gvk, name in items:
 

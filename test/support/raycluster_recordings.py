@@ -25,14 +25,20 @@ def recorded_crds(*, openshift: bool) -> list[Object]:
     """Return the CRDs of the recorded clusters."""
     names = ["ray.io_rayclusters"]
     if openshift:
-        names += ["route.openshift.io_routes", "minimal_config_ingresses", "minimal_dscinitializations"]
+        names += [
+            "route.openshift.io_routes",
+            "minimal_config_ingresses",
+            "minimal_dscinitializations",
+        ]
     return [copy.deepcopy(_crd(name)) for name in names]
 
 
 @cache
 def _crd(name: str) -> Object:
     path = RAYCLUSTER_RECORDINGS.parents[1] / "crds" / f"{name}.yaml"
-    found: Object = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found: Object = yaml.load(
+        path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
     return found
 
 
@@ -55,15 +61,21 @@ def comparable_part(obj: Object) -> Object:
     The annotation with the renewal of a CA, which only this operator sets, is left out as well.
     """
     part = {key: value for key, value in obj.items() if key not in ("status", "metadata", "data")}
-    metadata = {key: obj["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")}
+    metadata = {
+        key: obj["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")
+    }
     metadata["owners"] = [
         {key: value for key, value in reference.items() if key != "uid"}
         for reference in obj["metadata"].get("ownerReferences") or ()
     ]
     if obj["kind"] == "Service":
-        part["spec"] = {key: value for key, value in obj["spec"].items() if not re.fullmatch("clusterIPs?", key)}
+        part["spec"] = {
+            key: value for key, value in obj["spec"].items() if not re.fullmatch("clusterIPs?", key)
+        }
     if obj["kind"] == "Secret":
-        annotations = {key: value for key, value in annotations_of(obj).items() if key != RENEWAL_ANNOTATION}
+        annotations = {
+            key: value for key, value in annotations_of(obj).items() if key != RENEWAL_ANNOTATION
+        }
         metadata["annotations"] = annotations or None
         part["keys"] = sorted(obj.get("data") or ())
     return {**part, "metadata": metadata}

@@ -36,7 +36,9 @@ def appwrapper_cases(*names: str) -> list[Any]:
 def _cases(folder: Path, *names: str) -> list[Any]:
     paths = {path for name in names or ("*",) for path in folder.glob(f"*/{name}.yaml")}
     found = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
-    missing = pytest.param("none", marks=pytest.mark.skip(reason=f"no recordings in {GOLDEN.parent.name}"))
+    missing = pytest.param(
+        "none", marks=pytest.mark.skip(reason=f"no recordings in {GOLDEN.parent.name}")
+    )
     return [pytest.param(case, id=case) for case in found] or [missing]
 
 

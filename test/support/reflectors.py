@@ -47,7 +47,9 @@ class Harness:
         self.left_out: list[LeftOut] = []
         self._changed = asyncio.Event()
         selection = Selection.of(**options)
-        self.store = Store(deliver=self._emit, clock=self.clock, selection=selection, report=self.left_out.append)
+        self.store = Store(
+            deliver=self._emit, clock=self.clock, selection=selection, report=self.left_out.append
+        )
         self.feeds = Feeds(self.store)
         self.feeds.open([namespace])
         self.feed = self.feeds[namespace]
@@ -79,7 +81,9 @@ class Harness:
         await asyncio.wait_for(met(), TIMEOUT_SECONDS)
 
     async def wait_for_version(self, name: str, version: object | None) -> None:
-        await self.wait_until(lambda: self.version(name) == (None if version is None else str(version)))
+        await self.wait_until(
+            lambda: self.version(name) == (None if version is None else str(version))
+        )
 
     def version(self, name: str) -> str | None:
         entry = self.store.get(NamespacedName("ns", name))
@@ -87,7 +91,9 @@ class Harness:
 
 
 @asynccontextmanager
-async def running_reflector(namespace: str = "", **options: Any) -> AsyncIterator[tuple[ScriptedServer, Harness]]:
+async def running_reflector(
+    namespace: str = "", **options: Any
+) -> AsyncIterator[tuple[ScriptedServer, Harness]]:
     """Run a reflector of a new scripted server."""
     async with scripted_server() as (server, transport):
         harness = Harness(server, transport, namespace, **options)

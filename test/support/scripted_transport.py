@@ -39,7 +39,12 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 def ray_cluster(name: str, version: object, **rest: Any) -> dict[str, Any]:
     """Return a RayCluster with this resource version; ``metadata`` in ``rest`` is merged into its metadata."""
-    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "resourceVersion": str(version),
+    }
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -128,7 +133,9 @@ class ScriptedWatch:
 
     async def bookmark(self, version: object) -> None:
         """Send a bookmark."""
-        await self.send("BOOKMARK", {"kind": "RayCluster", "metadata": {"resourceVersion": str(version)}})
+        await self.send(
+            "BOOKMARK", {"kind": "RayCluster", "metadata": {"resourceVersion": str(version)}}
+        )
 
     async def close(self) -> None:
         """End the watch as a server does after its timeout."""

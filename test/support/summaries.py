@@ -18,7 +18,9 @@ __all__ = ["VIEWS", "StubOverview", "summary"]
 VIEWS = {view.gvk: view for view in all_views()}
 
 
-def summary(name: str, *, gvk: GVK = RAY_CLUSTER, level: Level = Level.OK, problem: str = "", **fields: Any) -> Summary:
+def summary(
+    name: str, *, gvk: GVK = RAY_CLUSTER, level: Level = Level.OK, problem: str = "", **fields: Any
+) -> Summary:
     """Return a summary in the namespace ``ns``."""
     return Summary(
         gvk=gvk,

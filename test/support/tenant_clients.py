@@ -21,7 +21,9 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 @asynccontextmanager
-async def start_tenant_client(env: Environment, *rules: Rule, namespace: str = "ns") -> AsyncIterator[Client]:
+async def start_tenant_client(
+    env: Environment, *rules: Rule, namespace: str = "ns"
+) -> AsyncIterator[Client]:
     """Return a client of a new user ``tenant``, who has these permissions in ``namespace`` and no others."""
     token = await service_account_token(env, *rules, namespace=namespace)
     config = ClientConfig.for_control_plane(env.plane, token=token)
@@ -32,7 +34,9 @@ async def start_tenant_client(env: Environment, *rules: Rule, namespace: str = "
         yield client
 
 
-async def service_account_token(env: Environment, *rules: Rule, namespace: str = "", name: str = "tenant") -> str:
+async def service_account_token(
+    env: Environment, *rules: Rule, namespace: str = "", name: str = "tenant"
+) -> str:
     """Create a ServiceAccount with these permissions in ``namespace``, and return a token of it.
 
     With an empty ``namespace``, the account is in ``default`` and has the permissions in all namespaces.
@@ -42,7 +46,12 @@ async def service_account_token(env: Environment, *rules: Rule, namespace: str =
     scope = {"name": name, **({"namespace": namespace} if namespace else {})}
     metadata = {"name": account.name, "namespace": account.namespace}
     token = await new_account_token(env.client, account)
-    role = {"apiVersion": f"{RBAC}/v1", "kind": f"{prefix}Role", "metadata": scope, "rules": policy_rules(list(rules))}
+    role = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": f"{prefix}Role",
+        "metadata": scope,
+        "rules": policy_rules(list(rules)),
+    }
     await env.create(role)
     await env.create(
         {
@@ -60,6 +69,11 @@ async def new_account_token(client: Client, account: NamespacedName) -> str:
     """Create a ServiceAccount without permissions, and return a token of it."""
     metadata = {"name": account.name, "namespace": account.namespace}
     await client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {},
+        "spec": {},
+    }
     response = await client.create_subresource(SERVICE_ACCOUNT, account, "token", request)
     return str(response["status"]["token"])

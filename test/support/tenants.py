@@ -78,11 +78,18 @@ class TenantPlane(Environment):
     async def grant(self, namespace: str, *rules: Rule, name: str = "granted") -> None:
         """Give the tenant of ``namespace`` further permissions there."""
         await self.create(_rbac("Role", name, namespace, rules=policy_rules(list(rules))))
-        await self.create(_rbac("RoleBinding", name, namespace, **_binding("Role", name, namespace)))
+        await self.create(
+            _rbac("RoleBinding", name, namespace, **_binding("Role", name, namespace))
+        )
 
 
 def _rbac(kind: str, name: str, namespace: str, **fields: Any) -> Object:
-    return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, **fields}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        **fields,
+    }
 
 
 def _binding(kind: str, role: str, namespace: str) -> dict[str, Any]:
@@ -95,11 +102,16 @@ def _binding(kind: str, role: str, namespace: str) -> dict[str, Any]:
 def editor_roles() -> list[Object]:
     """Return the ClusterRoles that the installation and KubeRay aggregate into ``admin``, ``edit`` and ``view``."""
     kuberay = [Rule("ray.io", ("rayclusters", "rayjobs", "rayservices"), CRUD)]
-    return [*user_roles(), aggregated(UserRole("raycluster-editor-role", kuberay, ("admin", "edit")), "kuberay")]
+    return [
+        *user_roles(),
+        aggregated(UserRole("raycluster-editor-role", kuberay, ("admin", "edit")), "kuberay"),
+    ]
 
 
 @asynccontextmanager
-async def start_tenant_plane(*crds: Object, controllers: Sequence[str] = CONTROLLERS) -> AsyncIterator[TenantPlane]:
+async def start_tenant_plane(
+    *crds: Object, controllers: Sequence[str] = CONTROLLERS
+) -> AsyncIterator[TenantPlane]:
     """Run a control plane with :data:`OPERATOR_CRDS` and ``crds``, the roles, and both tenants.
 
     ``controllers`` must contain ``clusterrole-aggregation``.
@@ -108,10 +120,15 @@ async def start_tenant_plane(*crds: Object, controllers: Sequence[str] = CONTROL
         new_plane([*OPERATOR_CRDS, *crds], controllers) as plane,
         Transport(ClientConfig.for_control_plane(plane)) as transport,
     ):
-        tenants = TenantPlane(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
+        tenants = TenantPlane(
+            plane, Client(transport, RESTMapper(transport), field_manager="tester")
+        )
         for role in editor_roles():
             await tenants.create(role)
-        async with _connect_tenant(tenants, ATTACKER) as attacker, _connect_tenant(tenants, VICTIM) as victim:
+        async with (
+            _connect_tenant(tenants, ATTACKER) as attacker,
+            _connect_tenant(tenants, VICTIM) as victim,
+        ):
             tenants.attacker, tenants.victim = attacker, victim
             yield tenants
 
@@ -121,10 +138,16 @@ async def _connect_tenant(tenants: TenantPlane, namespace: str) -> AsyncIterator
     """Create ``namespace`` with its tenant, wait until the tenant has the permissions, and return a client."""
     await tenants.create_namespace(namespace)
     token = await new_account_token(tenants.client, NamespacedName(namespace, "tenant"))
-    await tenants.create(_rbac("RoleBinding", "edit", namespace, **_binding("ClusterRole", "edit", namespace)))
+    await tenants.create(
+        _rbac("RoleBinding", "edit", namespace, **_binding("ClusterRole", "edit", namespace))
+    )
 
     async def is_authorized() -> bool:
-        own = ("workload.codeflare.dev", "appwrappers"), ("ray.io", "rayclusters"), ("", "configmaps")
+        own = (
+            ("workload.codeflare.dev", "appwrappers"),
+            ("ray.io", "rayclusters"),
+            ("", "configmaps"),
+        )
         return all([await tenants.is_allowed(namespace, "create", *resource) for resource in own])
 
     await eventually(is_authorized, f"the permissions of the tenant of {namespace}")

@@ -6,7 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cfo.runtime import APIModel, CELRule, ConditionList, CustomResource, Int32, PrinterColumn, validations
+from cfo.runtime import (
+    APIModel,
+    CELRule,
+    ConditionList,
+    CustomResource,
+    Int32,
+    PrinterColumn,
+    validations,
+)
 from cfo.runtime.objects import SET, Scale, list_map
 
 
@@ -17,7 +25,9 @@ class Port(APIModel):
     number: Int32 = Field(gt=0, le=65535)
 
 
-class WebsiteSpec(APIModel, validations=[CELRule(rule="self.replicas < 10", message="too many replicas")]):
+class WebsiteSpec(
+    APIModel, validations=[CELRule(rule="self.replicas < 10", message="too many replicas")]
+):
     """The desired state of a Website."""
 
     html: Annotated[str, validations(CELRule(rule="self == oldSelf", message="is immutable"))]

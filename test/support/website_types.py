@@ -56,15 +56,26 @@ async def check_types(client: Client, request: Request, manager: Manager) -> Non
     assert_type(await client.create(website), Website)
     assert_type(await client.update(website, subresource="status"), Website)
     assert_type(await client.apply(website), Website)
-    assert_type(await client.apply({"kind": "ConfigMap", "data": {"a": "b"}}, owner=website), Object)
+    assert_type(
+        await client.apply({"kind": "ConfigMap", "data": {"a": "b"}}, owner=website), Object
+    )
     assert_type(website.spec.replicas, int)
-    Builder(manager).for_(Website, ValueChanged(Website, lambda obj: obj.spec.html)).owns(DEPLOYMENT)
+    Builder(manager).for_(Website, ValueChanged(Website, lambda obj: obj.spec.html)).owns(
+        DEPLOYMENT
+    )
     manager.webhooks.register(Website, defaulter=WebsiteWebhook())
     manager.webhooks.register(DEPLOYMENT, defaulter=DictWebhook())
     assert_type(Conditions(website, now=manager.clock.now()).as_models(), list[Condition])
-    assert_type(await wait_for(client, Website, request, has_condition("Ready"), timeout=1), Website | None)
-    assert_type(await wait_for(client, DEPLOYMENT, request, has_condition("Ready"), timeout=1), Object | None)
-    await wait_for(client, Website, request, lambda obj: obj is not None and obj.spec.replicas > 1, timeout=1)
+    assert_type(
+        await wait_for(client, Website, request, has_condition("Ready"), timeout=1), Website | None
+    )
+    assert_type(
+        await wait_for(client, DEPLOYMENT, request, has_condition("Ready"), timeout=1),
+        Object | None,
+    )
+    await wait_for(
+        client, Website, request, lambda obj: obj is not None and obj.spec.replicas > 1, timeout=1
+    )
     assert_type(await set_finalizer(client, website, "example.com/a", present=True), Website | None)
     finalizer = Finalizer(client, "example.com/a")
     await finalizer.reconcile(website, apply=reconcile_website, cleanup=reconcile_website)

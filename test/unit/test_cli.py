@@ -15,7 +15,15 @@ from click.testing import CliRunner
 
 from cfo.cli import _LazyGroup, cli
 
-HEAVY_LIBRARIES = ("aiohttp", "anyio", "cryptography", "kubernetes_asyncio", "pydantic", "structlog", "yaml")
+HEAVY_LIBRARIES = (
+    "aiohttp",
+    "anyio",
+    "cryptography",
+    "kubernetes_asyncio",
+    "pydantic",
+    "structlog",
+    "yaml",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["version"], ["envtest", "--help"]])
@@ -25,7 +33,9 @@ def test_light_commands_import_no_heavy_library(arguments: list[str]) -> None:
         f"cli({arguments!r}, standalone_mode=False)\n"
         f"print([name for name in {HEAVY_LIBRARIES!r} if name in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert result.stdout.splitlines()[-1] == "[]"
 
 
@@ -42,7 +52,9 @@ def test_help_shows_eight_commands_by_reader_and_more_shows_the_others() -> None
     shown, others = (CliRunner().invoke(cli, [argument]).output for argument in ("--help", "more"))
     listed = [re.findall(r"^  ([a-z]+)  ", text, re.MULTILINE) for text in (shown, others)]
     assert len(listed[0]) <= 8
-    assert sorted([*listed[0], *listed[1], "more"]) == cli.list_commands(cli.make_context("cfo", ["version"]))
+    assert sorted([*listed[0], *listed[1], "more"]) == cli.list_commands(
+        cli.make_context("cfo", ["version"])
+    )
     for text in (shown, others):
         assert text.index("Administrators:") < text.index("Operator authors:")
     assert shown.endswith("Other commands: cfo more\n")
@@ -54,7 +66,10 @@ def test_help_shows_eight_commands_by_reader_and_more_shows_the_others() -> None
         (["--bad"], "No such option '--bad' (see cfo --help)"),
         (["frob"], "No such command 'frob' (see cfo --help)"),
         (["config", "frob"], "No such command 'frob' (see cfo config --help)"),
-        (["migrate", "plan"], "Missing option '--to'. Choose from: kuberay, rhoai, cfo (see cfo migrate plan --help)"),
+        (
+            ["migrate", "plan"],
+            "Missing option '--to'. Choose from: kuberay, rhoai, cfo (see cfo migrate plan --help)",
+        ),
     ],
 )
 def test_wrong_arguments_are_reported_in_one_line(arguments: list[str], error: str) -> None:
@@ -63,12 +78,18 @@ def test_wrong_arguments_are_reported_in_one_line(arguments: list[str], error: s
 
 
 def test_command_without_arguments_prints_its_help() -> None:
-    assert CliRunner().invoke(cli, ["config"], prog_name="cfo").output.startswith("Usage: cfo config [OPTIONS]")
+    assert (
+        CliRunner()
+        .invoke(cli, ["config"], prog_name="cfo")
+        .output.startswith("Usage: cfo config [OPTIONS]")
+    )
 
 
 def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     crd = tmp_path / "crd.yaml"
-    crd.write_text("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foo}\n")
+    crd.write_text(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foo}\n"
+    )
     result = CliRunner().invoke(cli, ["envtest", "--crds", str(crd)], prog_name="cfo")
     assert result.exit_code == 2
     lines = result.output.splitlines()
@@ -81,8 +102,18 @@ def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     [
         ("kuberay: {}", [], 0, ["FILE: valid"]),
         ("kuberay: {}", ["--strict"], 0, ["FILE: valid"]),
-        ("kubray: {}", [], 0, ["Warning: FILE: unknown key kubray (did you mean kuberay?), ignored", "FILE: valid"]),
-        ("kubray: {}", ["--strict"], 2, ["Error: FILE: unknown key kubray (did you mean kuberay?), ignored"]),
+        (
+            "kubray: {}",
+            [],
+            0,
+            ["Warning: FILE: unknown key kubray (did you mean kuberay?), ignored", "FILE: valid"],
+        ),
+        (
+            "kubray: {}",
+            ["--strict"],
+            2,
+            ["Error: FILE: unknown key kubray (did you mean kuberay?), ignored"],
+        ),
         (
             "kuberay: {mTLSEnabled: 1, enabled: 2}",
             ["-o", "yaml"],
@@ -125,7 +156,9 @@ def test_last_line_of_a_json_log_is_json(tmp_path: Path) -> None:
     command = ["run", "--log-format", "json", "--kubeconfig", str(kubeconfig)]
     arguments = [sys.executable, "-m", "cfo", *command]
     environment = {**os.environ, "NAMESPACE": "default"}
-    result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240, env=environment)
+    result = subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=240, env=environment
+    )
     (line,) = result.stderr.splitlines()
     assert result.returncode == 1
     assert json.loads(line)["error"] == f"{kubeconfig}: not a kubeconfig file: the file is empty"
@@ -135,7 +168,10 @@ def test_file_without_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "raycluster.yaml"
     file.write_text("apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: a}\n")
     result = CliRunner().invoke(cli, ["envtest", "--crds", str(file)], prog_name="cfo")
-    assert (result.exit_code, result.output) == (2, f"Error: no CustomResourceDefinition in {file}\n")
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: no CustomResourceDefinition in {file}\n",
+    )
 
 
 BLOCKING_PROGRAM = """
@@ -160,12 +196,16 @@ main()
 def run_without(blocked: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process that cannot import ``blocked``."""
     code = BLOCKING_PROGRAM.format(blocked=blocked, arguments=list(arguments))
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240
+    )
 
 
 @pytest.mark.parametrize("blocked", [{"envtest"}, {"envtest", "textual"}])
 @pytest.mark.parametrize("arguments", [["envtest"], ["envtest", "--help"], ["run", "--embedded"]])
-def test_commands_without_the_embedded_extra_print_how_to_install_it(blocked: set[str], arguments: list[str]) -> None:
+def test_commands_without_the_embedded_extra_print_how_to_install_it(
+    blocked: set[str], arguments: list[str]
+) -> None:
     result = run_without(blocked, *arguments)
     assert result.returncode == 1
     assert result.stdout == ""
@@ -177,7 +217,14 @@ def test_commands_without_the_embedded_extra_print_how_to_install_it(blocked: se
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["version"], ["config", "default"], ["manifests"], ["status", "--help"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["version"],
+        ["config", "default"],
+        ["manifests"],
+        ["status", "--help"],
+    ],
 )
 def test_other_commands_do_not_need_the_embedded_extra(arguments: list[str]) -> None:
     result = run_without({"envtest", "textual", "rich"}, *arguments)

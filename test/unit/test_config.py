@@ -25,7 +25,15 @@ def error_of(document: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "document", ["", "{}", "kuberay: null", "leaderElection: null", "kuberay:\n", "metrics: {bindAddress: null}"]
+    "document",
+    [
+        "",
+        "{}",
+        "kuberay: null",
+        "leaderElection: null",
+        "kuberay:\n",
+        "metrics: {bindAddress: null}",
+    ],
 )
 def test_absent_and_null_values_mean_defaults(document: str) -> None:
     parsed = parse(document)
@@ -88,7 +96,15 @@ def test_default_document_of_the_go_operator_means_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("250ms", 0.25), (90_000_000_000, 90), (0, 0)],
+    [
+        ("90s", 90),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1.5s", 1.5),
+        ("250ms", 0.25),
+        (90_000_000_000, 90),
+        (0, 0),
+    ],
 )
 def test_durations_are_go_durations_or_nanoseconds(value: object, seconds: float) -> None:
     parsed = parse(f"appwrapper: {{faultTolerance: {{resetPause: {value}}}}}")
@@ -129,22 +145,45 @@ def test_keys_are_case_insensitive_as_in_go() -> None:
 @pytest.mark.parametrize(
     ("document", "path", "keys"),
     [
-        ("kubeRay: {mTLSEnabled: false}\nkuberay: {mTLSEnabled: true}", "kuberay", "kubeRay, kuberay"),
-        ("kuberay: {mTLSEnabled: false, mtlsenabled: true}", "kuberay.mTLSEnabled", "mTLSEnabled, mtlsenabled"),
-        ("kuberay: {profiles: [{name: a, mtls: x, mTLS: y}]}", "kuberay.profiles[0].mTLS", "mtls, mTLS"),
+        (
+            "kubeRay: {mTLSEnabled: false}\nkuberay: {mTLSEnabled: true}",
+            "kuberay",
+            "kubeRay, kuberay",
+        ),
+        (
+            "kuberay: {mTLSEnabled: false, mtlsenabled: true}",
+            "kuberay.mTLSEnabled",
+            "mTLSEnabled, mtlsenabled",
+        ),
+        (
+            "kuberay: {profiles: [{name: a, mtls: x, mTLS: y}]}",
+            "kuberay.profiles[0].mTLS",
+            "mtls, mTLS",
+        ),
         ("appwrapper: {Config: {}, config: {}}", "appwrapper.Config", "Config, config"),
     ],
 )
 def test_two_spellings_of_a_key_are_rejected(document: str, path: str, keys: str) -> None:
-    assert error_of(document).startswith(f"{path}: is set more than once, as {keys}; keep one of them")
+    assert error_of(document).startswith(
+        f"{path}: is set more than once, as {keys}; keep one of them"
+    )
 
 
 @pytest.mark.parametrize(
     ("manifest", "problem"),
     [
-        ("{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {}}", "is a manifest of kind Secret, not a config"),
-        ("{apiVersion: apps/v1, kind: Deployment, spec: {}}", "is a manifest of kind Deployment, not a configuration"),
-        ("{apiVersion: v1, kind: List, items: []}", "is a list of objects, not a configuration document; give one"),
+        (
+            "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {}}",
+            "is a manifest of kind Secret, not a config",
+        ),
+        (
+            "{apiVersion: apps/v1, kind: Deployment, spec: {}}",
+            "is a manifest of kind Deployment, not a configuration",
+        ),
+        (
+            "{apiVersion: v1, kind: List, items: []}",
+            "is a list of objects, not a configuration document; give one",
+        ),
         (
             "{kind: ConfigMap, data: {config.yaml: '{kind: ConfigMap, data: {}}'}}",
             "is a whole ConfigMap inside of anoth",
@@ -181,7 +220,9 @@ def test_servers_must_not_share_a_port(metrics: str, health: str, webhook: str, 
 
 def test_changed_settings_are_listed_by_path() -> None:
     old = parse("kuberay: {ingressDomain: a.test}").configuration
-    new = parse("kuberay: {operatorNamespaces: [ray]}\nleaderElection: {leaseDuration: 20s}").configuration
+    new = parse(
+        "kuberay: {operatorNamespaces: [ray]}\nleaderElection: {leaseDuration: 20s}"
+    ).configuration
     assert changed_settings(old, new) == [
         "kuberay.ingressDomain",
         "kuberay.operatorNamespaces",
@@ -202,7 +243,9 @@ def test_effective_document_is_valid_and_means_the_same() -> None:
     assert (parsed.configuration, parsed.warnings) == (configuration, [])
 
 
-@pytest.mark.parametrize("line", ["unknown: 1\n", "unknown{0}: 1\n"], ids=["duplicates", "unknown keys"])
+@pytest.mark.parametrize(
+    "line", ["unknown: 1\n", "unknown{0}: 1\n"], ids=["duplicates", "unknown keys"]
+)
 def test_number_of_warnings_is_bounded(line: str) -> None:
     warnings = parse("".join(line.format(number) for number in range(10_000))).warnings
     assert (len(warnings), warnings[-1]) == (101, "at most 100 warnings are shown")
@@ -237,8 +280,12 @@ def test_deeply_nested_document_is_an_error_in_one_line() -> None:
 
 
 def test_duplicate_keys_are_warned_about_and_last_one_is_used() -> None:
-    parsed = parse("kuberay:\n  mTLSEnabled: true\n  mTLSEnabled: false\nappwrapper: &a {enabled: true}\n")
-    assert parsed.warnings == ["duplicate key kuberay.mTLSEnabled on lines 2 and 3; the last one is used"]
+    parsed = parse(
+        "kuberay:\n  mTLSEnabled: true\n  mTLSEnabled: false\nappwrapper: &a {enabled: true}\n"
+    )
+    assert parsed.warnings == [
+        "duplicate key kuberay.mTLSEnabled on lines 2 and 3; the last one is used"
+    ]
     assert parsed.configuration.kuberay.mtls_enabled is False
     assert warnings_of("kuberay: {}\nkuberay: {mTLSEnabled: false}") == [
         "duplicate key kuberay on lines 1 and 2; the last one is used"
@@ -255,7 +302,9 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         "unknown key ingressDomain (did you mean kuberay.ingressDomain?), ignored"
     ]
     taints = "appwrapper: {autopilot: {resourceTaints: {gpu: [{key: a, effect: NoExecute, colour: red}]}}}"
-    assert warnings_of(taints) == ["unknown key appwrapper.autopilot.resourceTaints.gpu[0].colour, ignored"]
+    assert warnings_of(taints) == [
+        "unknown key appwrapper.autopilot.resourceTaints.gpu[0].colour, ignored"
+    ]
 
 
 SHARED_HOST = "{name: a, namespace: b, dashboardListener: c, dashboardHost: d}"
@@ -270,8 +319,14 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ("kuberay: 3", "kuberay: 3: must be a mapping"),
         ("kuberay: {mTLSEnabled: 'yes'}", "kuberay.mTLSEnabled: 'yes': must be true or false"),
         ("kuberay: {ingressDomain: A_b}", "kuberay.ingressDomain: 'A_b': must be a domain name"),
-        ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
-        ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
+        (
+            "kuberay: {operatorNamespaces: [ok, 1]}",
+            "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace",
+        ),
+        (
+            "kuberay: {ca: {keyAlgorithm: dsa}}",
+            "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'",
+        ),
         (
             "kuberay: {ca: {issuer: csr}}",
             "kuberay.ca.issuer: 'csr': must be 'secret' or 'certificateSigningRequest'",
@@ -280,9 +335,18 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             "kuberay: {ca: {nodeCertificateLifetime: 59m}}",
             "kuberay.ca.nodeCertificateLifetime: '59m': must be at least 1h",
         ),
-        ("kuberay: {gateway: {name: gw}}", "kuberay.gateway: namespace, dashboardListener must be set as well"),
-        ("kuberay: {gateway: {clientListener: c}}", "kuberay.gateway: name, namespace, dashboardListener must be set"),
-        ("kuberay: {gateway: {name: A}}", "kuberay.gateway.name: 'A': must be the name of an object"),
+        (
+            "kuberay: {gateway: {name: gw}}",
+            "kuberay.gateway: namespace, dashboardListener must be set as well",
+        ),
+        (
+            "kuberay: {gateway: {clientListener: c}}",
+            "kuberay.gateway: name, namespace, dashboardListener must be set",
+        ),
+        (
+            "kuberay: {gateway: {name: A}}",
+            "kuberay.gateway.name: 'A': must be the name of an object",
+        ),
         (
             f"kuberay: {{gateway: {SHARED_HOST}, authentication: {{oidc: {OIDC}}}}}",
             "kuberay: gateway.dashboardHost and authentication.oidc must not be set together",
@@ -304,7 +368,10 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             "kuberay: {networkPolicy: {egress: {apiServerCIDRs: [10.0.0.1/8]}}}",
             "kuberay.networkPolicy.egress.apiServerCIDRs[0]: '10.0.0.1/8': must be a CIDR in canonical form",
         ),
-        ("kuberay: {networkPolicy: {egress: {dnsCIDRs: [10.0.0.1]}}}", "kuberay.networkPolicy.egress.dnsCIDRs[0]: "),
+        (
+            "kuberay: {networkPolicy: {egress: {dnsCIDRs: [10.0.0.1]}}}",
+            "kuberay.networkPolicy.egress.dnsCIDRs[0]: ",
+        ),
         (
             "kuberay: {networkPolicy: {egress: {destinations: [{ports: [443]}]}}}",
             "kuberay.networkPolicy.egress.destinations[0]: must contain cidrs or namespaces",
@@ -330,20 +397,35 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces",
         ),
         ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be HOST:PORT"),
-        ("health: {livenessEndpointName: a/b}", "health.livenessEndpointName: 'a/b': must be one path segment"),
+        (
+            "health: {livenessEndpointName: a/b}",
+            "health.livenessEndpointName: 'a/b': must be one path segment",
+        ),
         ("clientConnection: {qps: fast}", "clientConnection.qps: 'fast': must be a number"),
         ("clientConnection: {burst: 1.5}", "clientConnection.burst: 1.5: must be an integer"),
         (
             "leaderElection: {leaseDuration: 5s}",
             "leaderElection: leaseDuration (5s) must be greater than renewDeadline (10s)",
         ),
-        ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: 'endpoints': must be 'leases'"),
+        (
+            "leaderElection: {resourceLock: endpoints}",
+            "leaderElection.resourceLock: 'endpoints': must be 'leases'",
+        ),
         ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be HOST:PORT"),
         ("debug: {bindAddress: ':6060'}", "debug.bindAddress: ':6060': must be a loopback address"),
-        ("debug: {bindAddress: '192.0.2.1:6060'}", "debug.bindAddress: '192.0.2.1:6060': must be a loopback address"),
-        ("debug: {bindAddress: metrics}", 'debug.bindAddress "metrics" requires metrics.secureServing'),
+        (
+            "debug: {bindAddress: '192.0.2.1:6060'}",
+            "debug.bindAddress: '192.0.2.1:6060': must be a loopback address",
+        ),
+        (
+            "debug: {bindAddress: metrics}",
+            'debug.bindAddress "metrics" requires metrics.secureServing',
+        ),
         ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
-        ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
+        (
+            "webhook: {serviceName: A_b}",
+            "webhook.serviceName: 'A_b': must be the name of a Service",
+        ),
         (
             "kuberay: {ingress: {className: Foo Bar}}",
             "kuberay.ingress.className: 'Foo Bar': must be the name of an object",
@@ -363,8 +445,14 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
         ("webhook: {clientCAFile: ''}", "webhook.clientCAFile: '': "),
-        ("flux: {adminNamespaces: [Admins]}", "flux.adminNamespaces[0]: 'Admins': must be the name of a namespace"),
-        ("flux: {defaultSetup: {maxSize: -1}}", "flux.defaultSetup.maxSize: -1: must be greater than or equal to 0"),
+        (
+            "flux: {adminNamespaces: [Admins]}",
+            "flux.adminNamespaces[0]: 'Admins': must be the name of a namespace",
+        ),
+        (
+            "flux: {defaultSetup: {maxSize: -1}}",
+            "flux.defaultSetup.maxSize: -1: must be greater than or equal to 0",
+        ),
         (
             "flux: {defaultSetup: {queueingStrategy: LIFO}}",
             "flux.defaultSetup.queueingStrategy: 'LIFO': must be 'BestEffortFIFO', 'StrictFIFO' or 'Backfill'",
@@ -423,7 +511,9 @@ def mapping_of(levels: str, value: str) -> str:
         mapping_of("bcdefghi", "[{}]") + "watchNamespaces: !!pairs [a: *i]",
         mapping_of("bcdefghi", "{{<<: [{}]}}"),
         "a: &a [" + "{key: a, effect: NoSchedule}, " * 500 + "]\n"
-        "appwrapper: {autopilot: {resourceTaints: {" + "".join(f"r{number}: *a, " for number in range(500)) + "}}}",
+        "appwrapper: {autopilot: {resourceTaints: {"
+        + "".join(f"r{number}: *a, " for number in range(500))
+        + "}}}",
     ],
 )
 def test_documents_that_cannot_be_read_are_errors(document: str) -> None:
@@ -434,9 +524,15 @@ def test_documents_that_cannot_be_read_are_errors(document: str) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ('kuberay: {ingress: {annotations: {"a\\nb\\e": 1}}}', r"kuberay.ingress.annotations.a\nb\x1b: 1: must be"),
+        (
+            'kuberay: {ingress: {annotations: {"a\\nb\\e": 1}}}',
+            r"kuberay.ingress.annotations.a\nb\x1b: 1: must be",
+        ),
         ('{kind: "a\\nb", data: {}}', r"is a manifest of kind a\nb, "),
-        (f"kuberay: {{ingressDomain: {'A' * 100_000}}}", f"kuberay.ingressDomain: '{'A' * 98}…: must be a domain"),
+        (
+            f"kuberay: {{ingressDomain: {'A' * 100_000}}}",
+            f"kuberay.ingressDomain: '{'A' * 98}…: must be a domain",
+        ),
         (f"watchNamespaces: [{'1, ' * 10_000}]", "watchNamespaces[0]: 1: must be"),
     ],
 )
@@ -456,7 +552,10 @@ def test_further_problems_are_counted() -> None:
 
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
 def test_bind_address_formats_of_go_are_accepted(address: str) -> None:
-    assert parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address == address
+    assert (
+        parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address
+        == address
+    )
 
 
 def test_document_is_extracted_from_config_map_manifest() -> None:
@@ -475,8 +574,14 @@ def test_document_is_extracted_from_config_map_manifest() -> None:
         ("{oidc: {issuerURL: 'http://dex.test', secretName: x}}", "must be an https URL"),
         ("{oidc: {issuerURL: 'https://dex.test?x=1', secretName: x}}", "must be an https URL"),
         ("{oidc: {issuerURL: 'https://dex.test', secretName: X}}", "must be the name of an object"),
-        ("{oidc: {issuerURL: 'https://dex.test', secretName: x, scopes: [email]}}", "scopes must contain openid"),
-        ("{oidc: {issuerURL: 'https://dex.test', secretName: x, usernamePrefix: 'a b'}}", "printable ASCII"),
+        (
+            "{oidc: {issuerURL: 'https://dex.test', secretName: x, scopes: [email]}}",
+            "scopes must contain openid",
+        ),
+        (
+            "{oidc: {issuerURL: 'https://dex.test', secretName: x, usernamePrefix: 'a b'}}",
+            "printable ASCII",
+        ),
         ("{audiences: ['a,b']}", "printable ASCII"),
         ("{audiences: ['$(NAME)']}", "printable ASCII"),
         (
@@ -500,7 +605,10 @@ def test_optional_section_is_parsed_like_others() -> None:
     parsed = parse(text)
     assert parsed.configuration.kuberay.authentication.oidc is not None
     assert parsed.configuration.kuberay.authentication.oidc.issuer_url == "https://dex.test"
-    assert parsed.warnings[-1] == "unknown key kuberay.authentication.OIDC.issuer (did you mean issuerURL?), ignored"
+    assert (
+        parsed.warnings[-1]
+        == "unknown key kuberay.authentication.OIDC.issuer (did you mean issuerURL?), ignored"
+    )
 
 
 @pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1" + "0" * 400, "true", "'5'", "[1]"])

@@ -42,8 +42,12 @@ def settings(document: str = "") -> Any:
         (OUT_OF_CLUSTER, "leaderElection: {leaderElect: true}", True),
     ],
 )
-def test_election_defaults_to_enabled_in_cluster(client_config: ClientConfig, document: str, elects: bool) -> None:
-    assert (leader_election_options(client_config, settings(document), "ours") is not None) == elects
+def test_election_defaults_to_enabled_in_cluster(
+    client_config: ClientConfig, document: str, elects: bool
+) -> None:
+    assert (
+        leader_election_options(client_config, settings(document), "ours") is not None
+    ) == elects
 
 
 def test_default_lease() -> None:
@@ -75,7 +79,8 @@ def test_all_election_settings() -> None:
 
 def test_zero_values_of_the_go_operator_mean_unset() -> None:
     document = (
-        'leaderElection: {leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceName: ""}'
+        "leaderElection: {leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, "
+        'retryPeriod: 0s, resourceName: ""}'
     )
     options = leader_election_options(OUT_OF_CLUSTER, settings(document), "ours")
     assert options is not None
@@ -87,18 +92,26 @@ def test_rbac_rules_are_limited_to_the_lease() -> None:
     assert {rule.namespace for rule in leases} == {"ours"}
     assert {verb for rule in leases if not rule.resource_names for verb in rule.verbs} == {"create"}
     majors = {f"inference-stack-operator-v{major}" for major in range(10)}
-    assert {name for rule in leases for name in rule.resource_names} == {"codeflare-operator-lock", *majors}
+    assert {name for rule in leases for name in rule.resource_names} == {
+        "codeflare-operator-lock",
+        *majors,
+    }
 
 
 @pytest.mark.parametrize(
     ("document", "selector"),
-    [("labelSelector: operatorVersion=v1", "operatorVersion=v1"), ("labelSelector: 'a in (c,b)'", "a in (b,c)")],
+    [
+        ("labelSelector: operatorVersion=v1", "operatorVersion=v1"),
+        ("labelSelector: 'a in (c,b)'", "a in (b,c)"),
+    ],
 )
 def test_label_selector_is_parsed(document: str, selector: str) -> None:
     assert parse(document).configuration.label_selector == selector
 
 
-@pytest.mark.parametrize("document", ["labelSelector: 'a in b'", "labelSelector: [a]", "watchNamespaces: [A_b]"])
+@pytest.mark.parametrize(
+    "document", ["labelSelector: 'a in b'", "labelSelector: [a]", "watchNamespaces: [A_b]"]
+)
 def test_invalid_selector_or_namespace_is_rejected(document: str) -> None:
     with pytest.raises(ValueError, match=document.partition(":")[0]):
         parse(document)

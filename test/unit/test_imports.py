@@ -44,7 +44,12 @@ _ALL: Final = {
 """A configuration with all features that can be disabled."""
 
 
-_LIBRARY: Final = ("cfo.runtime.objects", "cfo.runtime.client", "cfo.runtime.cache", "cfo.runtime.controller")
+_LIBRARY: Final = (
+    "cfo.runtime.objects",
+    "cfo.runtime.client",
+    "cfo.runtime.cache",
+    "cfo.runtime.controller",
+)
 """The packages of the library that everything else of it needs; ``cfo.runtime.process`` is cheap."""
 
 
@@ -66,7 +71,10 @@ def imported() -> dict[str, list[str]]:
     """
     configurations = {"all": _ALL}
     for section in _SECTIONS:
-        configurations[section] = {**_ALL, section: {} if section == "metrics" else {"enabled": False}}
+        configurations[section] = {
+            **_ALL,
+            section: {} if section == "metrics" else {"enabled": False},
+        }
     arguments = [json.dumps(configuration) for configuration in configurations.values()]
     command = [sys.executable, "-c", _PROGRAM, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -96,22 +104,43 @@ def test_test_modules_import_no_other_test_module() -> None:
     [
         ("import cfo.cli", (*_LIBRARY, "cfo.config", "cfo.features", "aiohttp", "anyio", "yaml")),
         ("import cfo.manifests.stack", (*_LIBRARY, "cfo.config", "cfo.features", "aiohttp")),
-        ("import cfo.console.doctor.doctor_command", ("cfo.config", "cfo.features", "cfo.operator", "aiohttp")),
+        (
+            "import cfo.console.doctor.doctor_command",
+            ("cfo.config", "cfo.features", "cfo.operator", "aiohttp"),
+        ),
         (
             "import cfo.console.status_command, cfo.features; cfo.features.all_views()",
-            ("cfo.config", "cfo.controllers", "cfo.operator", "cfo.runtime.manager", "cfo.webhooks", "pydantic"),
+            (
+                "cfo.config",
+                "cfo.controllers",
+                "cfo.operator",
+                "cfo.runtime.manager",
+                "cfo.webhooks",
+                "pydantic",
+            ),
         ),
     ],
 )
 def test_commands_import_nothing_heavy(statement: str, heavy: tuple[str, ...]) -> None:
-    program = f"import sys; {statement}; print(*(name for name in {heavy!r} if name in sys.modules))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import sys; {statement}; print(*(name for name in {heavy!r} if name in sys.modules))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert result.stdout.split() == []
 
 
 def test_features_import_nothing_heavy() -> None:
     heavy = (
-        *("cfo.config", "cfo.controllers", "cfo.webhooks", "cfo.console", "cfo.manifests", "cfo.operator"),
+        *(
+            "cfo.config",
+            "cfo.controllers",
+            "cfo.webhooks",
+            "cfo.console",
+            "cfo.manifests",
+            "cfo.operator",
+        ),
         "cfo.runtime.manager",
     )
     found = imported()["features"]

@@ -13,7 +13,9 @@ ROWS = [
     for line in (ROOT / "docs/requirements.md").read_text().splitlines()
     if line.startswith("| ") and not line.startswith("| requirement ")
 ]
-TARGETS = "".join(path.read_text() for path in (ROOT / "Makefile", *sorted((ROOT / "hack").glob("*.mk"))))
+TARGETS = "".join(
+    path.read_text() for path in (ROOT / "Makefile", *sorted((ROOT / "hack").glob("*.mk")))
+)
 TESTS = {
     name
     for path in sorted((ROOT / "test").rglob("test_*.py"))
@@ -35,4 +37,6 @@ def test_requirement_names_existing_tests_and_files(row: list[str]) -> None:
     assert names
     for name in names:
         target = name.removeprefix("make ")
-        assert name in TESTS or (target != name and re.search(rf"^{target}:", TARGETS, re.MULTILINE)), name
+        assert name in TESTS or (
+            target != name and re.search(rf"^{target}:", TARGETS, re.MULTILINE)
+        ), name

@@ -72,8 +72,15 @@ with tune_process():
 
 @pytest.mark.parametrize("variables", [{}, {"AIOHTTP_NO_EXTENSIONS": "1"}], ids=["C", "Python"])
 def test_deferred_modules_are_loaded_when_they_are_used(variables: dict[str, str]) -> None:
-    environment = {"http_proxy": "http://proxy:1", "HOME": "/", "PYTHONPATH": ":".join(sys.path), **variables}
-    result = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, env=environment)
+    environment = {
+        "http_proxy": "http://proxy:1",
+        "HOME": "/",
+        "PYTHONPATH": ":".join(sys.path),
+        **variables,
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, env=environment
+    )
     assert result.stdout.splitlines() == [
         "",
         "text/plain {'charset': 'utf-8'}",

@@ -70,7 +70,9 @@ def infer_pod_sets(template: Object) -> list[Object]:
         try:
             pod_template_at(template, pod_set["path"])
         except PodSetError as error:
-            raise PodSetError(f"{pod_set['path']} does not refer to a v1.PodSpecTemplate: {error}") from error
+            raise PodSetError(
+                f"{pod_set['path']} does not refer to a v1.PodSpecTemplate: {error}"
+            ) from error
     return pod_sets
 
 
@@ -82,13 +84,17 @@ def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
     """
     declared: list[Object] = component.get("podSets") or []
     if len(declared) > MAX_POD_SETS:
-        raise PodSetError(f"component contains {len(declared)} podspecs; at most {MAX_POD_SETS} are allowed")
+        raise PodSetError(
+            f"component contains {len(declared)} podspecs; at most {MAX_POD_SETS} are allowed"
+        )
     return declared or infer_pod_sets(component["template"])
 
 
 def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
     if replicas > _MAX_COUNT:
-        raise PodSetError(f"at path position '{path}' {replicas} pods; at most {_MAX_COUNT} are allowed")
+        raise PodSetError(
+            f"at path position '{path}' {replicas} pods; at most {_MAX_COUNT} are allowed"
+        )
     pod_set: Object = {"path": path, "replicas": replicas}
     return {**pod_set, "annotations": annotations} if annotations else pod_set
 
@@ -101,7 +107,9 @@ def _count(template: Object, path: str) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise PodSetError(f"at path position '{path}' non-int value {_shown(value)}")
     if not 0 <= value <= _MAX_COUNT:
-        raise PodSetError(f"at path position '{path}' value {value} is not between 0 and {_MAX_COUNT}")
+        raise PodSetError(
+            f"at path position '{path}' value {value} is not between 0 and {_MAX_COUNT}"
+        )
     return value
 
 
@@ -122,7 +130,9 @@ def _items(template: Object, path: str) -> Iterator[str]:
     items = value_or_none(template, path)
     if isinstance(items, list):
         if len(items) > _MAX_ITEMS:
-            raise PodSetError(f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed")
+            raise PodSetError(
+                f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed"
+            )
         yield from (f"{path}[{index}]" for index in range(len(items)))
 
 
@@ -136,13 +146,18 @@ def _scaled(template: Object) -> Iterator[Object]:
 
 def _parallel(template: Object, spec: str) -> int:
     """Return the number of pods that a JobSpec runs at a time."""
-    parallelism, completions = _replicas(template, f"{spec}.parallelism"), _count(template, f"{spec}.completions")
+    parallelism, completions = (
+        _replicas(template, f"{spec}.parallelism"),
+        _count(template, f"{spec}.completions"),
+    )
     return parallelism if completions is None else min(parallelism, completions)
 
 
 def _job(template: Object) -> Iterator[Object]:
     yield _pod_set(
-        "template.spec.template", _parallel(template, "template.spec"), **{POD_INDEX_LABEL: _COMPLETION_INDEX}
+        "template.spec.template",
+        _parallel(template, "template.spec"),
+        **{POD_INDEX_LABEL: _COMPLETION_INDEX},
     )
 
 
@@ -178,7 +193,11 @@ def _leader_worker_set(template: Object) -> Iterator[Object]:
         yield _pod_set(f"{path}.leaderTemplate", groups)
         yield _pod_set(f"{path}.workerTemplate", groups * max(size - 1, 0))
         return
-    annotations = {POD_INDEX_LABEL: _WORKER_INDEX, SUB_GROUP_INDEX_LABEL: _GROUP_INDEX, SUB_GROUP_COUNT: str(groups)}
+    annotations = {
+        POD_INDEX_LABEL: _WORKER_INDEX,
+        SUB_GROUP_INDEX_LABEL: _GROUP_INDEX,
+        SUB_GROUP_COUNT: str(groups),
+    }
     yield _pod_set(f"{path}.workerTemplate", groups * size, **annotations)
 
 
@@ -203,7 +222,9 @@ def removable_pods(template: Object) -> int:
     removable = 0
     for group in _items(template, f"{cluster}.workerGroupSpecs"):
         if value_or_none(template, f"{group}.suspend") is not True:
-            above = _replicas(template, f"{group}.replicas") - (_count(template, f"{group}.minReplicas") or 0)
+            above = _replicas(template, f"{group}.replicas") - (
+                _count(template, f"{group}.minReplicas") or 0
+            )
             removable += max(above, 0) * max(1, _replicas(template, f"{group}.numOfHosts"))
     return removable
 
@@ -217,7 +238,9 @@ def completions_of(template: Object) -> int:
         return _count(template, "template.spec.completions") or 0
     if gvk_of(template) != JOB_SET:
         return 0
-    jobs = [(job, f"{job}.template.spec") for job in _items(template, "template.spec.replicatedJobs")]
+    jobs = [
+        (job, f"{job}.template.spec") for job in _items(template, "template.spec.replicatedJobs")
+    ]
     return sum(
         _replicas(template, f"{job}.replicas")
         * max(_parallel(template, spec), _count(template, f"{spec}.completions") or 0)

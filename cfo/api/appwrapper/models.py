@@ -28,7 +28,9 @@ class AppWrapperPodSet(APIModel):
     """The pods of one pod template of a component."""
 
     annotations: dict[str, str] | None = optional("Annotations of the pod set, for the queue.")
-    path: str = Field(description="Path of the PodTemplateSpec from the root of the component: template.spec...")
+    path: str = Field(
+        description="Path of the PodTemplateSpec from the root of the component: template.spec..."
+    )
     replicas: Int32 | None = optional("Number of pods; one if unset.")
 
 
@@ -75,8 +77,12 @@ class AppWrapperSpec(APIModel):
     """The desired state of an AppWrapper."""
 
     components: list[AppWrapperComponent] = Field(description="The wrapped resources.")
-    managed_by: str | None = optional("The controller that manages the AppWrapper; this operator if unset.")
-    suspend: bool | None = optional("Whether the AppWrapper is suspended, so that its resources do not exist.")
+    managed_by: str | None = optional(
+        "The controller that manages the AppWrapper; this operator if unset."
+    )
+    suspend: bool | None = optional(
+        "Whether the AppWrapper is suspended, so that its resources do not exist."
+    )
 
 
 class ComponentStatus(APIModel):
@@ -86,28 +92,43 @@ class ComponentStatus(APIModel):
     conditions: ConditionList | None = optional("The component's state.")
     kind: str = Field(description="Kind of the component.")
     name: str = Field(description="Name of the component.")
-    pod_sets: list[AppWrapperPodSet] = Field(description="Pod sets of the component, declared or inferred.")
+    pod_sets: list[AppWrapperPodSet] = Field(
+        description="Pod sets of the component, declared or inferred."
+    )
 
 
 class AppWrapperStatus(APIModel):
     """The observed state of an AppWrapper."""
 
-    component_status: list[ComponentStatus] | None = optional("State of the components, in the order of the spec.")
+    component_status: list[ComponentStatus] | None = optional(
+        "State of the components, in the order of the spec."
+    )
     conditions: ConditionList | None = optional("The AppWrapper's state.")
     phase: str | None = optional("Phase of the AppWrapper.")
     resetting_count: Int32 | None = optional("Number of retries since admission.")
 
 
-_CONDITIONS = ("QuotaReserved", "Quota Reserved"), ("ResourcesDeployed", "Resources Deployed"), ("Unhealthy",) * 2
+_CONDITIONS = (
+    ("QuotaReserved", "Quota Reserved"),
+    ("ResourcesDeployed", "Resources Deployed"),
+    ("Unhealthy",) * 2,
+)
 _COLUMNS = [
     PrinterColumn("Status", ".status.phase"),
-    *(PrinterColumn(title, f'.status.conditions[?(@.type=="{kind}")].status') for kind, title in _CONDITIONS),
+    *(
+        PrinterColumn(title, f'.status.conditions[?(@.type=="{kind}")].status')
+        for kind, title in _CONDITIONS
+    ),
     PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
 ]
 
 
 class AppWrapper(
-    CustomResource, group=APPWRAPPER.group, version=APPWRAPPER.version, short_names=["aw"], printer_columns=_COLUMNS
+    CustomResource,
+    group=APPWRAPPER.group,
+    version=APPWRAPPER.version,
+    short_names=["aw"],
+    printer_columns=_COLUMNS,
 ):
     """Any resources, wrapped as one unit that a queue admits, suspends, retries and cleans up."""
 

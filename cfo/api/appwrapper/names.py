@@ -67,7 +67,14 @@ DELETING_RESOURCES: Final = "DeletingResources"
 VALIDATED: Final = "Validated"
 """Whether the webhook validated the AppWrapper; components are created only if this is true or does not exist."""
 
-OWN_CONDITIONS: Final = (QUOTA_RESERVED, RESOURCES_DEPLOYED, PODS_READY, UNHEALTHY, DELETING_RESOURCES, VALIDATED)
+OWN_CONDITIONS: Final = (
+    QUOTA_RESERVED,
+    RESOURCES_DEPLOYED,
+    PODS_READY,
+    UNHEALTHY,
+    DELETING_RESOURCES,
+    VALIDATED,
+)
 """The conditions that this controller writes; all other conditions are written by other clients."""
 
 

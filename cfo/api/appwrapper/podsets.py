@@ -74,7 +74,9 @@ def pod_template_at(template: Object, path: str) -> Object:
         raise PodSetError(f"content at {path} does not contain a spec")
     problems = pod_template_problems(spec)
     if problems:
-        raise PodSetError(f"content at {path}.spec not parseable as a v1.PodSpec: strict decoding error: {problems}")
+        raise PodSetError(
+            f"content at {path}.spec not parseable as a v1.PodSpec: strict decoding error: {problems}"
+        )
     metadata = found.get("metadata")
     if not isinstance(metadata, dict | None):
         raise PodSetError(f"content at {path}.metadata is not an object")
@@ -97,7 +99,9 @@ def _is_string_map(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
-def pod_set_mismatches(declared: Iterable[Mapping[str, Any]], inferred: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def pod_set_mismatches(
+    declared: Iterable[Mapping[str, Any]], inferred: Iterable[Mapping[str, Any]]
+) -> Iterator[str]:
     """Yield the errors in declared pod sets: duplicate paths, or differences from the inferred pod sets.
 
     The pod set of a RayJob's submitter need not be declared, because the Go operator does not infer it.
@@ -114,7 +118,11 @@ def pod_set_mismatches(declared: Iterable[Mapping[str, Any]], inferred: Iterable
         by_path[path] = pod_set
     if not inferred:
         return
-    inferred = [pod_set for pod_set in inferred if pod_set["path"] != SUBMITTER_PATH or SUBMITTER_PATH in by_path]
+    inferred = [
+        pod_set
+        for pod_set in inferred
+        if pod_set["path"] != SUBMITTER_PATH or SUBMITTER_PATH in by_path
+    ]
     if len(declared) != len(inferred):
         yield f"DeclaredPodSet count {len(declared)} differs from inferred count {len(inferred)}"
         return

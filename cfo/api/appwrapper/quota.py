@@ -16,7 +16,13 @@ import msgspec
 
 from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
 from cfo.api.appwrapper.paths import value_or_none
-from cfo.api.appwrapper.podsets import SUBMITTER_PATH, PodSetError, is_submitter, pod_template_at, pod_template_problems
+from cfo.api.appwrapper.podsets import (
+    SUBMITTER_PATH,
+    PodSetError,
+    is_submitter,
+    pod_template_at,
+    pod_template_problems,
+)
 from cfo.runtime import Object, annotations_of, gvk_of
 from cfo.runtime.objects import parse_quantity
 
@@ -26,7 +32,10 @@ _AUTOSCALER_RESOURCES: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
 }
-_SUBMITTER_RESOURCES: Final = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}}
+_SUBMITTER_RESOURCES: Final = {
+    "limits": {"cpu": "1", "memory": "1Gi"},
+    "requests": {"cpu": "500m", "memory": "200Mi"},
+}
 _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
 
@@ -61,7 +70,9 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[PodGroup]:
         groups.append(PodGroup(pod_set, found, len(groups), is_submitter(gvk, pod_set)))
     if groups and submits_in_own_pod(template) and not any(group.is_submitter for group in groups):
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
-        groups.append(PodGroup(pod_set, submitter_template(template), len(groups), is_submitter=True))
+        groups.append(
+            PodGroup(pod_set, submitter_template(template), len(groups), is_submitter=True)
+        )
     return groups
 
 
@@ -84,7 +95,9 @@ def check_added_pods(template: Object) -> None:
     for where, container in _added_containers(template):
         problems = pod_template_problems({"containers": [container]})
         if problems:
-            raise PodSetError(f"content at {where} not parseable as v1.ResourceRequirements: {problems}")
+            raise PodSetError(
+                f"content at {where} not parseable as v1.ResourceRequirements: {problems}"
+            )
 
 
 def uncounted_additions(template: Object) -> list[str]:
@@ -92,9 +105,14 @@ def uncounted_additions(template: Object) -> list[str]:
 
     Programs that read the component's pod sets alone, such as Kueue's integration of AppWrappers, do not count them.
     """
-    found = [f"container {container['name']} of the head pod" for _, container in _added_containers(template)]
+    found = [
+        f"container {container['name']} of the head pod"
+        for _, container in _added_containers(template)
+    ]
     if submits_in_own_pod(template) and value_or_none(template, SUBMITTER_PATH) is None:
-        found.append("default pod that submits the RayJob (set spec.submitterPodTemplate to have it counted)")
+        found.append(
+            "default pod that submits the RayJob (set spec.submitterPodTemplate to have it counted)"
+        )
     return found
 
 
@@ -106,7 +124,13 @@ def _added_containers(template: Object) -> Iterator[tuple[str, Object]]:
     if value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True:
         where = f"{cluster}.autoscalerOptions.resources"
         resources = value_or_none(template, where)
-        yield where, {"name": _AUTOSCALER, "resources": _AUTOSCALER_RESOURCES if resources is None else resources}
+        yield (
+            where,
+            {
+                "name": _AUTOSCALER,
+                "resources": _AUTOSCALER_RESOURCES if resources is None else resources,
+            },
+        )
     where = "template.spec.submissionMode"
     if gvk_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
         yield where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES}
@@ -117,13 +141,18 @@ def _add_to_head(template: Object, spec: Object) -> None:
     containers: list[Object] = list(spec.get("containers") or ())
     if containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)
-    spec["containers"] = containers + [copy.deepcopy(container) for _, container in _added_containers(template)]
+    spec["containers"] = containers + [
+        copy.deepcopy(container) for _, container in _added_containers(template)
+    ]
 
 
 def _has_fault_tolerance(template: Object) -> bool:
     """Return whether the state of the cluster is kept outside of the head pod (``IsGCSFaultToleranceEnabled``)."""
     options = value_or_none(template, f"{RAY_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
-    return options is not None or str(annotations_of(template).get("ray.io/ft-enabled")).lower() == "true"
+    return (
+        options is not None
+        or str(annotations_of(template).get("ray.io/ft-enabled")).lower() == "true"
+    )
 
 
 def _with_requests(container: Object, minimum: Mapping[str, str]) -> Object:

@@ -88,7 +88,9 @@ def cluster_spec(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
     spec["containers"] = containers
     for index in runners(containers)[:1]:
         runner = containers[index]
-        runner["image"] = own.get("image") or runner.get("image") or defaults.get("image") or DEFAULT_IMAGE
+        runner["image"] = (
+            own.get("image") or runner.get("image") or defaults.get("image") or DEFAULT_IMAGE
+        )
         runner |= {key: own[key] for key in _CONTAINER_FIELDS if own.get(key)}
         if environment := own.get("environment"):
             runner["environment"] = {**(runner.get("environment") or {}), **environment}

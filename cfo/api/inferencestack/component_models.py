@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from cfo.api.inferencestack import field_types as fields
-from cfo.api.inferencestack.field_types import AnyObject, OpenModel, Scalar, Strings, open_schema, rule
+from cfo.api.inferencestack.field_types import (
+    AnyObject,
+    OpenModel,
+    Scalar,
+    Strings,
+    open_schema,
+    rule,
+)
 from cfo.runtime import Int32, Int64
 from cfo.runtime.objects import optional
 
@@ -18,7 +25,9 @@ class Image(OpenModel):
     """A container image."""
 
     repository: str | None = optional("Repository of the image.")
-    tag: str | None = optional("Tag of the image. A digest belongs to the repository: `repository@sha256`.")
+    tag: str | None = optional(
+        "Tag of the image. A digest belongs to the repository: `repository@sha256`."
+    )
     pull_policy: str | None = optional("imagePullPolicy of the container.")
 
 
@@ -34,8 +43,12 @@ class PodDisruptionBudget(OpenModel):
         )
     )
 
-    min_available: fields.IntOrString | None = optional("Number or percentage of pods that must be available.")
-    max_unavailable: fields.IntOrString | None = optional("Number or percentage of pods that can be unavailable.")
+    min_available: fields.IntOrString | None = optional(
+        "Number or percentage of pods that must be available."
+    )
+    max_unavailable: fields.IntOrString | None = optional(
+        "Number or percentage of pods that can be unavailable."
+    )
 
 
 class PodSettings(OpenModel):
@@ -46,7 +59,9 @@ class PodSettings(OpenModel):
     replica_count: Count | None = optional("Number of replicas. Ignored while scaling is enabled.")
     pod_annotations: Strings | None = optional("Annotations of the pods.")
     pod_labels: Strings | None = optional("Labels of the pods.")
-    pod_security_context: fields.PodSecurityContext | None = optional("securityContext of the pods.")
+    pod_security_context: fields.PodSecurityContext | None = optional(
+        "securityContext of the pods."
+    )
     security_context: fields.SecurityContext | None = optional("securityContext of the container.")
     ports: list[fields.ContainerPort] | None = optional("Ports of the container.")
     resources: fields.ResourceRequirements | None = optional("Resources of the container.")
@@ -54,7 +69,9 @@ class PodSettings(OpenModel):
     readiness_probe: fields.Probe | None = optional("Readiness probe of the container.")
     startup_probe: fields.Probe | None = optional("Startup probe of the container.")
     volumes: list[fields.Volume] | None = optional("Further volumes of the pods.")
-    volume_mounts: list[fields.VolumeMount] | None = optional("Further volume mounts of the container.")
+    volume_mounts: list[fields.VolumeMount] | None = optional(
+        "Further volume mounts of the container."
+    )
     node_selector: Strings | None = optional("nodeSelector of the pods.")
     tolerations: list[fields.Toleration] | None = optional("Tolerations of the pods.")
     affinity: fields.Affinity | None = optional("Affinity of the pods.")
@@ -62,8 +79,12 @@ class PodSettings(OpenModel):
     termination_grace_period_seconds: Int64 | None = optional(
         "Time in seconds that a pod has to finish its requests when it is deleted (extension)."
     )
-    lifecycle: fields.Lifecycle | None = optional("Lifecycle hooks of the container, such as preStop (extension).")
-    pod_disruption_budget: PodDisruptionBudget | None = optional("Creates a PodDisruptionBudget (extension).")
+    lifecycle: fields.Lifecycle | None = optional(
+        "Lifecycle hooks of the container, such as preStop (extension)."
+    )
+    pod_disruption_budget: PodDisruptionBudget | None = optional(
+        "Creates a PodDisruptionBudget (extension)."
+    )
 
 
 class GatewayService(OpenModel):
@@ -144,12 +165,18 @@ class GatewayConfig(OpenModel):
 
     internal_port: Scalar | None = optional("Port for applications and KEDA. 3005 if unset.")
     allow_remote_images: Scalar | None = optional("Whether requests can contain URLs of images.")
-    reader_message_timeout_ms: Scalar | None = optional("Time in ms between tokens after which a reader times out.")
-    reserved_consumers: Scalar | None = optional("Consumer groups whose requests are buffered instead of rejected.")
+    reader_message_timeout_ms: Scalar | None = optional(
+        "Time in ms between tokens after which a reader times out."
+    )
+    reserved_consumers: Scalar | None = optional(
+        "Consumer groups whose requests are buffered instead of rejected."
+    )
     max_prompt_string_bytes: Scalar | None = optional("Maximum size of a prompt in bytes.")
     max_user_batch_size: Scalar | None = optional("Maximum number of prompts in a request.")
     body_size_limit_bytes: Scalar | None = optional("Maximum size of a request in bytes.")
-    heartbeat_check_interval: Scalar | None = optional("Interval in seconds of checks for dead readers; 0: never.")
+    heartbeat_check_interval: Scalar | None = optional(
+        "Interval in seconds of checks for dead readers; 0: never."
+    )
 
 
 class Gateway(PodSettings):
@@ -165,9 +192,12 @@ class Gateway(PodSettings):
 class LoRAAdapter(OpenModel):
     """A LoRA adapter of the application's model."""
 
-    name: str = Field(description="The `model` in requests for the adapter.", json_schema_extra={"maxLength": 128})
+    name: str = Field(
+        description="The `model` in requests for the adapter.", json_schema_extra={"maxLength": 128}
+    )
     path: str = Field(
-        description="Hugging Face id, or absolute path in the container.", json_schema_extra={"maxLength": 512}
+        description="Hugging Face id, or absolute path in the container.",
+        json_schema_extra={"maxLength": 512},
     )
 
 
@@ -186,9 +216,15 @@ class ReaderConfig(OpenModel):
 
     model_name: Scalar | None = optional("Hugging Face id or path of the model.")
     device: Scalar | None = optional("cpu or cuda.")
-    consumer_group: Scalar | None = optional("Queue of the application; the `model` in requests of the OpenAI API.")
-    buffer_requests: Scalar | None = optional("Whether requests wait in the queue instead of being rejected.")
-    access_token: Scalar | None = optional("Access token for Hugging Face, in clear. Prefer accessTokenSecretRef.")
+    consumer_group: Scalar | None = optional(
+        "Queue of the application; the `model` in requests of the OpenAI API."
+    )
+    buffer_requests: Scalar | None = optional(
+        "Whether requests wait in the queue instead of being rejected."
+    )
+    access_token: Scalar | None = optional(
+        "Access token for Hugging Face, in clear. Prefer accessTokenSecretRef."
+    )
     access_token_secret_ref: fields.SecretKeySelector | None = optional(
         "Key of a Secret with the access token for Hugging Face (extension)."
     )
@@ -201,7 +237,9 @@ class ReaderConfig(OpenModel):
     quantize_cache_bits: Scalar | None = optional("Bits of the quantized cache.")
     cuda_graph_cache_capacity: Scalar | None = optional("Capacity of the cache of CUDA graphs.")
     disable_cuda_graph: Scalar | None = optional("Whether CUDA graphs are disabled.")
-    lmfe_max_consecutive_whitespaces: Scalar | None = optional("Maximum run of whitespace in constrained output.")
+    lmfe_max_consecutive_whitespaces: Scalar | None = optional(
+        "Maximum run of whitespace in constrained output."
+    )
     tensor_parallel: Scalar | None = optional("Number of GPUs that share the model.")
     quant_type: Scalar | None = optional("Type of the quantization.")
     loras: Scalar | None = optional("LoRA adapters.")
@@ -233,11 +271,19 @@ class Scaling(OpenModel):
     """Autoscaling of an application."""
 
     enabled: bool | None = optional("Whether an autoscaler sets the number of replicas.")
-    type: Literal["KEDA", "HPA"] | None = optional("The autoscaler: KEDA (default) or HPA (extension).")
+    type: Literal["KEDA", "HPA"] | None = optional(
+        "The autoscaler: KEDA (default) or HPA (extension)."
+    )
     metric_target: QueueTarget | None = optional("The target of KEDA's trigger.")
-    annotations: Strings | None = optional("Annotations of the ScaledObject or HorizontalPodAutoscaler.")
-    spec: AnyObject | None = optional("Spec of the ScaledObject; triggers replace the generated trigger.")
-    metrics: list[fields.MetricSpec] | None = optional("Metrics of a HorizontalPodAutoscaler (extension).")
+    annotations: Strings | None = optional(
+        "Annotations of the ScaledObject or HorizontalPodAutoscaler."
+    )
+    spec: AnyObject | None = optional(
+        "Spec of the ScaledObject; triggers replace the generated trigger."
+    )
+    metrics: list[fields.MetricSpec] | None = optional(
+        "Metrics of a HorizontalPodAutoscaler (extension)."
+    )
     behavior: fields.HorizontalPodAutoscalerBehavior | None = optional(
         "Behavior of a HorizontalPodAutoscaler (extension)."
     )
@@ -247,12 +293,16 @@ class ModelCache(OpenModel):
     """A PersistentVolumeClaim for the models of an application."""
 
     model_config = ConfigDict(
-        json_schema_extra=open_schema(*(_immutable(name) for name in ("storageClass", "accessModes")))
+        json_schema_extra=open_schema(
+            *(_immutable(name) for name in ("storageClass", "accessModes"))
+        )
     )
 
     size: fields.Quantity = Field(description="Size of the volume.")
     storage_class: str | None = optional("StorageClass of the volume.", maxLength=253)
-    access_modes: list[AccessMode] | None = optional("Access modes of the volume. ReadWriteOnce if unset.", maxItems=4)
+    access_modes: list[AccessMode] | None = optional(
+        "Access modes of the volume. ReadWriteOnce if unset.", maxItems=4
+    )
     retain: bool | None = optional("Whether the volume outlives the stack. True if unset.")
 
 
@@ -261,7 +311,10 @@ class ApplicationTemplate(PodSettings):
 
     model_config = ConfigDict(
         json_schema_extra=open_schema(
-            rule("!has(self.cache) || !has(self.modelsVolume)", "cache and modelsVolume must not both be set")
+            rule(
+                "!has(self.cache) || !has(self.modelsVolume)",
+                "cache and modelsVolume must not both be set",
+            )
         )
     )
 
@@ -278,8 +331,12 @@ class ApplicationTemplate(PodSettings):
         "Volume for the models, with its name. Replaces the default as a whole."
     )
     scaling: Scaling | None = optional("Autoscaling.")
-    cache: ModelCache | None = optional("Creates a PersistentVolumeClaim for the models (extension).")
-    lora_adapters: list[LoRAAdapter] | None = optional("LoRA adapters, for the engine vllm (extension).")
+    cache: ModelCache | None = optional(
+        "Creates a PersistentVolumeClaim for the models (extension)."
+    )
+    lora_adapters: list[LoRAAdapter] | None = optional(
+        "LoRA adapters, for the engine vllm (extension)."
+    )
     extra_args: list[str] | None = optional(
         "Further arguments of the engine vllm, such as --dtype=float32 (extension).", maxItems=64
     )

@@ -20,7 +20,16 @@ from cfo.api.inferencestack.kinds import (
     SERVICE_MONITOR,
 )
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
-from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, INGRESS, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT, FieldError
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    INGRESS,
+    NETWORK_POLICY,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    FieldError,
+)
 from cfo.runtime.objects import GVR, plural
 from cfo.runtime.objects.field import Path, forbidden
 
@@ -64,7 +73,10 @@ def gateway_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
         SERVICE: (True, _GATEWAY),
         INGRESS: (is_enabled(gateway.get("ingress")), _GATEWAY.child("ingress")),
         HTTP_ROUTE: (gateway.get("httpRoute"), _GATEWAY.child("httpRoute")),
-        SERVICE_MONITOR: (gateway.get("exportPrometheusMetrics"), _GATEWAY.child("exportPrometheusMetrics")),
+        SERVICE_MONITOR: (
+            gateway.get("exportPrometheusMetrics"),
+            _GATEWAY.child("exportPrometheusMetrics"),
+        ),
         NETWORK_POLICY: (is_enabled(stack.spec.get("networkPolicy")), _SPEC.child("networkPolicy")),
         POD_DISRUPTION_BUDGET: (disruption_limits(gateway), _GATEWAY.child("podDisruptionBudget")),
     }
@@ -85,7 +97,9 @@ def disruption_limits(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: budget[key] for key in ("minAvailable", "maxUnavailable") if key in budget}
 
 
-def cluster_trigger_errors(stack: ResolvedStack, old: ResolvedStack | None = None) -> list[FieldError]:
+def cluster_trigger_errors(
+    stack: ResolvedStack, old: ResolvedStack | None = None
+) -> list[FieldError]:
     """Return an error for each trigger with a ClusterTriggerAuthentication that ``old`` does not have.
 
     KEDA reads the Secrets that a ClusterTriggerAuthentication names, in its own namespace, and sends them to the
@@ -93,7 +107,11 @@ def cluster_trigger_errors(stack: ResolvedStack, old: ResolvedStack | None = Non
     """
     known = {content for _, content in _cluster_triggers(old)} if old is not None else ()
     message = "must be TriggerAuthentication (inferenceStack.allowClusterTriggerAuthentication)"
-    return [forbidden(path, message) for path, content in _cluster_triggers(stack) if content not in known]
+    return [
+        forbidden(path, message)
+        for path, content in _cluster_triggers(stack)
+        if content not in known
+    ]
 
 
 def _cluster_triggers(stack: ResolvedStack) -> Iterator[tuple[Path, bytes]]:

@@ -42,12 +42,18 @@ class Engine:
     @property
     def models_volume(self) -> Object:
         """The default volume for models."""
-        return {"name": "models", "emptyDir": {"medium": self.models_medium} if self.models_medium else {}}
+        return {
+            "name": "models",
+            "emptyDir": {"medium": self.models_medium} if self.models_medium else {},
+        }
 
 
 TAKEOFF: Final = Engine(name="takeoff", hub_variable="TAKEOFF_ACCESS_TOKEN", health="/healthz")
 EXTERNAL: Final = Engine(
-    name="external", images=("externalEngineImage", "sidecarImage"), suffix="-sidecar", health="/health"
+    name="external",
+    images=("externalEngineImage", "sidecarImage"),
+    suffix="-sidecar",
+    health="/health",
 )
 VLLM: Final = Engine(
     name="vllm",
@@ -56,7 +62,14 @@ VLLM: Final = Engine(
     is_called=True,
     metrics_port=9090,
     reader_keys=frozenset(
-        {"accessTokenSecretRef", "consumerGroup", "device", "maxSequenceLength", "modelName", "tensorParallel"}
+        {
+            "accessTokenSecretRef",
+            "consumerGroup",
+            "device",
+            "maxSequenceLength",
+            "modelName",
+            "tensorParallel",
+        }
     ),
     models_medium="",
 )
@@ -104,7 +117,9 @@ def template_defaults(defaults: Object, *, restricted: bool) -> Object:
     result: Object = {
         "engine": VLLM.name,
         "replicaCount": defaults["replicaCount"],
-        "scaling": {key: value for key, value in defaults["scaling"].items() if key != "metricTarget"},
+        "scaling": {
+            key: value for key, value in defaults["scaling"].items() if key != "metricTarget"
+        },
         "shmSize": "2Gi",
         "readerConfig": {"device": "cpu"},
         "ports": [{"containerPort": VLLM.port, "protocol": "TCP", "name": "http"}],

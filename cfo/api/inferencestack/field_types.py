@@ -41,7 +41,11 @@ def open_schema(*rules: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
         for field in schema.get("properties", {}).values():
             present = [option for option in field.get("anyOf", ()) if option.get("type") != "null"]
             # null would have to be one of the values of an enum
-            if field.get("anyOf") and len(present) == 1 and not present[0].keys() & {"const", "enum"}:
+            if (
+                field.get("anyOf")
+                and len(present) == 1
+                and not present[0].keys() & {"const", "enum"}
+            ):
                 field["nullable"] = True
 
     return complete
@@ -51,7 +55,10 @@ class OpenModel(APIModel):
     """Base class of the parts of an InferenceStack: unknown fields are preserved in the CRD as well."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="allow", json_schema_extra=open_schema()
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="allow",
+        json_schema_extra=open_schema(),
     )
 
 
@@ -66,7 +73,9 @@ OPEN: Final = Field(json_schema_extra=_PRESERVE)
 Scalar = Annotated[Any, Shape("scalar"), OPEN]
 """A string, number or boolean."""
 
-IntOrString = Annotated[Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
+IntOrString = Annotated[
+    Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})
+]
 
 Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra=QUANTITY_SCHEMA)]
 """A resource quantity, such as ``2Gi``."""
@@ -79,7 +88,9 @@ Affinity = Annotated[dict[str, Any], Shape("Affinity"), OPEN]
 ContainerPort = Annotated[dict[str, Any], Shape("ContainerPort"), OPEN]
 DeploymentStrategy = Annotated[dict[str, Any], Shape("DeploymentStrategy"), OPEN]
 EnvVar = Annotated[dict[str, Any], Shape("EnvVar"), OPEN]
-HorizontalPodAutoscalerBehavior = Annotated[dict[str, Any], Shape("HorizontalPodAutoscalerBehavior"), OPEN]
+HorizontalPodAutoscalerBehavior = Annotated[
+    dict[str, Any], Shape("HorizontalPodAutoscalerBehavior"), OPEN
+]
 Lifecycle = Annotated[dict[str, Any], Shape("Lifecycle"), OPEN]
 LocalObjectReference = Annotated[dict[str, Any], Shape("LocalObjectReference"), OPEN]
 MetricSpec = Annotated[dict[str, Any], Shape("MetricSpec"), OPEN]

@@ -19,7 +19,13 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from cfo.api.inferencestack.component_models import ApplicationTemplate, Count, Gateway
-from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings, open_schema, rule
+from cfo.api.inferencestack.field_types import (
+    LocalObjectReference,
+    OpenModel,
+    Strings,
+    open_schema,
+    rule,
+)
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
 from cfo.runtime import CustomResource, Int32, Int64, Object, PrinterColumn
@@ -33,12 +39,20 @@ def _map_by(key: str) -> dict[str, Any]:
 class StackCondition(OpenModel):
     """One aspect of a stack's state, as metav1.Condition, but only the type and status are required."""
 
-    type: str = Field(description="Type of the condition, in CamelCase.", json_schema_extra={"maxLength": 316})
-    status: Annotated[Literal["True", "False", "Unknown"], Field(description="Status of the condition.")]
+    type: str = Field(
+        description="Type of the condition, in CamelCase.", json_schema_extra={"maxLength": 316}
+    )
+    status: Annotated[
+        Literal["True", "False", "Unknown"], Field(description="Status of the condition.")
+    ]
     reason: str | None = optional("Reason of the last transition.", maxLength=1024)
     message: str | None = optional("Human-readable details of the last transition.")
-    last_transition_time: str | None = optional("Last time the status of the condition changed.", format="date-time")
-    observed_generation: Int64 | None = optional("The metadata.generation that the condition is based on.")
+    last_transition_time: str | None = optional(
+        "Last time the status of the condition changed.", format="date-time"
+    )
+    observed_generation: Int64 | None = optional(
+        "The metadata.generation that the condition is based on."
+    )
 
 
 class ApplicationStatus(OpenModel):
@@ -47,7 +61,9 @@ class ApplicationStatus(OpenModel):
     name: str = Field(description="Name of the application.")
     model: str | None = optional("Name of the model.")
     consumer_group: str | None = optional("The `model` in requests of the OpenAI API.")
-    state: str | None = optional("Ready, Idle (scaled to zero), Progressing, Stalled, Failed or Suspended.")
+    state: str | None = optional(
+        "Ready, Idle (scaled to zero), Progressing, Stalled, Failed or Suspended."
+    )
     reason: str | None = optional("Reason of the state, in CamelCase.")
     message: str | None = optional("Human-readable details of the state.")
     replicas: Int32 | None = optional("Number of desired pods.")
@@ -75,10 +91,14 @@ class InferenceStackStatus(OpenModel):
 
     observed_generation: Int64 | None = optional("The generation that the status is based on.")
     conditions: list[StackCondition] | None = optional("The state of the stack.", **_map_by("type"))
-    applications: list[ApplicationStatus] | None = optional("The state of each application.", **_map_by("name"))
+    applications: list[ApplicationStatus] | None = optional(
+        "The state of each application.", **_map_by("name")
+    )
     ready_applications: str | None = optional("Number of ready applications, such as 2/3.")
     observed_replicas: Int32 | None = optional("The spec.replicas that the status is based on.")
-    replicas: Int32 | None = optional("Number of pods of the only application, if spec.replicas is set.")
+    replicas: Int32 | None = optional(
+        "Number of pods of the only application, if spec.replicas is set."
+    )
     selector: str | None = optional("Label selector of these pods.")
     url: str | None = optional("URL of the gateway.")
     openai: str | None = optional("Base URL of the OpenAI API.")
@@ -91,7 +111,9 @@ class ServiceAccount(OpenModel):
     """The ServiceAccount of all pods of a stack."""
 
     create: bool | None = optional("Whether to create the ServiceAccount. True if unset.")
-    automount: bool | None = optional("automountServiceAccountToken of the ServiceAccount. True if unset.")
+    automount: bool | None = optional(
+        "automountServiceAccountToken of the ServiceAccount. True if unset."
+    )
     annotations: Strings | None = optional("Annotations of the ServiceAccount.")
     name: str | None = optional("Name of the ServiceAccount.")
 
@@ -134,12 +156,15 @@ class InferenceStackSpec(OpenModel):
         "When newer defaults are applied: OnSpecChange (default) or Automatic (extension)."
     )
     max_concurrent_rollouts: Int32 | None = optional(
-        "Maximum number of applications that newer defaults restart at a time; 1 if unset (extension).", minimum=1
+        "Maximum number of applications that newer defaults restart at a time; 1 if unset (extension).",
+        minimum=1,
     )
     security_profile: Literal["restricted"] | None = optional(
         "restricted: pods comply with the restricted Pod Security Standard (extension)."
     )
-    network_policy: NetworkPolicy | None = optional("Restricts access to the gateway's internal port (extension).")
+    network_policy: NetworkPolicy | None = optional(
+        "Restricts access to the gateway's internal port (extension)."
+    )
 
 
 _COLUMNS = [
@@ -151,7 +176,11 @@ _COLUMNS = [
     PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
 ]
 
-_SCALE = Scale(spec_replicas=".spec.replicas", status_replicas=".status.replicas", label_selector=".status.selector")
+_SCALE = Scale(
+    spec_replicas=".spec.replicas",
+    status_replicas=".status.replicas",
+    label_selector=".status.selector",
+)
 
 
 class InferenceStack(

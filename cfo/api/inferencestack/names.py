@@ -62,7 +62,10 @@ PAUSE_ANNOTATION: Final = f"{MANAGED_BY}/pause-reconcile"
 HELM_RELEASE_NAME: Final = "meta.helm.sh/release-name"
 """Annotation of objects that Helm created: the name of the release, which is the name of the stack."""
 
-HELM_FINALIZERS: Final = ("uninstall-helm-release", "helm.sdk.operatorframework.io/uninstall-release")
+HELM_FINALIZERS: Final = (
+    "uninstall-helm-release",
+    "helm.sdk.operatorframework.io/uninstall-release",
+)
 """Finalizers of the original operator and of operator-sdk's; without that operator, they block the deletion."""
 
 _MAX_NAME = 63
@@ -95,7 +98,11 @@ class Names(NamedTuple):
 
     def labels(self, component: str = "") -> dict[str, str]:
         """Return the labels of a ``component``'s object, or of the ServiceAccount, which belongs to none."""
-        labels = {NAME_LABEL: self.name_label, INSTANCE_LABEL: self.stack, MANAGED_BY_LABEL: MANAGED_BY}
+        labels = {
+            NAME_LABEL: self.name_label,
+            INSTANCE_LABEL: self.stack,
+            MANAGED_BY_LABEL: MANAGED_BY,
+        }
         return {COMPONENT_LABEL: component, **labels} if component else labels
 
 
@@ -109,7 +116,9 @@ def names_of(stack: Object) -> Names:
     chart_name = spec.get("nameOverride") or CHART_NAME
     fullname = spec.get("fullnameOverride") or ""
     if not fullname:
-        fullname = name_of(stack) if chart_name in name_of(stack) else f"{name_of(stack)}-{chart_name}"
+        fullname = (
+            name_of(stack) if chart_name in name_of(stack) else f"{name_of(stack)}-{chart_name}"
+        )
     fullname = _cut(fullname)
     account: Mapping[str, Any] = spec.get("serviceAccount") or {}
     default_account = fullname if account.get("create", True) else "default"
@@ -121,4 +130,7 @@ def is_retained(obj: Object) -> bool:
 
     Only volumes are retained: users set the annotations of other objects.
     """
-    return obj.get("kind") == PERSISTENT_VOLUME_CLAIM.kind and annotations_of(obj).get(RETAINED) == "true"
+    return (
+        obj.get("kind") == PERSISTENT_VOLUME_CLAIM.kind
+        and annotations_of(obj).get(RETAINED) == "true"
+    )

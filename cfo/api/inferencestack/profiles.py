@@ -24,7 +24,12 @@ from cfo.runtime import Object
 _TAKEOFF: Final = "tytn/takeoff-pro"
 _GATEWAY: Final = "tytn/gateway"
 _ENGINE: Final = "tytn/engine"
-_GATEWAY_PORTS: Final = ((3000, "inference"), (3001, "management"), (3003, "openai"), (3005, "internal"))
+_GATEWAY_PORTS: Final = (
+    (3000, "inference"),
+    (3001, "management"),
+    (3003, "openai"),
+    (3005, "internal"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,10 @@ class Profile:
             "image": default_image(self.gateway_repository, self.gateway_tag),
             "config": {"internalPort": 3005},
             "replicaCount": 1,
-            "ports": [{"containerPort": port, "protocol": "TCP", "name": name} for port, name in _GATEWAY_PORTS],
+            "ports": [
+                {"containerPort": port, "protocol": "TCP", "name": name}
+                for port, name in _GATEWAY_PORTS
+            ],
             "service": {
                 "type": "ClusterIP",
                 "ports": [
@@ -120,7 +128,11 @@ class Profile:
 
 
 def _takeoff(version: str) -> dict[str, Any]:
-    return {"app_version": version, "gateway_tag": f"{version}-cpu", "application_tag": f"{version}-gpu"}
+    return {
+        "app_version": version,
+        "gateway_tag": f"{version}-cpu",
+        "application_tag": f"{version}-gpu",
+    }
 
 
 _FIRST: Final = Profile(name="v0.2", chart="0.3.0", has_pod_name=False, **_takeoff("0.22.0-rc19"))
@@ -175,7 +187,8 @@ def newest_profile(operator_version: str) -> Profile:
     """
     defaults = [profile for profile in PROFILES.values() if profile.is_default]
     return next(
-        (profile for profile in reversed(defaults) if profile.operator_version == operator_version), defaults[-1]
+        (profile for profile in reversed(defaults) if profile.operator_version == operator_version),
+        defaults[-1],
     )
 
 
@@ -192,6 +205,8 @@ def profiles_of_chart(chart_label: str, app_version: str = "") -> list[Profile]:
     If no profile has this version, those of the chart are returned; there are none for an unknown chart.
     """
     of_chart = [
-        profile for profile in reversed(list(PROFILES.values())) if f"inference-stack-{profile.chart}" == chart_label
+        profile
+        for profile in reversed(list(PROFILES.values()))
+        if f"inference-stack-{profile.chart}" == chart_label
     ]
     return [profile for profile in of_chart if profile.app_version == app_version] or of_chart

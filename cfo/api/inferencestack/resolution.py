@@ -74,7 +74,9 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         if "cache" not in application:
             application["modelsVolume"] = application.get("modelsVolume") or engine.models_volume
         if engine is VLLM:
-            application = merged(application_defaults(name, application, profile.vllm_tag), application)
+            application = merged(
+                application_defaults(name, application, profile.vllm_tag), application
+            )
         if written.get("replicas") is not None and len(written["applications"]) == 1:
             application["replicaCount"] = written["replicas"]
         applications[name] = application
@@ -82,7 +84,9 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         names=names_of(stack),
         namespace=namespace_of(stack),
         spec=merged({}, written),
-        service_account=merged({"create": True, "automount": True}, written.get("serviceAccount") or {}),
+        service_account=merged(
+            {"create": True, "automount": True}, written.get("serviceAccount") or {}
+        ),
         profile=profile,
         engine=engine,
         gateway=merged(gateway, written.get("gateway") or {}),
@@ -110,5 +114,7 @@ def is_enabled(section: Mapping[str, Any] | None) -> bool:
 
 def engine_port(application: Mapping[str, Any]) -> int:
     """Return the port of an application's engine. Only an external one has another than the default."""
-    port: int = (application.get("readerConfig") or {}).get("enginePort") or engine_of(application).port
+    port: int = (application.get("readerConfig") or {}).get("enginePort") or engine_of(
+        application
+    ).port
     return port

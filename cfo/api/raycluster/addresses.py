@@ -53,7 +53,10 @@ def authentication(facts: RayClusterFacts, actor: Actor) -> str:
         return str(actor.value)
     if facts.has_injected_auth_proxy:
         return "OIDC (oauth2-proxy)"
-    if any(item.get("name") == PROXY_PORT_NAME for item in items(head_pod_spec(facts.cluster).get("containers"))):
+    if any(
+        item.get("name") == PROXY_PORT_NAME
+        for item in items(head_pod_spec(facts.cluster).get("containers"))
+    ):
         return "OpenShift (oauth-proxy)"
     return "Ray token" if facts.requests_ray_token else "none"
 

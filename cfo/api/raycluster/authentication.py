@@ -55,7 +55,12 @@ class Backend(msgspec.Struct, frozen=True):
 
 
 def authentication_of(
-    facts: RayClusterFacts, *, required: bool, openshift_oauth: bool, auth_proxy: bool, ray_token: bool
+    facts: RayClusterFacts,
+    *,
+    required: bool,
+    openshift_oauth: bool,
+    auth_proxy: bool,
+    ray_token: bool,
 ) -> Authentication:
     """Return who authenticates the users of the dashboard of a RayCluster.
 
@@ -81,8 +86,15 @@ def dashboard_backend(facts: RayClusterFacts, authentication: Authentication) ->
         case Authentication.AUTH_PROXY if not facts.has_injected_auth_proxy:
             return None
         case Authentication.OAUTH_PROXY | Authentication.AUTH_PROXY:
-            return Backend(facts.names.proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True)
+            return Backend(
+                facts.names.proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True
+            )
         case Authentication.RAY_TOKEN | Authentication.DISABLED:
-            return Backend(facts.head_service, facts.ports.service_port("dashboard"), _DASHBOARD_PORT_NAME, tls=False)
+            return Backend(
+                facts.head_service,
+                facts.ports.service_port("dashboard"),
+                _DASHBOARD_PORT_NAME,
+                tls=False,
+            )
         case Authentication.OTHER | Authentication.UNAVAILABLE:
             return None

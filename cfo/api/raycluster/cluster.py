@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
-from cfo.runtime import annotations_of, labels_of, name_of, namespace_of, owner_references_of, uid_of
+from cfo.runtime import (
+    annotations_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_references_of,
+    uid_of,
+)
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
 """The label that KubeRay sets on the pods of each RayCluster, with its name."""
@@ -60,7 +67,11 @@ def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
     pod = head_pod_spec(cluster)
     init_containers = {item.get("name") for item in pod.get("initContainers") or ()}
     ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
-    values = [item.get("value") for item in ray.get("env") or () if item.get("name") == TLS_VARIABLE["name"]]
+    values = [
+        item.get("value")
+        for item in ray.get("env") or ()
+        if item.get("name") == TLS_VARIABLE["name"]
+    ]
     return CERTIFICATE_CONTAINER in init_containers and _are_all(values, TLS_VARIABLE["value"])
 
 
@@ -80,7 +91,9 @@ def requests_ray_token(cluster: Mapping[str, Any]) -> bool:
 
     A template that sets ``RAY_AUTH_MODE`` to another value disables the token, whatever ``authOptions`` says.
     """
-    return uses_kuberay_auth(cluster) and all(mode == "token" for mode in _ray_auth_modes(head_pod_spec(cluster)))
+    return uses_kuberay_auth(cluster) and all(
+        mode == "token" for mode in _ray_auth_modes(head_pod_spec(cluster))
+    )
 
 
 def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
@@ -98,7 +111,9 @@ def _are_all(values: list[Any], wanted: str) -> bool:
 
 def _ray_auth_modes(pod_spec: Mapping[str, Any]) -> list[Any]:
     ray: Mapping[str, Any] = next(iter(pod_spec.get("containers") or ()), {})
-    return [item.get("value") for item in ray.get("env") or () if item.get("name") == _RAY_AUTH_MODE]
+    return [
+        item.get("value") for item in ray.get("env") or () if item.get("name") == _RAY_AUTH_MODE
+    ]
 
 
 def is_managed_by_multikueue(cluster: Mapping[str, Any]) -> bool:

@@ -43,7 +43,10 @@ class Enforcement(msgspec.Struct):
 
 
 def enforce(
-    facts: RayClusterFacts, old: RayClusterFacts | None, enforced: Collection[Concern], active_features: Collection[str]
+    facts: RayClusterFacts,
+    old: RayClusterFacts | None,
+    enforced: Collection[Concern],
+    active_features: Collection[str],
 ) -> Enforcement:
     """Return what has to change in a RayCluster, which replaces ``old`` (``None``: it is new).
 
@@ -67,10 +70,16 @@ def enforce(
         is_required = concern in enforced and name in active_features and is_ours
         if is_required and by_kuberay and current != value:
             is_change = old is not None or current is not None
-            result.add((name, key), value, "set to the value that the profile requires", reported=is_change)
+            result.add(
+                (name, key), value, "set to the value that the profile requires", reported=is_change
+            )
     head = mapping(spec.get("headGroupSpec"))
     if Concern.AUTHENTICATION in enforced and head.get("enableIngress"):
-        result.add(("headGroupSpec", "enableIngress"), False, "the Ingress of KubeRay requires no authentication")
+        result.add(
+            ("headGroupSpec", "enableIngress"),
+            False,
+            "the Ingress of KubeRay requires no authentication",
+        )
     return result
 
 
@@ -84,17 +93,23 @@ def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, A
     groups = policy.get("workerGroups")
     if isinstance(groups, list) and any(mapping(group).get("ingressRules") for group in groups):
         without = [
-            {key: value for key, value in group.items() if key != "ingressRules"} if isinstance(group, dict) else group
+            {key: value for key, value in group.items() if key != "ingressRules"}
+            if isinstance(group, dict)
+            else group
             for group in groups
         ]
         result.add((name, "workerGroups"), without, f"ingressRules {reason}")
 
 
-def lacks_tls(facts: RayClusterFacts, enforced: Collection[Concern], active_features: Collection[str]) -> bool:
+def lacks_tls(
+    facts: RayClusterFacts, enforced: Collection[Concern], active_features: Collection[str]
+) -> bool:
     """Return whether mutual TLS is enforced for a stored RayCluster, and no one provides it.
 
     No other concern can be missing: mutual TLS needs parts of the pod template, but the operator's policies do not
     depend on the RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
     """
-    is_missing = facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR and not facts.has_injected_tls
+    is_missing = (
+        facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR and not facts.has_injected_tls
+    )
     return Concern.MTLS in enforced and is_missing

@@ -69,7 +69,13 @@ REQUESTS: Final = (
         "networkIsolation",
         (Concern.NETWORK_POLICY,),
     ),
-    Request("spec.networkPolicy", fields.restricts_ingress, Actor.KUBERAY, "networkPolicy", (Concern.NETWORK_POLICY,)),
+    Request(
+        "spec.networkPolicy",
+        fields.restricts_ingress,
+        Actor.KUBERAY,
+        "networkPolicy",
+        (Concern.NETWORK_POLICY,),
+    ),
     Request(
         f"the annotation {fields.SECURE_TRUSTED_NETWORK}",
         fields.uses_secure_trusted_network,
@@ -77,10 +83,22 @@ REQUESTS: Final = (
         "secureTrustedNetwork",
         (Concern.MTLS, Concern.AUTHENTICATION, Concern.EXPOSURE),
     ),
-    Request("spec.tlsOptions", fields.uses_kuberay_tls, Actor.KUBERAY, "tlsOptions", (Concern.MTLS,)),
-    Request("spec.authOptions", fields.requests_ray_token, Actor.KUBERAY, "authOptions", (Concern.AUTHENTICATION,)),
     Request(
-        "spec.headGroupSpec.enableIngress", fields.enables_ingress, Actor.KUBERAY, "ingressOptions", (Concern.EXPOSURE,)
+        "spec.tlsOptions", fields.uses_kuberay_tls, Actor.KUBERAY, "tlsOptions", (Concern.MTLS,)
+    ),
+    Request(
+        "spec.authOptions",
+        fields.requests_ray_token,
+        Actor.KUBERAY,
+        "authOptions",
+        (Concern.AUTHENTICATION,),
+    ),
+    Request(
+        "spec.headGroupSpec.enableIngress",
+        fields.enables_ingress,
+        Actor.KUBERAY,
+        "ingressOptions",
+        (Concern.EXPOSURE,),
     ),
 )
 
@@ -113,7 +131,9 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     requests_ray_token = _fact(fields.requests_ray_token)
     has_injected_tls = _fact(fields.has_injected_tls)
     has_injected_auth_proxy = _fact(fields.has_injected_auth_proxy)
-    _requests = _fact(lambda cluster: tuple(request for request in REQUESTS if request.is_set(cluster)))
+    _requests = _fact(
+        lambda cluster: tuple(request for request in REQUESTS if request.is_set(cluster))
+    )
 
     def actor(self, concern: Concern, active_features: Collection[str]) -> Actor:
         """Return who provides ``concern``.
@@ -128,7 +148,9 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
                 return request.actor
         return Actor.OPERATOR
 
-    def unconfirmed_request(self, concern: Concern, active_features: Collection[str]) -> Request | None:
+    def unconfirmed_request(
+        self, concern: Concern, active_features: Collection[str]
+    ) -> Request | None:
         """Return the setting that requests another actor although its feature is not known to be active.
 
         ``None`` if there is no such setting, or if another actor provides ``concern``.

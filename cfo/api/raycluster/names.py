@@ -50,7 +50,9 @@ DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
 REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
 """The ClusterRole of pods that request certificates; the manifests contain it."""
 
-REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
+REQUESTER_RULES: Final = (
+    Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),
+)
 """The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
 
 REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
@@ -132,7 +134,9 @@ class Names(msgspec.Struct, frozen=True, dict=True):
     proxy_tls_secret = _derived("-proxy-tls-secret")
     cluster_role_binding = _derived("-{namespace}-auth")
     hashed_cluster_role_binding = Derived(
-        lambda names: fit(f"{names.cluster_role_binding}-{digest(f'{names.namespace}/{names.cluster}')}")
+        lambda names: fit(
+            f"{names.cluster_role_binding}-{digest(f'{names.namespace}/{names.cluster}')}"
+        )
     )
     """The name of the ClusterRoleBinding if another RayCluster has the usual one."""
     head_policy = _derived("-head")
@@ -145,7 +149,9 @@ class Names(msgspec.Struct, frozen=True, dict=True):
 
 def names_of(cluster: Mapping[str, Any]) -> Names:
     """Return the names for ``cluster``, of the generation that its version annotation indicates."""
-    return Names(name_of(cluster), namespace_of(cluster), VERSION_ANNOTATION in annotations_of(cluster))
+    return Names(
+        name_of(cluster), namespace_of(cluster), VERSION_ANNOTATION in annotations_of(cluster)
+    )
 
 
 def head_service_name(cluster: Mapping[str, Any]) -> str:
@@ -178,7 +184,9 @@ def client_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> st
 
 
 def _host(prefix: str, cluster: Mapping[str, Any], domain: str, suffix: str) -> str:
-    first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}" + (f"-{suffix}" if suffix else "")
+    first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}" + (
+        f"-{suffix}" if suffix else ""
+    )
     return f"{fit(first, _SUBDOMAIN_LIMIT - len(domain) - 1)}.{domain}"
 
 

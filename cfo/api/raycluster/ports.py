@@ -92,7 +92,9 @@ class RayPorts(msgspec.Struct, frozen=True, kw_only=True):
         If the container does not name a port that is allowed, return the default.
         """
         number = self.named.get(role)
-        return number if number is not None and number == getattr(self, role) else _PARAMETERS[role][1]
+        return (
+            number if number is not None and number == getattr(self, role) else _PARAMETERS[role][1]
+        )
 
 
 def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
@@ -104,27 +106,37 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     params, named = _mapping(head.get("rayStartParams")), _named_ports(head)
     refused: list[str] = []
     wanted: dict[str, int] = {}
-    claimed: set[tuple[int, str]] = set()  # also where Ray listens for a role regardless of its name
+    claimed: set[tuple[int, str]] = (
+        set()
+    )  # also where Ray listens for a role regardless of its name
     for role, (parameter, default) in _PARAMETERS.items():
         value = params.get(parameter)
         number = _number(value) if value is not None else named.get(role, default)
         if number is None:
-            refused.append(f"{parameter} of the head is {str(value)[:40]!r}, which is not a port number")
+            refused.append(
+                f"{parameter} of the head is {str(value)[:40]!r}, which is not a port number"
+            )
         else:
             wanted[role] = number
             claimed.add((default if value is None else number, role))
     is_known = not refused  # else Ray listens on a port that is not known, which can be any
     serve = _serve_ports(cluster, named)
     if len(serve) > MAX_SERVE_PORTS:
-        refused.append(f"the head has {len(serve)} ports for Serve; the first {MAX_SERVE_PORTS} are used")
+        refused.append(
+            f"the head has {len(serve)} ports for Serve; the first {MAX_SERVE_PORTS} are used"
+        )
     wanted |= dict(list(serve.items())[:MAX_SERVE_PORTS])
     used = _internal_uses(params)
-    claims = Counter(number for number, _ in claimed | {(number, name) for name, number in wanted.items()})
+    claims = Counter(
+        number for number, _ in claimed | {(number, name) for name, number in wanted.items()}
+    )
     granted: dict[str, int] = {}
     for name, number in wanted.items():
         internal = used(number)
         if internal or claims[number] > 1 or number == PROXY_PORT:
-            reason = internal or ("another port has the same number" if claims[number] > 1 else "the proxy uses it")
+            reason = internal or (
+                "another port has the same number" if claims[number] > 1 else "the proxy uses it"
+            )
             refused.append(f"{name} has port {number}, but {reason}")
         else:
             granted[name] = number
@@ -154,7 +166,11 @@ def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[s
 
     A RayService, and a cluster with KubeRay's annotation for a Serve Service, has Ray's default if it names none.
     """
-    found = {name: number for name, number in named.items() if name == _SERVE or name.startswith(f"{_SERVE}-")}
+    found = {
+        name: number
+        for name, number in named.items()
+        if name == _SERVE or name.startswith(f"{_SERVE}-")
+    }
     owner = controller_of(cluster) or {}
     by_service = owner.get("kind") == "RayService" and (
         GVK.parse(str(owner.get("apiVersion")), "RayService").group == "ray.io"

@@ -105,7 +105,11 @@ class Feed:
     """
 
     def __init__(
-        self, source: Source, clock: Clock, scope: Mapping[str, str], controllers: Controllers | None = None
+        self,
+        source: Source,
+        clock: Clock,
+        scope: Mapping[str, str],
+        controllers: Controllers | None = None,
     ) -> None:
         self.streams: dict[Stream, None] = {}
         self._source = source
@@ -136,7 +140,11 @@ class Feed:
         Streams of closed connections make room. Raises :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects
         cannot be watched.
         """
-        for closed in [each for each in self.streams if each.is_closed()] if len(self.streams) >= MAX_STREAMS else ():
+        for closed in (
+            [each for each in self.streams if each.is_closed()]
+            if len(self.streams) >= MAX_STREAMS
+            else ()
+        ):
             closed.drop()
             del self.streams[closed]
         if len(self.streams) >= MAX_STREAMS:
@@ -247,13 +255,21 @@ class Feed:
             problem = informer.problem
             if informer.has_synced or not problem or problem.endswith("is not served"):
                 continue
-            found[informer.gvk.kind] = "permission to list and watch is missing" if informer.is_forbidden else problem
+            found[informer.gvk.kind] = (
+                "permission to list and watch is missing" if informer.is_forbidden else problem
+            )
         if lost := interruption(self._informers):
-            found["Cluster"] = f"the connection is lost, so the page shows the last known state: {lost}"
+            found["Cluster"] = (
+                f"the connection is lost, so the page shows the last known state: {lost}"
+            )
         if self._state.is_truncated:
             found[kinds[0]] = "there are too many objects; some are left out"
         return [
-            {"title": kind, "problem": problem[:300], "level": "warning" if kind in ("Cluster", *kinds) else "idle"}
+            {
+                "title": kind,
+                "problem": problem[:300],
+                "level": "warning" if kind in ("Cluster", *kinds) else "idle",
+            }
             for kind, problem in sorted(found.items())
         ]
 

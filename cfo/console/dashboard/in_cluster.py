@@ -95,7 +95,9 @@ def client_source(transport: Transport, views: Collection[KindView], namespace: 
 
     @asynccontextmanager
     async def watch() -> AsyncIterator[Overview]:
-        cache = Cache(transport, RESTMapper(transport), namespaces=(namespace,) if namespace else None)
+        cache = Cache(
+            transport, RESTMapper(transport), namespaces=(namespace,) if namespace else None
+        )
         overview = Overview(cache, views, related=related_kinds(views))
         async with _running(cache, overview):
             yield overview

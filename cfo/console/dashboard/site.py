@@ -50,7 +50,12 @@ HEARTBEAT: Final = 15.0
 WRITE_TIMEOUT: Final = 20.0
 """Seconds in which a reader must take what was sent."""
 
-_CONTENT_TYPES: Final = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
+_CONTENT_TYPES: Final = {
+    "css": "text/css",
+    "html": "text/html",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
 _MAX_IDENTITY: Final = 400
 _SAME_ORIGIN: Final = ("same-origin", "none")
 
@@ -91,7 +96,9 @@ class Site:
         content, content_type = self._files[name]
 
         async def serve(request: web.Request) -> web.Response:
-            return web.Response(body=content, content_type=content_type, charset="utf-8", headers=HEADERS)
+            return web.Response(
+                body=content, content_type=content_type, charset="utf-8", headers=HEADERS
+            )
 
         return serve
 
@@ -100,11 +107,15 @@ class Site:
         found = self._feed.details(identity) if 0 < len(identity) <= _MAX_IDENTITY else None
         if found is None:
             return web.Response(status=404, text="no such object\n", headers=HEADERS)
-        return web.Response(body=orjson.dumps(found), content_type="application/json", headers=HEADERS)
+        return web.Response(
+            body=orjson.dumps(found), content_type="application/json", headers=HEADERS
+        )
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         try:
-            async with self._feed.open(lambda: request.transport is None or request.transport.is_closing()) as opened:
+            async with self._feed.open(
+                lambda: request.transport is None or request.transport.is_closing()
+            ) as opened:
                 return await self._send(request, *opened)
         except StreamDropped:
             return web.Response(status=503, text="objects cannot be watched\n", headers=HEADERS)
@@ -112,9 +123,13 @@ class Site:
             headers = {**HEADERS, "Retry-After": "30"}
             return web.Response(status=503, text="too many pages are open\n", headers=headers)
 
-    async def _send(self, request: web.Request, stream: Stream, snapshot: bytes) -> web.StreamResponse:
+    async def _send(
+        self, request: web.Request, stream: Stream, snapshot: bytes
+    ) -> web.StreamResponse:
         """Send the snapshot and all messages until the stream's lifetime ends, or the reader does not read."""
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+        response = web.StreamResponse(
+            headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"}
+        )
         response.enable_chunked_encoding()
         with suppress(ConnectionError):
             await response.prepare(request)
@@ -149,7 +164,9 @@ def _protected(handler: Handler) -> Handler:
 
     async def serve(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Sec-Fetch-Site", "none") not in _SAME_ORIGIN:
-            return web.Response(status=403, text="requests from other sites are not allowed\n", headers=HEADERS)
+            return web.Response(
+                status=403, text="requests from other sites are not allowed\n", headers=HEADERS
+            )
         return await handler(request)
 
     return serve
@@ -169,7 +186,9 @@ class LoopbackServer:
         self._site = Site(feed)
         self._port = port
         self._token = secrets.token_urlsafe(24)
-        self._endpoint = Endpoint("dashboard", f"127.0.0.1:{port}", self._site.routes(), middlewares=[self._guard])
+        self._endpoint = Endpoint(
+            "dashboard", f"127.0.0.1:{port}", self._site.routes(), middlewares=[self._guard]
+        )
 
     @property
     def url(self) -> str:
@@ -185,8 +204,12 @@ class LoopbackServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.headers.get("Host", "").lower() not in {f"{host}:{self._endpoint.port}" for host in _HOSTS}:
-            return web.Response(status=421, text="this server is for the loopback interface only\n", headers=HEADERS)
+        if request.headers.get("Host", "").lower() not in {
+            f"{host}:{self._endpoint.port}" for host in _HOSTS
+        }:
+            return web.Response(
+                status=421, text="this server is for the loopback interface only\n", headers=HEADERS
+            )
         if request.path not in self._site.public_paths and not self._has_token(request):
             text = "Open the address that the command has printed, or enter the token at its end."
             return web.Response(status=401, text=text, headers=HEADERS)

@@ -114,7 +114,9 @@ RelatedObjects = Callable[[GVK, NamespacedName], Mapping[str, Sequence[tuple[str
 class State:
     """The rows of all objects, their history and their Events; times are in milliseconds since 1970."""
 
-    def __init__(self, views: Mapping[GVK, KindView], related_objects: RelatedObjects = lambda gvk, key: {}) -> None:
+    def __init__(
+        self, views: Mapping[GVK, KindView], related_objects: RelatedObjects = lambda gvk, key: {}
+    ) -> None:
         self.views = views
         self._related_objects = related_objects
         self._rows: dict[str, bytes] = {}
@@ -176,7 +178,9 @@ class State:
             events += _events_of(summary, known)
             if view.past_phases is not None:
                 past = partial(view.past_phases, summary)
-                if new := self._history.record_phase(identity, now, summary.state, summary.level.value, past):
+                if new := self._history.record_phase(
+                    identity, now, summary.state, summary.level.value, past
+                ):
                     phases[identity] = new
         events = sorted(events, key=lambda event: -event["time"])[:MAX_EVENTS]
         message = {"rows": rows, "removed": removed, "phases": phases, "events": events}
@@ -209,7 +213,10 @@ class State:
             if (identity := identities.get(waiting.queue)) is not None:
                 is_own = waiting.key.namespace == self._queues[identity].namespace
                 names[identity].append(waiting.key.name if is_own else str(waiting.key))
-        found = {identity: self._history.record_order(identity, now, order) for identity, order in names.items()}
+        found = {
+            identity: self._history.record_order(identity, now, order)
+            for identity, order in names.items()
+        }
         return {identity: samples for identity, samples in found.items() if samples}
 
 

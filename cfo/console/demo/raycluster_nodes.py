@@ -49,8 +49,12 @@ from cfo.runtime import (
 def setup(manager: Manager) -> None:
     """Add the fake KubeRay controller to ``manager``."""
     pods = manager.cache.informer(POD, label_selector=POD_CLUSTER_LABEL)
-    reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods, manager.clock)
-    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=POD_CLUSTER_LABEL).complete(reconciler)
+    reconciler = _KubeRayReconciler(
+        manager.client.with_field_manager("cfo-demo"), pods, manager.clock
+    )
+    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(
+        POD, label_selector=POD_CLUSTER_LABEL
+    ).complete(reconciler)
 
 
 class _KubeRayReconciler:
@@ -74,7 +78,9 @@ class _KubeRayReconciler:
                 try:
                     with suppress(AlreadyExists):
                         await self._client.create(pod)
-                except Forbidden:  # the operator has not created the ServiceAccount of the proxies yet
+                except (
+                    Forbidden
+                ):  # the operator has not created the ServiceAccount of the proxies yet
                     return Result(requeue_after=0.1)
         status = status_of(cluster, own)
         before = cluster.get("status") or {}
@@ -97,11 +103,17 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     Its state is ``None`` (no state) until all pods are ready, and when pods have ended, which KubeRay would replace.
     """
     pods = list(pods)
-    ready = [pod["metadata"]["labels"][NODE_TYPE_LABEL] for pod in pods if is_true(conditions_of(pod), "Ready")]
+    ready = [
+        pod["metadata"]["labels"][NODE_TYPE_LABEL]
+        for pod in pods
+        if is_true(conditions_of(pod), "Ready")
+    ]
 
     def total(field: str) -> int:
         groups = cluster["spec"].get("workerGroupSpecs") or ()
-        return sum(int(group.get(field) or 0) * int(group.get("numOfHosts") or 1) for group in groups)
+        return sum(
+            int(group.get(field) or 0) * int(group.get("numOfHosts") or 1) for group in groups
+        )
 
     wanted = total("replicas")
     workers = ready.count("worker")
@@ -129,7 +141,9 @@ def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
             yield _pod(cluster, "worker", group["groupName"], number, group)
 
 
-def _pod(cluster: Mapping[str, Any], node_type: str, group: str, number: int, spec: Mapping[str, Any]) -> Object:
+def _pod(
+    cluster: Mapping[str, Any], node_type: str, group: str, number: int, spec: Mapping[str, Any]
+) -> Object:
     template = copy.deepcopy(spec["template"])
     metadata = template.get("metadata") or {}
     labels = {
@@ -140,8 +154,14 @@ def _pod(cluster: Mapping[str, Any], node_type: str, group: str, number: int, sp
         NODE_TYPE_LABEL: node_type,
     }
     if requests_ray_token(cluster) and not requires_ray_token(template["spec"]):
-        template["spec"]["containers"][0].setdefault("env", []).append({"name": "RAY_AUTH_MODE", "value": "token"})
-    name = f"{name_of(cluster)}-head" if node_type == "head" else f"{name_of(cluster)}-{group}-worker-{number}"
+        template["spec"]["containers"][0].setdefault("env", []).append(
+            {"name": "RAY_AUTH_MODE", "value": "token"}
+        )
+    name = (
+        f"{name_of(cluster)}-head"
+        if node_type == "head"
+        else f"{name_of(cluster)}-{group}-worker-{number}"
+    )
     return {
         "apiVersion": POD.api_version,
         "kind": POD.kind,

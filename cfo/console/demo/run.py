@@ -67,7 +67,16 @@ health:
   bindAddress: 127.0.0.1:0
 """
 
-_CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
+_CONTROLLERS = (
+    "gc",
+    "namespace",
+    "serviceaccount",
+    "pods",
+    "deployment",
+    "replicaset",
+    "statefulset",
+    "job",
+)
 """The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
@@ -89,7 +98,9 @@ async def run_embedded(
     """
     objects = read_objects(manifests)
     config_map = NamespacedName(namespace, config_name)
-    async with control_plane(config_map, take_configuration(objects, config_map), kubeconfig) as target:
+    async with control_plane(
+        config_map, take_configuration(objects, config_map), kubeconfig
+    ) as target:
         _print(f"control plane: {target.server}")
         _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
         await _operate(target, config_map, objects, overview, until_settled, kubeconfig.resolve())
@@ -104,7 +115,9 @@ async def control_plane(
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises
     :class:`InvalidInput` if it exists.
     """
-    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS) as plane:
+    async with ControlPlane.embedded(
+        crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS
+    ) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
@@ -116,7 +129,9 @@ async def control_plane(
                 await _prepare(client, config_map, document)
             yield target
         finally:
-            if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
+            if (
+                kubeconfig.is_file() and kubeconfig.read_text() == written
+            ):  # else another control plane has replaced it
                 kubeconfig.unlink(missing_ok=True)
 
 
@@ -136,7 +151,9 @@ async def _operate(
 
         def configure_manager(manager: Manager) -> None:
             simulate_pods(manager)
-            overviews.append(Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock))
+            overviews.append(
+                Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock)
+            )
             page = manager_server(manager, overviews[0], free_port())
             manager.add(page)
             pages.append(page)
@@ -154,7 +171,11 @@ async def _operate(
         async def show(manager: Manager) -> None:
             if not (is_interactive() and is_installed()):
                 await print_changes(view, _print, manager.clock)
-            await show_live(view, title=f"dashboard: {pages[0].url}\nexport KUBECONFIG={kubeconfig}", with_log=True)
+            await show_live(
+                view,
+                title=f"dashboard: {pages[0].url}\nexport KUBECONFIG={kubeconfig}",
+                with_log=True,
+            )
             manager.stop()
 
         manager: Manager = await tasks.start(operate)
@@ -191,7 +212,9 @@ async def _prepare(client: Client, config_map: NamespacedName, document: Mapping
     with suppress(AlreadyExists):
         await client.create(new_object(NAMESPACE, config_map.namespace))
     with suppress(AlreadyExists):
-        await client.create(new_object(CONFIG_MAP, config_map.name, config_map.namespace, data=dict(document)))
+        await client.create(
+            new_object(CONFIG_MAP, config_map.name, config_map.namespace, data=dict(document))
+        )
 
 
 async def apply_objects(client: Client, objects: Sequence[Object]) -> None:
@@ -203,7 +226,9 @@ async def apply_objects(client: Client, objects: Sequence[Object]) -> None:
                 obj["metadata"].setdefault("namespace", "default")
             await client.apply(obj)
         except (APIError, UnknownKind) as error:
-            raise InvalidInput(one_line(f"cannot apply {gvk_of(obj).kind} {key_of(obj)}: {error}")) from None
+            raise InvalidInput(
+                one_line(f"cannot apply {gvk_of(obj).kind} {key_of(obj)}: {error}")
+            ) from None
 
 
 def take_configuration(objects: list[Object], config_map: NamespacedName) -> Mapping[str, str]:
@@ -231,13 +256,17 @@ def read_objects(paths: Sequence[Path]) -> list[Object]:
             raise InvalidInput(one_line(error)) from None
     for obj in found:
         if not gvk_of(obj).version or not name_of(obj):
-            raise InvalidInput(f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required")
+            raise InvalidInput(
+                f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required"
+            )
     return sorted(found, key=lambda obj: _APPLY_ORDER.get(obj["kind"], 1))
 
 
 async def _reasons(overview: Overview, objects: Iterable[Object]) -> list[str]:
     """Return why ``objects`` have not settled yet; those of kinds without a view have."""
-    summaries = {(each.gvk.group, each.gvk.kind, each.key): each for each in await overview.snapshot()}
+    summaries = {
+        (each.gvk.group, each.gvk.kind, each.key): each for each in await overview.snapshot()
+    }
     shown = {(gvk.group, gvk.kind) for gvk in overview.views}
     found = []
     for obj in objects:

@@ -63,7 +63,9 @@ def develop(options: Mapping[str, Any]) -> None:
 
 
 def new_supervisor(
-    arguments: Sequence[str], report: Callable[[str], None], environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    report: Callable[[str], None],
+    environment: Mapping[str, str] | None = None,
 ) -> Supervisor:
     """Return a supervisor of ``cfo run`` with ``arguments``, which restarts it when a file of the operator changes."""
     command = [sys.executable, "-m", "cfo", "run", *arguments]
@@ -91,7 +93,9 @@ async def run_embedded(
     document = take_configuration(objects, key)
     webhooks = parse(single_document(document)[1]).configuration.webhook
     async with control_plane(key, document, kubeconfig) as target:
-        report(f"control plane: {target.server}; use it with: export KUBECONFIG={kubeconfig.resolve()}")
+        report(
+            f"control plane: {target.server}; use it with: export KUBECONFIG={kubeconfig.resolve()}"
+        )
         supervisor = new_supervisor(
             [
                 *("--kubeconfig", str(kubeconfig), "--config", key.name),
@@ -121,7 +125,10 @@ async def _wait_for_webhooks(client: Client, configuration: WebhookConfiguration
     """
 
     def is_registered(obj: Object | None) -> bool:
-        return any((hook.get("clientConfig") or {}).get("caBundle") for hook in (obj or {}).get("webhooks") or ())
+        return any(
+            (hook.get("clientConfig") or {}).get("caBundle")
+            for hook in (obj or {}).get("webhooks") or ()
+        )
 
     for kind, name in configuration.configurations:
         await wait_for(client, kind, NamespacedName("", name), is_registered, timeout=None)

@@ -87,7 +87,9 @@ class Supervisor:
             if handle_signals:
                 tasks.start_soon(self._handle_signals)
             tasks.start_soon(self._watch)
-            await anyio.lowlevel.checkpoint()  # the folders are watched before the program reads them
+            await (
+                anyio.lowlevel.checkpoint()
+            )  # the folders are watched before the program reads them
             try:
                 while not self._stop.is_set():
                     async with self._program():
@@ -100,7 +102,13 @@ class Supervisor:
         from watchfiles import PythonFilter, awatch
 
         is_source = PythonFilter(extra_extensions=_SUFFIXES)
-        changes = awatch(*self._folders, watch_filter=is_source, debounce=_BURST_MS, step=100, stop_event=self._stop)
+        changes = awatch(
+            *self._folders,
+            watch_filter=is_source,
+            debounce=_BURST_MS,
+            step=100,
+            stop_event=self._stop,
+        )
         async for found in changes:
             self._changed |= {Path(path) for _, path in found}
             self._woken.set()
@@ -139,7 +147,9 @@ class Supervisor:
         self.starts += 1
 
         async def report_end() -> None:
-            self._report(f"the program ended with code {await process.wait()}; waiting for the next change")
+            self._report(
+                f"the program ended with code {await process.wait()}; waiting for the next change"
+            )
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(report_end)

@@ -11,7 +11,17 @@ from cryptography import x509
 
 from cfo.api.reading import time_of
 from cfo.config.section import ConfigurationError
-from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
+from cfo.console.doctor.components import (
+    APPLY,
+    Finding,
+    fail,
+    ok,
+    parse_version,
+    skip,
+    tag_of,
+    version_of,
+    warn,
+)
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.manifests.names import DEPLOYMENT
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
@@ -78,10 +88,15 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
     if isinstance(parsed, ConfigurationError):
         for problem in parsed.problems:
-            yield fail(f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it")
+            yield fail(
+                f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it"
+            )
         return
     for warning in parsed.warnings:
-        yield warn(f"{where}: {warning}", "correct the ConfigMap; cfo config check --strict finds all warnings")
+        yield warn(
+            f"{where}: {warning}",
+            "correct the ConfigMap; cfo config check --strict finds all warnings",
+        )
     changed = _changed_at(config_map)
     started = min((at for pod in installation.pods if (at := started_at(pod))), default=None)
     if changed is not None and started is not None and changed > started:
@@ -112,11 +127,16 @@ def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Findi
                     "see the check of the operator; also check the selector of the Service",
                 )
         if not fact.missing and all(fact.services.values()):
-            yield ok(f"{fact.name} leads to {', '.join([*map(str, fact.services), *fact.urls]) or 'nothing'}")
+            yield ok(
+                f"{fact.name} leads to {', '.join([*map(str, fact.services), *fact.urls]) or 'nothing'}"
+            )
 
 
 def check_certificate(
-    secret: NamespacedName, pem: bytes | None, facts: Sequence[WebhookConfigurationFacts], now: datetime
+    secret: NamespacedName,
+    pem: bytes | None,
+    facts: Sequence[WebhookConfigurationFacts],
+    now: datetime,
 ) -> Iterator[Finding]:
     """Check the certificate ``pem`` in ``secret``: its names and expiry, and whether the API server trusts it."""
     services = {service for fact in facts for service in fact.services}
@@ -128,7 +148,9 @@ def check_certificate(
     if leaf is None:
         problem = "contains no valid certificate" if pem else "does not exist or has no tls.crt"
         logs = f"kubectl -n {secret.namespace} logs deployment/{DEPLOYMENT}"
-        yield fail(f"Secret {secret} {problem}", f"find out why the operator does not create it: {logs}")
+        yield fail(
+            f"Secret {secret} {problem}", f"find out why the operator does not create it: {logs}"
+        )
         return
     until = leaf.not_valid_after_utc
     if until <= now:
@@ -144,7 +166,9 @@ def check_certificate(
     if any(name not in names for name in wrong):
         yield fail(f"is for {', '.join(names) or 'no name'}, not for {', '.join(wrong)}", restart)
     untrusting = [
-        fact.name for fact in facts if fact.services and not all(is_trusted(each, [leaf]) for each in fact.bundles)
+        fact.name
+        for fact in facts
+        if fact.services and not all(is_trusted(each, [leaf]) for each in fact.bundles)
     ]
     for name in untrusting:
         yield fail(
@@ -165,14 +189,20 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
     for namespace, rules in sorted(by_namespace.items()):
         policies = policy_rules(rules)
         for policy in policies[:_MAX_SHOWN]:
-            yield fail(f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}", APPLY)
+            yield fail(
+                f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}",
+                APPLY,
+            )
         if len(policies) > _MAX_SHOWN:
             yield fail(f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
 
 
 def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
-    found, bounds = parse_version(version), [parse_version(text) for text in re.findall(r"\d{1,4}\.\d{1,4}", supported)]
+    found, bounds = (
+        parse_version(version),
+        [parse_version(text) for text in re.findall(r"\d{1,4}\.\d{1,4}", supported)],
+    )
     if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
         yield skip(f"the version {version!r} cannot be compared with {supported}")
     elif bounds[0][:2] <= found[:2] <= bounds[1][:2]:
@@ -209,7 +239,9 @@ def _changed_at(obj: Object) -> datetime | None:
 def _rule_text(policy: Mapping[str, Any]) -> str:
     names = f" named {', '.join(policy['resourceNames'])}" if policy.get("resourceNames") else ""
     group = policy["apiGroups"][0]
-    resources = ", ".join(f"{resource}.{group}" if group else resource for resource in policy["resources"])
+    resources = ", ".join(
+        f"{resource}.{group}" if group else resource for resource in policy["resources"]
+    )
     return f"{', '.join(policy['verbs'])} {resources}{names}"
 
 

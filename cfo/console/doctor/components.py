@@ -16,7 +16,9 @@ from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, n
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
 _MANIFESTS: Final = "cfo manifests"
-APPLY: Final = f"apply the manifests, with your other options: {_MANIFESTS} | kubectl apply --server-side -f -"
+APPLY: Final = (
+    f"apply the manifests, with your other options: {_MANIFESTS} | kubectl apply --server-side -f -"
+)
 """A remedy, to which :func:`with_options` adds what the installation needs."""
 
 
@@ -64,9 +66,19 @@ Findings = Mapping[str, Sequence[Finding]]
 
 def with_options(findings: Findings, namespace: str, features: Iterable[str]) -> Findings:
     """Add ``namespace`` and the components of ``features`` to the command ``cfo manifests`` in all remedies."""
-    command = " ".join([_MANIFESTS, "--namespace", shlex.quote(namespace), *(f"--with {name}" for name in features)])
+    command = " ".join(
+        [
+            _MANIFESTS,
+            "--namespace",
+            shlex.quote(namespace),
+            *(f"--with {name}" for name in features),
+        ]
+    )
     return {
-        check: [replace(finding, remedy=finding.remedy.replace(_MANIFESTS, command)) for finding in found]
+        check: [
+            replace(finding, remedy=finding.remedy.replace(_MANIFESTS, command))
+            for finding in found
+        ]
         for check, found in findings.items()
     }
 
@@ -92,7 +104,11 @@ def document(findings: Findings) -> dict[str, Any]:
     """Return the JSON output."""
     counts = _counts(findings)
     return {
-        "checks": [{"check": check, **asdict(finding)} for check, found in findings.items() for finding in found],
+        "checks": [
+            {"check": check, **asdict(finding)}
+            for check, found in findings.items()
+            for finding in found
+        ],
         "summary": {str(status): counts[status] for status in Status},
     }
 
@@ -137,17 +153,23 @@ async def read_custom_resource(client: Client, name: str) -> CustomResource:
     if crd is None:
         return CustomResource(exists=False)
     conditions = (crd.get("status") or {}).get("conditions") or ()
-    established = any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
+    established = any(
+        each.get("type") == "Established" and each.get("status") == "True" for each in conditions
+    )
     served = tuple(each["name"] for each in crd["spec"].get("versions") or () if each.get("served"))
     return CustomResource(exists=True, established=established, served=served)
 
 
-async def read_deployments(client: Client, names: Iterable[str], deployment: str) -> list[tuple[NamespacedName, str]]:
+async def read_deployments(
+    client: Client, names: Iterable[str], deployment: str
+) -> list[tuple[NamespacedName, str]]:
     """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
     ``deployment``, with the image of their first container."""
     selector = f"app.kubernetes.io/name in ({','.join(names)})"
     found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
-    found = found or await client.list(DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True)
+    found = found or await client.list(
+        DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True
+    )
     return [
         (NamespacedName(namespace_of(each), name_of(each)), str(containers[0].get("image") or ""))
         for each in found
@@ -162,7 +184,9 @@ def version_finding(where: str, image: str, tested: str) -> Finding:
         return skip(f"{where}: the image {image} has no version in its tag; tested with {tested}")
     if found[:2] == wanted[:2]:
         return ok(f"{where}: {tag_of(image)}, tested with {tested}")
-    return warn(f"{where}: {tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can")
+    return warn(
+        f"{where}: {tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can"
+    )
 
 
 def tag_of(image: str) -> str:
@@ -185,7 +209,11 @@ def parse_version(text: str) -> tuple[int, ...] | None:
 async def kueue(subject: Subject) -> Iterable[Finding]:
     """Check Kueue."""
     crd = await read_custom_resource(subject.client, "workloads.kueue.x-k8s.io")
-    found = await read_deployments(subject.client, ["kueue"], "kueue-controller-manager") if crd.exists else []
+    found = (
+        await read_deployments(subject.client, ["kueue"], "kueue-controller-manager")
+        if crd.exists
+        else []
+    )
     return check_kueue(crd, found, subject.configuration, subject.tested["Kueue"])
 
 
@@ -198,12 +226,19 @@ def check_kueue(
     """Check Kueue: whether it is installed if the configuration needs it, and its version."""
     if not crd.exists:
         if configuration.appwrapper.uses_kueue:
-            remedy = f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
-            yield fail("the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
+            remedy = (
+                f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
+            )
+            yield fail(
+                "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it",
+                remedy,
+            )
         else:
             yield skip("not installed, and not needed by the configuration")
         return
     if not operators:
-        yield warn("the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
+        yield warn(
+            "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}"
+        )
     for key, image in operators:
         yield version_finding(f"Deployment {key}", image, tested)

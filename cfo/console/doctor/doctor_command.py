@@ -22,9 +22,19 @@ _TIMEOUT = 20.0
 )
 @CONFIG
 @kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(namespace: str | None, config_name: str, kubeconfig: str | None, context: str | None, output: str) -> None:
+@click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig; by default the current one."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+def command(
+    namespace: str | None,
+    config_name: str,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+) -> None:
     """Check an installation of the operator, and print what is wrong and how to fix it.
 
     Checks the webhooks and their certificate, permissions, KubeRay, Kueue, the domain, versions, the configuration and
@@ -47,11 +57,17 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
             found = await find_namespace(client, config_name)
             where = namespace or found or DEFAULT_NAMESPACE
             if found not in ("", where):
-                here, there = [await read_installation(client, each, config_name) for each in (where, found)]
+                here, there = [
+                    await read_installation(client, each, config_name) for each in (where, found)
+                ]
                 if there.deployment and not here.deployment and not here.deployment_error:
-                    raise InvalidInput(f"--namespace {where}: the operator is not there, but in namespace {found}")
+                    raise InvalidInput(
+                        f"--namespace {where}: the operator is not there, but in namespace {found}"
+                    )
         if scope.cancelled_caught:
-            raise ClusterUnreadable(f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s")
+            raise ClusterUnreadable(
+                f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s"
+            )
         return await examine(client, where, config_name, SystemClock())
 
     logs.configure("console", "error")

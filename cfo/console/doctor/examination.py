@@ -15,7 +15,15 @@ from cfo.features import FEATURES, enabled_features
 from cfo.features.contract import Feature
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
-from cfo.runtime import APIError, Client, Clock, DiscoveryIncomplete, Forbidden, TransportError, UnknownKind
+from cfo.runtime import (
+    APIError,
+    Client,
+    Clock,
+    DiscoveryIncomplete,
+    Forbidden,
+    TransportError,
+    UnknownKind,
+)
 from cfo.runtime.client import Unauthorized
 from cfo.version import __version__
 
@@ -34,7 +42,9 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     """
     version, skew = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
-    subject = Subject(client, namespace, installation.configuration, installation.config_error, dict(components()))
+    subject = Subject(
+        client, namespace, installation.configuration, installation.config_error, dict(components())
+    )
     shared: Sequence[facts.WebhookConfigurationFacts] | Exception
     try:
         with anyio.fail_after(_TIMEOUT):
@@ -70,7 +80,9 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
         checked, missing = await facts.read_permissions(client, installation, account)
-        return checks.check_permissions(f"system:serviceaccount:{namespace}:{account}", checked, missing)
+        return checks.check_permissions(
+            f"system:serviceaccount:{namespace}:{account}", checked, missing
+        )
 
     findings = await _run(
         {
@@ -83,7 +95,11 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
             "permissions": permissions,
             "webhooks": lambda: checks.check_webhooks(webhooks()),
             "certificate": trust,
-            **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
+            **{
+                name: partial(check, subject)
+                for feature in FEATURES
+                for name, check in feature.checks.items()
+            },
         }
     )
     enabled: Sequence[Feature] = ()
@@ -102,7 +118,9 @@ async def _run(all_checks: dict[str, _Check]) -> Findings:
             try:
                 with anyio.fail_after(_TIMEOUT):
                     found = check()
-                    results[name] = list(dict.fromkeys(await found if isinstance(found, Awaitable) else found))
+                    results[name] = list(
+                        dict.fromkeys(await found if isinstance(found, Awaitable) else found)
+                    )
             except Exception as error:  # noqa: BLE001 (an object with fields that no server should have stored)
                 results[name] = [_failure(error)]
 
@@ -120,11 +138,19 @@ def _failure(error: Exception) -> Finding:
         case Unauthorized():
             raise error
         case TimeoutError():
-            return fail(f"no result within {_TIMEOUT:g} s", "check the load of the API server, and try again")
+            return fail(
+                f"no result within {_TIMEOUT:g} s",
+                "check the load of the API server, and try again",
+            )
         case Forbidden():
-            return skip(f"not allowed to {error.verb} {error.resource}", f"grant it to your user: {error.message}")
+            return skip(
+                f"not allowed to {error.verb} {error.resource}",
+                f"grant it to your user: {error.message}",
+            )
         case UnknownKind() | DiscoveryIncomplete():
             return skip(f"cannot be checked: {error}")
         case APIError() | TransportError():
             return fail(f"cannot be checked: {error}", "check the API server, and try again")
-    return fail(f"cannot be checked: {type(error).__name__}: {error}", "check the objects that it reads")
+    return fail(
+        f"cannot be checked: {type(error).__name__}: {error}", "check the objects that it reads"
+    )

@@ -66,7 +66,11 @@ class Installation:
     @property
     def configuration(self) -> OperatorConfiguration:
         """The valid configuration, or the defaults."""
-        return self.parsed.configuration if isinstance(self.parsed, ParsedConfiguration) else OperatorConfiguration()
+        return (
+            self.parsed.configuration
+            if isinstance(self.parsed, ParsedConfiguration)
+            else OperatorConfiguration()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,9 @@ async def read_server(client: Client, clock: Clock) -> tuple[str, float | None]:
     The header ``Date`` has a precision of 1 s.
     """
     before = clock.now()
-    response = await client.transport.request(APIRequest("GET", "/version", verb="get", resource="version"))
+    response = await client.transport.request(
+        APIRequest("GET", "/version", verb="get", resource="version")
+    )
     after = clock.now()
     skew = None
     try:
@@ -118,7 +124,9 @@ async def find_namespace(client: Client, config_name: str) -> str:
         except APIError:
             continue
         for webhook in (configuration or {}).get("webhooks") or ():
-            if namespace := ((webhook.get("clientConfig") or {}).get("service") or {}).get("namespace"):
+            if namespace := ((webhook.get("clientConfig") or {}).get("service") or {}).get(
+                "namespace"
+            ):
                 return str(namespace)
     for gvk, name in ((DEPLOYMENT, DEPLOYMENT_NAME), (CONFIG_MAP, config_name)):
         try:
@@ -136,27 +144,39 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
     config_map, config_error = None, None
     try:
         config_map = await client.get(CONFIG_MAP, NamespacedName(namespace, config_name), live=True)
-        parsed = parse(single_document(config_map.get("data") or {})[1]) if config_map is not None else None
+        parsed = (
+            parse(single_document(config_map.get("data") or {})[1])
+            if config_map is not None
+            else None
+        )
     except APIError as error:
         config_error = error
     except ConfigurationError as error:
         parsed = error
     deployment, deployment_error, pods = None, None, list[Object]()
     try:
-        deployment = await client.get(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), live=True)
+        deployment = await client.get(
+            DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), live=True
+        )
         if deployment is not None:
             selector = str(LabelSelector.of(deployment["spec"].get("selector") or {}))
             pods = await client.list(POD, namespace=namespace, label_selector=selector, live=True)
     except APIError as error:
         deployment_error = error
-    return Installation(namespace, config_map, parsed, config_error, deployment, deployment_error, tuple(pods))
+    return Installation(
+        namespace, config_map, parsed, config_error, deployment, deployment_error, tuple(pods)
+    )
 
 
-async def read_webhooks(client: Client, installation: Installation) -> list[WebhookConfigurationFacts]:
+async def read_webhooks(
+    client: Client, installation: Installation
+) -> list[WebhookConfigurationFacts]:
     """Read the webhook configurations, and the endpoints of their Services."""
     expected = {
         obj["kind"]: {webhook["name"] for webhook in obj["webhooks"]}
-        for obj in operator.webhook_configurations(installation.namespace, installation.configuration)
+        for obj in operator.webhook_configurations(
+            installation.namespace, installation.configuration
+        )
     }
     found = []
     for kind, name in installation.configuration.webhook.configurations:
@@ -175,10 +195,19 @@ async def read_webhooks(client: Client, installation: Installation) -> list[Webh
             WebhookConfigurationFacts(
                 name,
                 exists=True,
-                missing=tuple(sorted(expected.get(kind.kind, set()) - {str(each.get("name")) for each in webhooks})),
+                missing=tuple(
+                    sorted(
+                        expected.get(kind.kind, set())
+                        - {str(each.get("name")) for each in webhooks}
+                    )
+                ),
                 services={key: await _ready_endpoints(client, key) for key in sorted(services)},
                 urls=tuple(sorted({str(one["url"]) for one in configs if one.get("url")})),
-                bundles=tuple(dict.fromkeys(base64.b64decode(str(one.get("caBundle") or "")) for one in configs)),
+                bundles=tuple(
+                    dict.fromkeys(
+                        base64.b64decode(str(one.get("caBundle") or "")) for one in configs
+                    )
+                ),
             )
         )
     return found
@@ -188,12 +217,18 @@ async def _ready_endpoints(client: Client, service: NamespacedName) -> int | Non
     if await client.get(SERVICE, service, live=True) is None:
         return None
     selector = f"kubernetes.io/service-name={service.name}"
-    slices = await client.list(_ENDPOINT_SLICE, namespace=service.namespace, label_selector=selector, live=True)
+    slices = await client.list(
+        _ENDPOINT_SLICE, namespace=service.namespace, label_selector=selector, live=True
+    )
     endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or ()]
-    return sum((endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints)
+    return sum(
+        (endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints
+    )
 
 
-async def read_certificate(client: Client, installation: Installation) -> tuple[NamespacedName, bytes | None]:
+async def read_certificate(
+    client: Client, installation: Installation
+) -> tuple[NamespacedName, bytes | None]:
     """Return the Secret of the webhooks and its serving certificate as PEM (``None`` if missing), without the key."""
     secret = NamespacedName(installation.namespace, _certificate_secret(installation))
     obj = await client.get(SECRET, secret, live=True)
@@ -204,23 +239,37 @@ async def read_certificate(client: Client, installation: Installation) -> tuple[
 def _certificate_secret(installation: Installation) -> str:
     """Return the name of the Secret: the one that is mounted for ``--webhook-cert-dir``, or the operator's own."""
     pod = ((installation.deployment or {}).get("spec") or {}).get("template", {}).get("spec") or {}
-    volumes = {each["name"]: each["secret"]["secretName"] for each in pod.get("volumes") or () if each.get("secret")}
+    volumes = {
+        each["name"]: each["secret"]["secretName"]
+        for each in pod.get("volumes") or ()
+        if each.get("secret")
+    }
     for container in pod.get("containers") or ():
-        flags = [str(argument) for argument in [*(container.get("command") or ()), *(container.get("args") or ())]]
-        folders = {flag.partition("=")[2] for flag in flags if flag.startswith("--webhook-cert-dir=")}
+        flags = [
+            str(argument)
+            for argument in [*(container.get("command") or ()), *(container.get("args") or ())]
+        ]
+        folders = {
+            flag.partition("=")[2] for flag in flags if flag.startswith("--webhook-cert-dir=")
+        }
         for mount in container.get("volumeMounts") or ():
             if mount.get("mountPath") in folders and mount.get("name") in volumes:
                 return str(volumes[mount["name"]])
     return operator.WEBHOOK_SECRET_NAME
 
 
-async def read_permissions(client: Client, installation: Installation, account: str) -> tuple[int, list[Rule]]:
+async def read_permissions(
+    client: Client, installation: Installation, account: str
+) -> tuple[int, list[Rule]]:
     """Return how many permissions the operator and its enabled features need, and those that ``account`` lacks.
 
     ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
     """
     configuration, namespace = installation.configuration, installation.namespace
-    rules = [*operator.rules(namespace), *(r for f in await enabled_features(client, configuration) for r in f.rules())]
+    rules = [
+        *operator.rules(namespace),
+        *(r for f in await enabled_features(client, configuration) for r in f.rules()),
+    ]
     wanted = _single_permissions(rules, configuration.watch_namespaces)[:_MAX_REVIEWS]
     user = service_account(namespace, account)
     limiter = anyio.CapacityLimiter(_PARALLEL_REVIEWS)
@@ -252,7 +301,11 @@ def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> lis
             for verb in rule.verbs:
                 for name in rule.resource_names or ("",):
                     for scope in (rule.namespace,) if rule.namespace else scopes:
-                        found[Rule(rule.group, resource, verb, [name] if name else (), namespace=scope)] = None
+                        found[
+                            Rule(
+                                rule.group, resource, verb, [name] if name else (), namespace=scope
+                            )
+                        ] = None
     return list(found)
 
 

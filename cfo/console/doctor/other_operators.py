@@ -19,7 +19,11 @@ from cfo.config.section import ConfigurationError
 from cfo.console.doctor.components import Finding, Subject, fail, ok, read_deployments, warn
 from cfo.manifests.names import DEPLOYMENT, PREFIX
 from cfo.runtime import CONFIG_MAP, APIError, Client, NamespacedName, Object, namespace_of
-from cfo.runtime.objects import LEASE, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects import (
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.version import CONFIG_MAP_NAME
 
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
@@ -48,7 +52,9 @@ async def check(subject: Subject) -> Iterable[Finding]:
     return findings(await _others(subject.client, subject.namespace), subject.configuration)
 
 
-def findings(others: Mapping[str, OtherOperator], configuration: OperatorConfiguration) -> Iterator[Finding]:
+def findings(
+    others: Mapping[str, OtherOperator], configuration: OperatorConfiguration
+) -> Iterator[Finding]:
     """Yield a finding for each operator in another namespace; ``configuration`` is that of the checked one."""
     for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
         where = f"another CodeFlare operator in namespace {namespace} ({', '.join([*other.webhooks, *other.signs])})"
@@ -66,7 +72,11 @@ def _overlap(one: OperatorConfiguration, other: OperatorConfiguration) -> bool:
     """Return whether two operators can reconcile the same object; selectors that differ are taken as disjoint."""
     if one.watch_namespaces and other.watch_namespaces:
         return not set(one.watch_namespaces).isdisjoint(other.watch_namespaces)
-    return not one.label_selector or not other.label_selector or one.label_selector == other.label_selector
+    return (
+        not one.label_selector
+        or not other.label_selector
+        or one.label_selector == other.label_selector
+    )
 
 
 async def _others(client: Client, namespace: str) -> dict[str, OtherOperator]:
@@ -94,13 +104,18 @@ def _namespaces_of_services(configuration: Object) -> set[str]:
     return {
         text(path(webhook, "clientConfig", "service", "namespace"))
         for webhook in items(configuration.get("webhooks"))
-        if text(webhook.get("name")).endswith(_WEBHOOK_SUFFIX) and path(webhook, "clientConfig", "service")
+        if text(webhook.get("name")).endswith(_WEBHOOK_SUFFIX)
+        and path(webhook, "clientConfig", "service")
     }
 
 
 def _is_held(lease: Object) -> bool:
     renewed = time_of(path(lease, "spec", "renewTime"))
-    return bool(path(lease, "spec", "holderIdentity")) and renewed is not None and datetime.now(UTC) - renewed < _STALE
+    return (
+        bool(path(lease, "spec", "holderIdentity"))
+        and renewed is not None
+        and datetime.now(UTC) - renewed < _STALE
+    )
 
 
 async def _configuration(client: Client, namespace: str) -> OperatorConfiguration | None:

@@ -21,7 +21,15 @@ from cfo.console.doctor.components import (
     version_finding,
     warn,
 )
-from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, UnknownKind, annotations_of
+from cfo.runtime import (
+    AlreadyExists,
+    APIError,
+    Client,
+    Forbidden,
+    NamespacedName,
+    UnknownKind,
+    annotations_of,
+)
 from cfo.runtime.objects import new_object
 
 
@@ -40,13 +48,17 @@ class Admission:
 
 async def admission(subject: Subject) -> Iterable[Finding]:
     """Check the webhooks with a dry run of a RayCluster."""
-    return check_admission(await _read_admission(subject.client, subject.namespace), subject.configuration)
+    return check_admission(
+        await _read_admission(subject.client, subject.namespace), subject.configuration
+    )
 
 
 async def kuberay(subject: Subject) -> Iterable[Finding]:
     """Check KubeRay."""
     crd = await read_custom_resource(subject.client, "rayclusters.ray.io")
-    found = await read_deployments(subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator")
+    found = await read_deployments(
+        subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator"
+    )
     return check_kuberay(crd, found, subject.configuration, subject.tested["KubeRay"])
 
 
@@ -56,7 +68,9 @@ async def domain(subject: Subject) -> Iterable[Finding]:
         raise subject.config_error
     detected: Any = ""
     try:
-        settings = await subject.client.get(INGRESS_CONFIG, NamespacedName("", "cluster"), live=True)
+        settings = await subject.client.get(
+            INGRESS_CONFIG, NamespacedName("", "cluster"), live=True
+        )
         detected = ((settings or {}).get("spec") or {}).get("domain") or ""
     except UnknownKind:
         pass  # not OpenShift
@@ -66,7 +80,9 @@ async def domain(subject: Subject) -> Iterable[Finding]:
 async def _read_admission(client: Client, namespace: str) -> Admission:
     """Send a RayCluster as a dry run, which passes through all webhooks and is not stored."""
     container = {"name": "ray-head", "image": "rayproject/ray"}
-    spec = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}}
+    spec = {
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
+    }
     cluster = new_object(RAY_CLUSTER, "cfo-doctor", namespace, spec=spec)
     try:
         result = await client.create(cluster, dry_run=True)
@@ -81,7 +97,9 @@ async def _read_admission(client: Client, namespace: str) -> Admission:
     return Admission(served=True, defaulted=VERSION_ANNOTATION in annotations_of(result))
 
 
-def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
+def check_admission(
+    admission: Admission, configuration: OperatorConfiguration
+) -> Iterator[Finding]:
     """Check the dry run of a RayCluster."""
     if not admission.served:
         yield skip("RayClusters are not served, see kuberay")
@@ -93,7 +111,9 @@ def check_admission(admission: Admission, configuration: OperatorConfiguration) 
     elif "namespaces" in admission.error and admission.error.endswith("not found"):
         yield skip(f"no dry run: {admission.error}")
     elif admission.error:
-        yield warn(f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
+        yield warn(
+            f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it"
+        )
     elif not admission.defaulted and configuration.kuberay.enabled:
         yield fail("the mutating webhook was not called for a RayCluster (dry run)", APPLY)
     else:

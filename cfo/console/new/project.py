@@ -26,7 +26,9 @@ from cfo.runtime.objects import SchemaError
 @click.command("new")
 @click.argument("name")
 @click.argument("directory", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--kind", default="", help="Kind in CamelCase; by default derived from NAME without -operator.")
+@click.option(
+    "--kind", default="", help="Kind in CamelCase; by default derived from NAME without -operator."
+)
 @click.option("--group", default="example.com", show_default=True, help="API group of the kind.")
 def command(name: str, directory: Path | None, kind: str, group: str) -> None:
     """Write the project of an operator called NAME to DIRECTORY, by default a folder of that name.
@@ -38,9 +40,13 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         project = Project(name=name, kind=kind, group=group)
     except InvalidProject as error:
         raise InvalidInput(str(error)) from None
-    installed = [other for other in packages_distributions().get(project.package, ()) if other != name]
+    installed = [
+        other for other in packages_distributions().get(project.package, ()) if other != name
+    ]
     if installed:
-        raise InvalidInput(f"NAME: {name!r}: the Python package {project.package} would hide that of {installed[0]}")
+        raise InvalidInput(
+            f"NAME: {name!r}: the Python package {project.package} would hide that of {installed[0]}"
+        )
     target = directory or Path(name)
     try:
         if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
@@ -52,13 +58,19 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
                 stream.write(content)
         _generate(project, target)
     except OSError as error:
-        raise CommandFailed(f"cannot write {error.filename or target}: {error.strerror or error}") from None
+        raise CommandFailed(
+            f"cannot write {error.filename or target}: {error.strerror or error}"
+        ) from None
     click.echo(f"Created {target}. Next: cd {target} && make test && make run")
 
 
 def _generate(project: Project, target: Path) -> None:
     """Let the project write its manifests and its chart, with the code that was written just now."""
-    environment = {**os.environ, "PYTHONPATH": str(target.absolute()), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(target.absolute()),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     done = subprocess.run(  # noqa: S603 - our own template
         [sys.executable, "-m", f"{project.package}.generate"],
         cwd=target,
@@ -68,7 +80,9 @@ def _generate(project: Project, target: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise CommandFailed(f"cannot generate the manifests: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+        raise CommandFailed(
+            f"cannot generate the manifests: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
+        )
 
 
 _MAX_LENGTH = 40
@@ -108,15 +122,21 @@ class Project:
             )
         package = self.package
         if package in _RESERVED or keyword.iskeyword(package) or package in sys.stdlib_module_names:
-            raise InvalidProject(f"NAME: {self.name!r}: the Python package {package} would hide another one")
+            raise InvalidProject(
+                f"NAME: {self.name!r}: the Python package {package} would hide another one"
+            )
         if not self.kind:
             base = self.name
             for suffix in _SUFFIXES:
                 base = base.removesuffix(suffix)
             object.__setattr__(self, "kind", "".join(word.capitalize() for word in base.split("-")))
         if len(self.kind) > _MAX_LENGTH:
-            raise InvalidProject(f"--kind: {_shown(self.kind)}: must have at most {_MAX_LENGTH} characters")
-        classes = {f"{self.kind}{suffix}" for suffix in ("", "Spec", "Status", "Reconciler", "Webhook")}
+            raise InvalidProject(
+                f"--kind: {_shown(self.kind)}: must have at most {_MAX_LENGTH} characters"
+            )
+        classes = {
+            f"{self.kind}{suffix}" for suffix in ("", "Spec", "Status", "Reconciler", "Webhook")
+        }
         used = _used_names() | set(keyword.kwlist) | set(dir(builtins))
         if taken := sorted(classes & used):
             raise InvalidProject(
@@ -139,7 +159,9 @@ class Project:
     @property
     def plural(self) -> str:
         """The plural resource name."""
-        declared = type(self.kind, (CustomResource,), {}, group=self.group, version="v1alpha1", kind=self.kind)
+        declared = type(
+            self.kind, (CustomResource,), {}, group=self.group, version="v1alpha1", kind=self.kind
+        )
         plural: str = declared.declaration.plural  # type: ignore[attr-defined]
         return plural
 
@@ -155,7 +177,9 @@ def render(project: Project) -> dict[PurePosixPath, str]:
     }
     return {
         path: _PLACEHOLDER.sub(lambda match: values[match.group(1)], text)
-        for path, text in _templates(files(__package__) / "template", PurePosixPath(), project.package)
+        for path, text in _templates(
+            files(__package__) / "template", PurePosixPath(), project.package
+        )
     }
 
 
@@ -173,14 +197,21 @@ def _used_names() -> frozenset[str]:
             continue
         for node in ast.walk(ast.parse(_PLACEHOLDER.sub(lambda match: f"__{match[1]}__", text))):
             match node:
-                case ast.Name(id=name) | ast.arg(arg=name) | ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                case (
+                    ast.Name(id=name)
+                    | ast.arg(arg=name)
+                    | ast.ClassDef(name=name)
+                    | ast.FunctionDef(name=name)
+                ):
                     found.add(name)
                 case ast.alias(name=name, asname=alias):
                     found.add(alias or name.partition(".")[0])
     return frozenset(name for name in found if "__" not in name.strip("_"))
 
 
-def _templates(folder: Traversable, path: PurePosixPath, package: str) -> list[tuple[PurePosixPath, str]]:
+def _templates(
+    folder: Traversable, path: PurePosixPath, package: str
+) -> list[tuple[PurePosixPath, str]]:
     """Return path and content of the templates in ``folder``: ``dot-`` in a name means a leading dot."""
     found: list[tuple[PurePosixPath, str]] = []
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):

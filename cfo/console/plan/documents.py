@@ -27,7 +27,9 @@ class _Loader(yaml.CSafeLoader):
     """Loads dates as strings, as kubectl does."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (a class attribute of the base class)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        first: [
+            (tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"
+        ]
         for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -62,7 +64,9 @@ def json_problem(value: Any) -> str:
         count += len(item)
         if count > MAX_VALUES:
             return f"must have at most {MAX_VALUES} values"
-        pending += [(each, level + 1) for each in (item.values() if isinstance(item, Mapping) else item)]
+        pending += [
+            (each, level + 1) for each in (item.values() if isinstance(item, Mapping) else item)
+        ]
     return ""
 
 
@@ -73,7 +77,11 @@ _GROUP_KINDS: Final = {(gvk.group, gvk.kind) for gvk in INFERENCE_STACKS}
 
 _TEMPLATE: Final = ("spec", "template")
 _OBJECTS: Final = {
-    "Deployment": ((*_TEMPLATE, "spec"), (*_TEMPLATE, "metadata", "labels"), (*_TEMPLATE, "metadata", "annotations")),
+    "Deployment": (
+        (*_TEMPLATE, "spec"),
+        (*_TEMPLATE, "metadata", "labels"),
+        (*_TEMPLATE, "metadata", "annotations"),
+    ),
     "ConfigMap": (("data",),),
 }
 """Fields of existing objects that the plan reads, and that must be objects."""
@@ -132,10 +140,18 @@ def _objects(file: str, content: bytes) -> Iterator[Object]:
 
 def _checked(file: str, document: Any) -> Object:
     if not isinstance(document, dict):
-        raise InvalidDocument(f"{file}: must contain Kubernetes objects, not {type(document).__name__}")
+        raise InvalidDocument(
+            f"{file}: must contain Kubernetes objects, not {type(document).__name__}"
+        )
     metadata = document.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
-        raise InvalidDocument(f"{file}: {document.get('kind') or 'object'}: metadata.name is missing")
+    if (
+        not isinstance(metadata, dict)
+        or not isinstance(metadata.get("name"), str)
+        or not metadata["name"]
+    ):
+        raise InvalidDocument(
+            f"{file}: {document.get('kind') or 'object'}: metadata.name is missing"
+        )
     for key in ("namespace", "uid"):
         if not isinstance(metadata.get(key, ""), str):
             raise InvalidDocument(f"{file}: {metadata['name']!r}: metadata.{key}: must be a string")
@@ -154,8 +170,12 @@ def _checked(file: str, document: Any) -> Object:
         for key in path:
             value = value.get(key) or {}
             if not isinstance(value, dict):
-                raise InvalidDocument(f"{file}: {metadata['name']}: {'.'.join(path)}: must be an object")
-    if document["kind"] == "Deployment" and not isinstance((document.get("spec") or {}).get("replicas") or 0, int):
+                raise InvalidDocument(
+                    f"{file}: {metadata['name']}: {'.'.join(path)}: must be an object"
+                )
+    if document["kind"] == "Deployment" and not isinstance(
+        (document.get("spec") or {}).get("replicas") or 0, int
+    ):
         raise InvalidDocument(f"{file}: {metadata['name']}: spec.replicas: must be an integer")
     return document
 

@@ -14,7 +14,11 @@ from typing import Any, BinaryIO, Final
 import click
 import yaml
 
-from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
+from cfo.api.inferencestack.kinds import (
+    OPERATOR_VERSION_LABEL,
+    is_operator_version,
+    operator_version_of,
+)
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.api.reading import counted
@@ -36,11 +40,22 @@ _CHANGES_EXIT_CODE = 3
     metavar="FILE",
     help="Stacks as they are in the cluster, and optionally their objects; by default, those in FILE. Repeatable.",
 )
-@click.option("--operator-version", metavar="vN", help="Plan a change of the label operatorVersion to this value.")
 @click.option(
-    "--spec-change", is_flag=True, help="Plan as if the spec changed, which applies the newest profile of the version."
+    "--operator-version",
+    metavar="vN",
+    help="Plan a change of the label operatorVersion to this value.",
 )
-@click.option("--namespace", default="default", show_default=True, help="Namespace of manifests without namespace.")
+@click.option(
+    "--spec-change",
+    is_flag=True,
+    help="Plan as if the spec changed, which applies the newest profile of the version.",
+)
+@click.option(
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of manifests without namespace.",
+)
 @click.option(
     "--output",
     "-o",
@@ -49,7 +64,11 @@ _CHANGES_EXIT_CODE = 3
     show_default=True,
     help="Print a summary and a diff, only the summary, or all objects after the change as YAML.",
 )
-@click.option("--exit-code", is_flag=True, help=f"Exit with {_CHANGES_EXIT_CODE} if an object would be altered.")
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help=f"Exit with {_CHANGES_EXIT_CODE} if an object would be altered.",
+)
 def command(
     files: tuple[BinaryIO, ...],
     current_files: tuple[BinaryIO, ...],
@@ -69,7 +88,9 @@ def command(
         -o yaml --show-managed-fields | cfo plan --operator-version v3 -
     """
     if operator_version is not None and not is_operator_version(operator_version):
-        raise InvalidInput(f"--operator-version: {operator_version!r}: must be v followed by a number")
+        raise InvalidInput(
+            f"--operator-version: {operator_version!r}: must be v followed by a number"
+        )
     wanted, current = _read(files, namespace), _read(current_files, namespace)
     if not wanted.stacks:
         raise InvalidInput(f"{', '.join(map(_name, files))}: no InferenceStack found")
@@ -108,7 +129,9 @@ def _name(file: BinaryIO) -> str:
 
 def _read(files: tuple[BinaryIO, ...], namespace: str) -> Documents:
     try:
-        return read_documents(((_name(file), file.read(MAX_BYTES + 1)) for file in files), namespace)
+        return read_documents(
+            ((_name(file), file.read(MAX_BYTES + 1)) for file in files), namespace
+        )
     except InvalidDocument as error:
         raise InvalidInput(one_line(error)) from None
 
@@ -154,7 +177,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
+    )
 
 
 _Dumper.add_representer(str, _represent_string)
@@ -165,7 +190,9 @@ def document(obj: Object) -> str:
     shown = {key: value for key, value in obj.items() if key != "status"}
     metadata = shown.get("metadata")
     if isinstance(metadata, dict):
-        shown["metadata"] = {key: value for key, value in metadata.items() if key != "managedFields"}
+        shown["metadata"] = {
+            key: value for key, value in metadata.items() if key != "managedFields"
+        }
     return yaml.dump(shown, Dumper=_Dumper, width=120, explicit_start=True)
 
 
@@ -183,7 +210,9 @@ def summary(plan: StackPlan) -> Iterator[str]:
 def _transitions(plan: StackPlan) -> Iterator[str]:
     before = operator_version_of(plan.current) if plan.current is not None else ""
     yield _transition("operatorVersion", before or None, operator_version_of(plan.stack) or "none")
-    yield _transition("profile", plan.profile_before.name if plan.profile_before else None, plan.profile.name)
+    yield _transition(
+        "profile", plan.profile_before.name if plan.profile_before else None, plan.profile.name
+    )
 
 
 def _transition(title: str, before: str | None, after: str) -> str:
@@ -201,7 +230,9 @@ def diff(changes: Iterable[Change]) -> Iterator[str]:
     for change in changes:
         if change.action is Action.KEEP:
             continue
-        path = f"{gvk_of(change.object).kind}/{namespace_of(change.object)}/{name_of(change.object)}"
+        path = (
+            f"{gvk_of(change.object).kind}/{namespace_of(change.object)}/{name_of(change.object)}"
+        )
         before, after = _masked(_text(change.before), _text(change.after))
         lines = difflib.unified_diff(
             before.splitlines(),

@@ -15,7 +15,13 @@ from typing import Any, Final
 from cfo.api.inferencestack.kinds import operator_version_of
 from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
 from cfo.api.inferencestack.profiles import Profile, newest_profile
-from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, managers_of, owns_replicas
+from cfo.controllers.inferencestack.ownership import (
+    belongs_to,
+    is_autoscaled,
+    is_of_chart,
+    managers_of,
+    owns_replicas,
+)
 from cfo.controllers.inferencestack.profile_choice import choose_profile
 from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
@@ -92,7 +98,11 @@ class StackPlan:
 
 
 def plan_stack(
-    stack: Object, current: Object | None, existing: Iterable[Object] = (), *, spec_changes: bool = False
+    stack: Object,
+    current: Object | None,
+    existing: Iterable[Object] = (),
+    *,
+    spec_changes: bool = False,
 ) -> StackPlan:
     """Return the plan of changing ``current`` into ``stack``; both must be valid.
 
@@ -119,7 +129,9 @@ def plan_stack(
         rendered = {_key(obj): obj for obj in render(current, before_profile, facts)}
     kinds = {gvk for gvk, _ in live}
     before = {key: obj for key, obj in rendered.items() if key[0] not in kinds}
-    before |= {key: restricted(obj, after.get(key, {}), rendered.get(key, {})) for key, obj in live.items()}
+    before |= {
+        key: restricted(obj, after.get(key, {}), rendered.get(key, {})) for key, obj in live.items()
+    }
     changes = [_change(before.get(key), obj, live.get(key)) for key, obj in after.items()]
     changes += [_removal(obj, live.get(key)) for key, obj in before.items() if key not in after]
     altered = tuple(change for change in changes if change is not None)
@@ -149,7 +161,11 @@ def objects_of(stack: Object, existing: Iterable[Object]) -> dict[_Key, Object]:
 
     Those are the objects that it controls, and those of its Helm release; manifests might have no owner references.
     """
-    return {_key(obj): obj for obj in existing if namespace_of(obj) == namespace_of(stack) and _belongs_to(obj, stack)}
+    return {
+        _key(obj): obj
+        for obj in existing
+        if namespace_of(obj) == namespace_of(stack) and _belongs_to(obj, stack)
+    }
 
 
 def _belongs_to(obj: Object, stack: Object) -> bool:
@@ -170,7 +186,9 @@ def _facts(live: Mapping[_Key, Object]) -> Facts:
     return Facts(
         deployments={
             name: LiveDeployment.of(
-                obj, owns_replicas=owns_replicas(managers_of(obj)), is_autoscaled=is_autoscaled(managers_of(obj))
+                obj,
+                owns_replicas=owns_replicas(managers_of(obj)),
+                is_autoscaled=is_autoscaled(managers_of(obj)),
             )
             for name, obj in deployments.items()
         },
@@ -234,18 +252,26 @@ def _restricted(live: Any, shapes: Sequence[Any], *, is_quantity_field: bool) ->
             if key in live
         }
     if isinstance(live, list):
-        return _restricted_list(live, [shape for shape in shapes if isinstance(shape, list)], is_quantity_field)
+        return _restricted_list(
+            live, [shape for shape in shapes if isinstance(shape, list)], is_quantity_field
+        )
     if is_quantity_field:
         return next((shape for shape in shapes if _is_same_quantity(live, shape)), live)
     return live
 
 
-def _restricted_list(live: list[Any], shapes: list[list[Any]], is_quantity_field: bool) -> list[Any]:
-    key = next((key for key in _KEYS if all(_identifies(key, items) for items in (live, *shapes))), None)
+def _restricted_list(
+    live: list[Any], shapes: list[list[Any]], is_quantity_field: bool
+) -> list[Any]:
+    key = next(
+        (key for key in _KEYS if all(_identifies(key, items) for items in (live, *shapes))), None
+    )
     if key is None:
         return [
             _restricted(
-                item, [shape[index] for shape in shapes if len(shape) == len(live)], is_quantity_field=is_quantity_field
+                item,
+                [shape[index] for shape in shapes if len(shape) == len(live)],
+                is_quantity_field=is_quantity_field,
             )
             for index, item in enumerate(live)
         ]
@@ -273,6 +299,6 @@ def _identifies(key: str, items: Iterable[Any]) -> bool:
 
 
 def _is_same_quantity(one: Any, other: Any) -> bool:
-    return all(is_quantity(str(value)) for value in (one, other)) and parse_quantity(str(one)) == parse_quantity(
-        str(other)
-    )
+    return all(is_quantity(str(value)) for value in (one, other)) and parse_quantity(
+        str(one)
+    ) == parse_quantity(str(other))

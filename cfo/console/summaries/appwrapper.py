@@ -26,7 +26,13 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.problems import has_failed, is_ready_pod, pod_problems, slow_deletion, warning_problems
+from cfo.console.summaries.problems import (
+    has_failed,
+    is_ready_pod,
+    pod_problems,
+    slow_deletion,
+    warning_problems,
+)
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
 
@@ -63,14 +69,23 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     # Each attempt has an Event with other names of pods, of which the newest counts; that about a failure is followed
     # by a condition with the same text and more.
     newest = {each.reason: each for each in reversed(warnings_of(related.events))}.values()
-    unknown = [each for each in newest if not any(each.message in problem.message for problem in found)]
+    unknown = [
+        each for each in newest if not any(each.message in problem.message for problem in found)
+    ]
     events = "kubectl describe shows all Events of the AppWrapper"
-    problems = [*found, *(warning_problems(unknown, _REMEDIES, events) if level is not Level.OK else ())]
+    problems = [
+        *found,
+        *(warning_problems(unknown, _REMEDIES, events) if level is not Level.OK else ()),
+    ]
     facts = _facts(wrapper, conditions, related)
     # Suspended: it waits for a queue, which can take any time
-    pending = "" if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED) else f"is {phase or 'new'}"
+    pending = (
+        "" if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED) else f"is {phase or 'new'}"
+    )
     ready = _ready(wrapper, phase, conditions, related)
-    return new_summary(wrapper, related, phase, level, problems, facts, ready=ready, pending=pending)
+    return new_summary(
+        wrapper, related, phase, level, problems, facts, ready=ready, pending=pending
+    )
 
 
 def _level(wrapper: Object, phase: str, conditions: tuple[Condition, ...]) -> Level:
@@ -88,7 +103,10 @@ def _level(wrapper: Object, phase: str, conditions: tuple[Condition, ...]) -> Le
 def _ready(wrapper: Object, phase: str, conditions: tuple[Condition, ...], related: Related) -> str:
     """Return how many of its pods are ready or have succeeded, and how many it needs; empty if that is not known."""
     wanted = sum(
-        expected_pods(GVK.parse(str(each.get("apiVersion")), str(each.get("kind"))), list(items(each.get("podSets"))))
+        expected_pods(
+            GVK.parse(str(each.get("apiVersion")), str(each.get("kind"))),
+            list(items(each.get("podSets"))),
+        )
         for each in items(path(wrapper, "status", "componentStatus"))
     )
     if not wanted:
@@ -100,11 +118,17 @@ def _ready(wrapper: Object, phase: str, conditions: tuple[Condition, ...], relat
     return f"{sum(map(is_ready_pod, related.pods or ()))}/{wanted}"
 
 
-def _facts(wrapper: Object, conditions: tuple[Condition, ...], related: Related) -> Iterator[tuple[str, str]]:
+def _facts(
+    wrapper: Object, conditions: tuple[Condition, ...], related: Related
+) -> Iterator[tuple[str, str]]:
     kinds = Counter(
-        text(path(component, "template", "kind"), 63) for component in items(path(wrapper, "spec", "components"))
+        text(path(component, "template", "kind"), 63)
+        for component in items(path(wrapper, "spec", "components"))
     )
-    yield "components", text(", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()) if kind))
+    yield (
+        "components",
+        text(", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()) if kind)),
+    )
     yield "queue", text(labels_of(wrapper).get(QUEUE_NAME_LABEL), 63)
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None:
@@ -120,35 +144,55 @@ def _condition_problems(
 ) -> Iterator[Problem]:
     unhealthy = condition_of(conditions, "Unhealthy")
     if unhealthy is not None and unhealthy.status == "True" and phase != Phase.SUCCEEDED:
-        message = f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
+        message = (
+            f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
+        )
         remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related)
         deployed = condition_of(conditions, "ResourcesDeployed")
-        _, _, attempt = (deployed.message if deployed is not None else "").partition("; next attempt at ")
+        _, _, attempt = (deployed.message if deployed is not None else "").partition(
+            "; next attempt at "
+        )
         if phase == Phase.RESETTING and attempt:
             remedy = f"wait: the next attempt is at {attempt}; {remedy}"
         yield Problem(message, remedy)
     elif phase == Phase.FAILED:
-        yield Problem("The AppWrapper has failed", "kubectl describe shows the Events; create it again to retry")
+        yield Problem(
+            "The AppWrapper has failed",
+            "kubectl describe shows the Events; create it again to retry",
+        )
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
         yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
 
 
 def _failure_remedy(wrapper: Object, related: Related) -> str:
-    failed = [text(path(pod, "metadata", "name"), 253) for pod in related.pods or () if has_failed(pod)]
-    return f"kubectl logs -n {namespace_of(wrapper)} {min(failed)}; {_KEEP_PODS}" if failed else _KEEP_PODS
+    failed = [
+        text(path(pod, "metadata", "name"), 253) for pod in related.pods or () if has_failed(pod)
+    ]
+    return (
+        f"kubectl logs -n {namespace_of(wrapper)} {min(failed)}; {_KEEP_PODS}"
+        if failed
+        else _KEEP_PODS
+    )
 
 
 def _component_problems(wrapper: Object) -> Iterator[Problem]:
     for component in items(path(wrapper, "status", "componentStatus")):
-        found = [item for item in items(component.get("conditions")) if item.get("type") == "ResourcesDeployed"]
+        found = [
+            item
+            for item in items(component.get("conditions"))
+            if item.get("type") == "ResourcesDeployed"
+        ]
         reason = text(found[0].get("reason"), 80) if found else ""
         if found and found[0].get("status") == "False" and "Error" in reason:
             name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}".strip()
             message = f"{name or 'A component'} cannot be created: {text(found[0].get('message'))}"
-            yield Problem(message, "correct the component, or ask the administrator for the permission or quota")
+            yield Problem(
+                message,
+                "correct the component, or ask the administrator for the permission or quota",
+            )
 
 
 def _began(condition: Condition, state: str) -> tuple[Phase, Level] | None:
@@ -167,7 +211,9 @@ def _began(condition: Condition, state: str) -> tuple[Phase, Level] | None:
 
 def _past_phases(summary: Summary) -> Sequence[PhaseChange]:
     """Return the phases of an AppWrapper until now, as far as its conditions tell."""
-    changes: list[PhaseChange] = [(milliseconds(summary.created), Phase.SUSPENDED.value, Level.WAITING.value)]
+    changes: list[PhaseChange] = [
+        (milliseconds(summary.created), Phase.SUSPENDED.value, Level.WAITING.value)
+    ]
     for condition in sorted(summary.conditions, key=lambda each: milliseconds(each.since)):
         since, began = milliseconds(condition.since), _began(condition, summary.state)
         if began is not None and since >= changes[0][0] and began[0] != changes[-1][1]:

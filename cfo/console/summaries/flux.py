@@ -19,7 +19,12 @@ from cfo.api.flux.names import (
 from cfo.api.reading import number, path, text
 from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
-from cfo.console.summaries.problems import condition_problems, pod_problems, slow_deletion, warning_problems
+from cfo.console.summaries.problems import (
+    condition_problems,
+    pod_problems,
+    slow_deletion,
+    warning_problems,
+)
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
 
@@ -43,18 +48,29 @@ def _summarize_setup(setup: Object, related: Related) -> Summary:
         *slow_deletion(setup, related.now),
     ]
     state = "" if active is None else "Active" if active.status == "True" else active.reason
-    used, total = number(path(setup, "status", "usedResources")), number(path(setup, "spec", "max-size"))
+    used, total = (
+        number(path(setup, "status", "usedResources")),
+        number(path(setup, "spec", "max-size")),
+    )
     level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
-    admitted, most = number(path(setup, "status", "admittedWorkloads")), number(path(setup, "spec", "max-jobs"))
+    admitted, most = (
+        number(path(setup, "status", "admittedWorkloads")),
+        number(path(setup, "spec", "max-jobs")),
+    )
     quotas = [("Pods", used, total, str(used), str(total))]
     quotas += [("Jobs", admitted, most, str(admitted), str(most))] if most else []
     facts, ready = _setup_facts(setup, used, total, admitted), f"{used}/{total}"
-    return new_summary(setup, related, state, level, problems, facts, ready=ready, row={"quotas": quotas})
+    return new_summary(
+        setup, related, state, level, problems, facts, ready=ready, row={"quotas": quotas}
+    )
 
 
 def _setup_facts(setup: Object, used: int, total: int, admitted: int) -> Iterator[tuple[str, str]]:
     yield "quota", f"{used} of {total} pods used"
-    yield "jobs", f"{admitted} admitted, {number(path(setup, 'status', 'pendingWorkloads'))} waiting"
+    yield (
+        "jobs",
+        f"{admitted} admitted, {number(path(setup, 'status', 'pendingWorkloads'))} waiting",
+    )
     yield "max jobs", text(path(setup, "spec", "max-jobs"), 20)
     yield "admitted by", "Kueue" if path(setup, "spec", "queue") == "Kueue" else "this operator"
     yield "order", text(path(setup, "spec", "queueingStrategy"), 40)
@@ -74,7 +90,10 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
     ]
     facts, state, pending = _job_facts(job, conditions), _state(conditions), _pending(conditions)
-    waiting = {"position": number(path(job, "status", "position")), "queue": text(path(job, "status", "fluxSetup"))}
+    waiting = {
+        "position": number(path(job, "status", "position")),
+        "queue": text(path(job, "status", "fluxSetup")),
+    }
     row = waiting if state in (State.REQUESTED, State.WAITING) else {}
     return new_summary(job, related, state, level, problems, facts, pending=pending, row=row)
 
@@ -89,7 +108,10 @@ def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple
     yield "why", _why(conditions)
     yield "queue", text(path(job, "status", "fluxSetup"))
     yield "pods", text(path(job, "spec", "size"), 20)
-    yield "priority", text(path(job, "spec", "priority") or path(job, "spec", "priorityClassName"), 63)
+    yield (
+        "priority",
+        text(path(job, "spec", "priority") or path(job, "spec", "priorityClassName"), 63),
+    )
     yield "command", text(path(job, "spec", "command"), 120)
     yield from _end_facts(job)
     yield "MiniCluster", text(path(job, "status", "miniCluster"), 253)
@@ -101,7 +123,9 @@ def _why(conditions: tuple[Condition, ...]) -> str:
     if succeeded is not None and is_true(conditions, State.FINISHED):
         return message_of(succeeded)
     condition = condition_of(conditions, _state(conditions))
-    return condition.message if condition is not None and condition.message != condition.type else ""
+    return (
+        condition.message if condition is not None and condition.message != condition.type else ""
+    )
 
 
 def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
@@ -117,8 +141,14 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
     ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
-    facts, state, pending = _cluster_facts(cluster, conditions), _state(conditions), _pending(conditions)
-    return new_summary(cluster, related, state, level, problems, facts, ready=ready, pending=pending)
+    facts, state, pending = (
+        _cluster_facts(cluster, conditions),
+        _state(conditions),
+        _pending(conditions),
+    )
+    return new_summary(
+        cluster, related, state, level, problems, facts, ready=ready, pending=pending
+    )
 
 
 def _cluster_facts(cluster: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -146,7 +176,9 @@ def _level(obj: Object, conditions: tuple[Condition, ...]) -> Level:
     if is_deleting(obj):
         return Level.PROGRESSING
     reserved = condition_of(conditions, "QuotaReserved")
-    if path(obj, "spec", "suspend") is True or (reserved is not None and reserved.status == "False"):
+    if path(obj, "spec", "suspend") is True or (
+        reserved is not None and reserved.status == "False"
+    ):
         return Level.WAITING
     return Level.OK if is_true(conditions, State.RUNNING) else Level.PROGRESSING
 
@@ -161,12 +193,19 @@ def _spec_problems(conditions: tuple[Condition, ...]) -> Iterator[Problem]:
         yield from condition_problems(known, {kind: "False"}, {}, remedy)
     refused = condition_of(conditions, "MiniClusterRefused")
     if refused is not None and refused.status == "True":
-        yield Problem(f"The MiniCluster was refused: {message_of(refused)}", _WRONG_REASONS["MiniClusterRefused"])
+        yield Problem(
+            f"The MiniCluster was refused: {message_of(refused)}",
+            _WRONG_REASONS["MiniClusterRefused"],
+        )
 
 
 def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
     succeeded = condition_of(conditions, SUCCEEDED)
-    if succeeded is not None and succeeded.status == "False" and is_true(conditions, State.FINISHED):
+    if (
+        succeeded is not None
+        and succeeded.status == "False"
+        and is_true(conditions, State.FINISHED)
+    ):
         code = number(path(obj, "status", "exitCode"))
         log = "read the log of the lead broker (template.ttlSecondsAfterFinished of a FluxJob keeps it)"
         remedy = log if code else _DESCRIBE
@@ -179,7 +218,10 @@ def _admission_problems(conditions: tuple[Condition, ...], level: Level) -> Iter
         yield Problem(f"{reserved.reason}: {message_of(reserved)}", _WRONG_REASONS[reserved.reason])
     evicted = condition_of(conditions, EVICTED)
     if evicted is not None and evicted.status == "True" and level is not Level.OK:
-        yield Problem(f"Evicted: {message_of(evicted)}", "none; the job starts again when there is quota for it")
+        yield Problem(
+            f"Evicted: {message_of(evicted)}",
+            "none; the job starts again when there is quota for it",
+        )
 
 
 VIEWS: Final = (

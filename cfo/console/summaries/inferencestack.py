@@ -35,7 +35,9 @@ def _summarize(stack: Object, related: Related) -> Summary:
     applications = text(path(stack, "status", "readyApplications"), 20)
     level, facts = _level(stack, conditions), _facts(stack, conditions)
     pending = "" if state == "Ready" else f"is {state or 'new'}"
-    return new_summary(stack, related, state, level, problems, facts, ready=applications, pending=pending)
+    return new_summary(
+        stack, related, state, level, problems, facts, ready=applications, pending=pending
+    )
 
 
 def _level(stack: Object, conditions: tuple[Condition, ...]) -> Level:
@@ -53,9 +55,15 @@ def _facts(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[s
     yield "openai", text(path(stack, "status", "openai"))
     gateway = condition_of(conditions, "GatewayReady")
     if gateway is not None:
-        yield "gateway", "ready" if gateway.status == "True" else text(f"{gateway.reason}: {gateway.message}")
+        yield (
+            "gateway",
+            "ready" if gateway.status == "True" else text(f"{gateway.reason}: {gateway.message}"),
+        )
     operator = _operator(path(stack, "status", "operator"))
-    yield "operator", " ".join(part for part in (text(operator_version_of(stack), 20), operator) if part)
+    yield (
+        "operator",
+        " ".join(part for part in (text(operator_version_of(stack), 20), operator) if part),
+    )
     yield "defaults", text(path(stack, "status", "profile"), 40)
     for application in islice(items(path(stack, "status", "applications")), _MAX_APPLICATIONS):
         yield text(f"app {text(application.get('name'), 63)}", 80), _application(application)
@@ -76,8 +84,15 @@ def _application(application: Mapping[str, Any]) -> str:
 def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
-            why = ": ".join(filter(None, (text(application.get("reason"), 80), text(application.get("message")))))
-            yield Problem(f"Application {text(application.get('name'), 63)}: {why}", _REMEDIES["RolloutStalled"])
+            why = ": ".join(
+                filter(
+                    None, (text(application.get("reason"), 80), text(application.get("message")))
+                )
+            )
+            yield Problem(
+                f"Application {text(application.get('name'), 63)}: {why}",
+                _REMEDIES["RolloutStalled"],
+            )
     wrong = {"Degraded": "True", "RoutesReady": "False", "ScalingReady": "False"}
     yield from condition_problems(
         conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"
@@ -100,4 +115,6 @@ _SECTION: Final = Section(
     facts=(("URL", "url"),),
 )
 
-VIEWS: Final = tuple(KindView(gvk=gvk, summarize=_summarize, section=_SECTION) for gvk in INFERENCE_STACKS)
+VIEWS: Final = tuple(
+    KindView(gvk=gvk, summarize=_summarize, section=_SECTION) for gvk in INFERENCE_STACKS
+)

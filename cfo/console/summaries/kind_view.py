@@ -52,16 +52,24 @@ class Related:
 
 def have_succeeded(related: Related) -> bool:
     """Return whether there are pods, and all of them have succeeded."""
-    return bool(related.pods) and all(path(pod, "status", "phase") == "Succeeded" for pod in related.pods or ())
+    return bool(related.pods) and all(
+        path(pod, "status", "phase") == "Succeeded" for pod in related.pods or ()
+    )
 
 
 def number_of_pods(related: Related) -> str:
     """Return the number of pods and their phases; empty if it is not known."""
     if related.pods is None:
         return ""
-    phases = Counter(text(path(pod, "status", "phase"), 20).lower() or "new" for pod in related.pods)
+    phases = Counter(
+        text(path(pod, "status", "phase"), 20).lower() or "new" for pod in related.pods
+    )
     number = str(len(related.pods)) if len(related.pods) < MAX_PODS else f"{MAX_PODS} or more"
-    return f"{number} ({', '.join(f'{many} {phase}' for phase, many in sorted(phases.items()))})" if phases else "0"
+    return (
+        f"{number} ({', '.join(f'{many} {phase}' for phase, many in sorted(phases.items()))})"
+        if phases
+        else "0"
+    )
 
 
 def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]:
@@ -165,9 +173,14 @@ MAX_SHOWN: Final = 25
 """How many pods, and how many children of each kind, are named at most."""
 
 
-def related_objects(view: KindView, key: NamespacedName, related: Related) -> dict[str, list[tuple[str, str]]]:
+def related_objects(
+    view: KindView, key: NamespacedName, related: Related
+) -> dict[str, list[tuple[str, str]]]:
     """Return the pods and children of an object as names and texts, and commands that print more about them."""
-    pods = [(text(path(pod, "metadata", "name")), pod_state(pod)) for pod in (related.pods or ())[:MAX_SHOWN]]
+    pods = [
+        (text(path(pod, "metadata", "name")), pod_state(pod))
+        for pod in (related.pods or ())[:MAX_SHOWN]
+    ]
     if related.pods and len(related.pods) > MAX_SHOWN:
         pods.append((f"and {len(related.pods) - MAX_SHOWN} more", ""))
     children = [(gvk.kind, _names(objects)) for gvk, objects in related.children.items() if objects]
@@ -197,7 +210,9 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
         problem = "Fields of the object have types that its API does not have"
         return Summary(
             gvk=view.gvk,
-            key=NamespacedName(text(metadata.get("namespace"), 63), text(metadata.get("name"), 253)),
+            key=NamespacedName(
+                text(metadata.get("namespace"), 63), text(metadata.get("name"), 253)
+            ),
             uid=text(metadata.get("uid"), 63),
             state="",
             level=Level.WARNING,

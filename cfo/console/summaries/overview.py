@@ -31,7 +31,18 @@ from cfo.console.summaries.kind_view import (
     summarize,
 )
 from cfo.console.summaries.summary import Summary
-from cfo.runtime import GVK, POD, Cache, Clock, Entry, Event, Informer, NamespacedName, Object, SystemClock
+from cfo.runtime import (
+    GVK,
+    POD,
+    Cache,
+    Clock,
+    Entry,
+    Event,
+    Informer,
+    NamespacedName,
+    Object,
+    SystemClock,
+)
 from cfo.runtime.objects import CORE_EVENT
 
 QUIET_SECONDS: Final = 0.1
@@ -85,7 +96,9 @@ _event_head = msgspec.json.Decoder(_EventHead)
 
 def interruption(informers: Iterable[Informer]) -> str:
     """Return why changes of objects that were read are not received at the moment; empty if they are."""
-    return next((informer.problem for informer in informers if informer.has_synced and informer.problem), "")
+    return next(
+        (informer.problem for informer in informers if informer.has_synced and informer.problem), ""
+    )
 
 
 class Overview:
@@ -127,17 +140,24 @@ class Overview:
             self.children_of[gvk] = {}
             for child in view.children:
                 if child.gvk in related:
-                    selection = {"label_selector": child.label_selector, "metadata_only": child.metadata_only}
+                    selection = {
+                        "label_selector": child.label_selector,
+                        "metadata_only": child.metadata_only,
+                    }
                     informer = self._informer(child.gvk, max_bytes=_MAX_BYTES, **selection)
                     self._watch(informer, gvk, partial(_owner_names, gvk.kind))
-                    self.children_of[gvk][child.gvk] = informer.add_index(*_index_by_owner(gvk.kind))
+                    self.children_of[gvk][child.gvk] = informer.add_index(
+                        *_index_by_owner(gvk.kind)
+                    )
             if view.pod_label and POD in related:
                 pods = self._informer(POD, label_selector=view.pod_label, max_bytes=_MAX_POD_BYTES)
                 self._watch(pods, gvk, partial(_label_values, view.pod_label))
                 self._pods[gvk] = pods.add_index(*_index_by_label(view.pod_label))
         self._events: Informer | None = None
         if CORE_EVENT in related:
-            self._events = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES)
+            self._events = cache.informer(
+                CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES
+            )
             self._events.add_index(_REGARDING_INDEX, _regarded_object)
             self._add_handler(self._events, self._on_warning)
 
@@ -187,7 +207,10 @@ class Overview:
         """Return the current summaries, by kind in the order of ``views``, then by namespace and name."""
         await self.refresh()
         order = {gvk: position for position, gvk in enumerate(self.views)}
-        return [self._summaries[each] for each in sorted(self._summaries, key=lambda each: (order[each[0]], each[1]))]
+        return [
+            self._summaries[each]
+            for each in sorted(self._summaries, key=lambda each: (order[each[0]], each[1]))
+        ]
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
@@ -227,7 +250,9 @@ class Overview:
                 return informer
         return self._cache.informer(gvk, **selection)
 
-    def _watch(self, informer: Informer, gvk: GVK, names_of: Callable[[Entry], Iterable[str]]) -> None:
+    def _watch(
+        self, informer: Informer, gvk: GVK, names_of: Callable[[Entry], Iterable[str]]
+    ) -> None:
         """Let each event mark the objects of ``gvk`` with ``names_of`` the entry, in its namespace."""
 
         def handler(event: Event) -> None:
@@ -288,7 +313,11 @@ class Overview:
     def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
         """Return the pods and children of an object, empty if it does not exist."""
         entry = self.informer_of[gvk].reader.entry(key)
-        return related_objects(self.views[gvk], key, self._related(gvk, entry)) if entry is not None else {}
+        return (
+            related_objects(self.views[gvk], key, self._related(gvk, entry))
+            if entry is not None
+            else {}
+        )
 
     def _summarize(self, gvk: GVK, key: NamespacedName) -> Summary | None:
         entry = self.informer_of[gvk].reader.entry(key)
@@ -302,12 +331,18 @@ class Overview:
         key, uid, (owner_index, _) = entry.key, entry.meta.uid, _index_by_owner(gvk.kind)
         return Related(
             children={
-                kind: _decoded(child.reader.entries(key.namespace, index=(owner_index, uid))[:MAX_CHILDREN])
+                kind: _decoded(
+                    child.reader.entries(key.namespace, index=(owner_index, uid))[:MAX_CHILDREN]
+                )
                 for kind, child in self.children_of[gvk].items()
                 if child.has_synced
             },
             pods=self._pods_of(self.views[gvk], key),
-            events=_decoded(self._events.reader.entries(index=(_REGARDING_INDEX, f"{key[0]}/{uid}"))[-MAX_EVENTS:])
+            events=_decoded(
+                self._events.reader.entries(index=(_REGARDING_INDEX, f"{key[0]}/{uid}"))[
+                    -MAX_EVENTS:
+                ]
+            )
             if self._events is not None and uid
             else (),
             now=self._clock.now(),
@@ -412,7 +447,9 @@ def _regarding(entry: Entry) -> _Regarding | None:
         regarding = _event_head.decode(entry.raw).involved_object
     except (msgspec.DecodeError, RecursionError):
         return None
-    allowed = regarding is not None and entry.key.namespace == (regarding.namespace or _CLUSTER_EVENTS)
+    allowed = regarding is not None and entry.key.namespace == (
+        regarding.namespace or _CLUSTER_EVENTS
+    )
     return regarding if allowed else None
 
 
@@ -429,4 +466,6 @@ def _label_values(label: str, entry: Entry) -> Iterator[str]:
 
 @cache
 def _index_by_label(label: str) -> _Index:
-    return f"overview-{label}", lambda entry: (f"{entry.namespace}/{value}" for value in _label_values(label, entry))
+    return f"overview-{label}", lambda entry: (
+        f"{entry.namespace}/{value}" for value in _label_values(label, entry)
+    )

@@ -50,7 +50,10 @@ def pod_state(pod: Mapping[str, Any]) -> str:
     statuses = list(items(path(pod, "status", "containerStatuses")))
     ready = sum(status.get("ready") is True for status in statuses)
     restarts = sum(number(status.get("restartCount")) for status in statuses)
-    parts = [text(path(pod, "status", "phase"), 20) or "new", f"{ready}/{len(statuses)} ready" if statuses else ""]
+    parts = [
+        text(path(pod, "status", "phase"), 20) or "new",
+        f"{ready}/{len(statuses)} ready" if statuses else "",
+    ]
     return ", ".join(filter(None, [*parts, f"{restarts} restarts" if restarts else ""]))
 
 
@@ -65,7 +68,9 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     found: dict[tuple[str, str], list[str]] = {}
     namespace = ""
     for pod in pods:
-        name, namespace = (text(path(pod, "metadata", field), 80) for field in ("name", "namespace"))
+        name, namespace = (
+            text(path(pod, "metadata", field), 80) for field in ("name", "namespace")
+        )
         for cause, remedy in dict.fromkeys(_causes(pod)):
             found.setdefault((cause, remedy), []).append(name)
     for (cause, remedy), names in found.items():
@@ -78,7 +83,11 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
 
 def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     scheduled = condition_of(conditions_of(pod), "PodScheduled")
-    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
+    if (
+        scheduled is not None
+        and scheduled.status == "False"
+        and scheduled.reason == "Unschedulable"
+    ):
         cause = text(f"cannot be scheduled: {scheduled.message}")
         yield cause, "request less, or wait for (or add) nodes with enough free resources"
     for field in ("initContainerStatuses", "containerStatuses"):
@@ -98,9 +107,15 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ended = path(status, state, "terminated")
         code = number(path(ended, "exitCode"))
         if code and text(path(ended, "reason"), 80) == "OOMKilled":
-            yield f"container {container} used more memory than its limit", "raise the memory limit of the container"
+            yield (
+                f"container {container} used more memory than its limit",
+                "raise the memory limit of the container",
+            )
         elif code:
-            yield f"container {container} ended with exit code {code}", _read_log(container, state == "lastState")
+            yield (
+                f"container {container} ended with exit code {code}",
+                _read_log(container, state == "lastState"),
+            )
 
 
 def _read_log(container: str, previous: bool) -> str:
@@ -108,17 +123,25 @@ def _read_log(container: str, previous: bool) -> str:
 
 
 def condition_problems(
-    conditions: tuple[Condition, ...], wrong: Mapping[str, str], remedies: Mapping[str, str], remedy: str
+    conditions: tuple[Condition, ...],
+    wrong: Mapping[str, str],
+    remedies: Mapping[str, str],
+    remedy: str,
 ) -> Iterator[Problem]:
     """Yield a problem for each condition that has the status in ``wrong``, with the remedy for its reason."""
     for kind, status in wrong.items():
         condition = condition_of(conditions, kind)
         if condition is not None and condition.status == status:
-            yield Problem(f"{condition.reason}: {message_of(condition)}", remedies.get(condition.reason, remedy))
+            yield Problem(
+                f"{condition.reason}: {message_of(condition)}",
+                remedies.get(condition.reason, remedy),
+            )
 
 
 def warning_problems(
-    warnings: Iterable[WarningEvent], remedies: Mapping[str, str], remedy: str = "kubectl describe shows the Events"
+    warnings: Iterable[WarningEvent],
+    remedies: Mapping[str, str],
+    remedy: str = "kubectl describe shows the Events",
 ) -> Iterator[Problem]:
     """Yield a problem for each of ``warnings``, with the remedy for its reason."""
     for warning in warnings:

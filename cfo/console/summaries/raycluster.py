@@ -32,7 +32,15 @@ from cfo.console.summaries.kind_view import (
 )
 from cfo.console.summaries.problems import pod_problems, slow_deletion, warning_problems
 from cfo.console.summaries.summary import Level, Problem, Summary
-from cfo.runtime import NETWORK_POLICY, SECRET, Object, controller_of, is_deleting, labels_of, name_of
+from cfo.runtime import (
+    NETWORK_POLICY,
+    SECRET,
+    Object,
+    controller_of,
+    is_deleting,
+    labels_of,
+    name_of,
+)
 
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
@@ -61,7 +69,9 @@ _REMEDIES: Final = {
 def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
     facts = RayClusterFacts(cluster)
-    actor = facts.actor(Concern.EXPOSURE, ())  # of every concern, because no feature is known to be active
+    actor = facts.actor(
+        Concern.EXPOSURE, ()
+    )  # of every concern, because no feature is known to be active
     state = text(path(cluster, "status", "state"), 40)
     level = _level(facts, state, related)
     problems = [
@@ -73,10 +83,16 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         *_certificate_problems(facts, related, actor),
         *_unresolved_warnings(facts, related, level),
     ]
-    shown, ready, pending = _facts(facts, related, actor), _ready(cluster), _pending(facts, related, actor)
+    shown, ready, pending = (
+        _facts(facts, related, actor),
+        _ready(cluster),
+        _pending(facts, related, actor),
+    )
     expiry = milliseconds(_ca_expiry(facts, related))
     row = {"expires": expiry, "certificate": "CA of the RayCluster"} if expiry else {}
-    return new_summary(cluster, related, state, level, problems, shown, ready=ready, pending=pending, row=row)
+    return new_summary(
+        cluster, related, state, level, problems, shown, ready=ready, pending=pending, row=row
+    )
 
 
 def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
@@ -85,7 +101,11 @@ def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
     if state == "failed":
         return Level.FAILED
     if facts.is_suspended or state == "suspended":
-        return Level.WAITING if facts.is_suspended and state in ("suspended", "") else Level.PROGRESSING
+        return (
+            Level.WAITING
+            if facts.is_suspended and state in ("suspended", "")
+            else Level.PROGRESSING
+        )
     return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
 
 
@@ -148,14 +168,21 @@ def _policies(related: Related, actor: Actor) -> str:
 
 def _resources(cluster: Object) -> str:
     status = mapping(path(cluster, "status"))
-    names = (("desiredCPU", "CPU"), ("desiredMemory", "memory"), ("desiredGPU", "GPU"), ("desiredTPU", "TPU"))
+    names = (
+        ("desiredCPU", "CPU"),
+        ("desiredMemory", "memory"),
+        ("desiredGPU", "GPU"),
+        ("desiredTPU", "TPU"),
+    )
     amounts = ((text(status.get(field), 20), name) for field, name in names)
     return ", ".join(f"{amount} {name}" for amount, name in amounts if amount and amount != "0")
 
 
 def _ca_secret(facts: RayClusterFacts, related: Related) -> Object | None:
     name = facts.names.ca_secret
-    return next((secret for secret in related.children.get(SECRET, ()) if name_of(secret) == name), None)
+    return next(
+        (secret for secret in related.children.get(SECRET, ()) if name_of(secret) == name), None
+    )
 
 
 def _ca_expiry(facts: RayClusterFacts, related: Related) -> datetime | None:
@@ -168,7 +195,8 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
     reason = text(path(cluster, "status", "reason"))
     if state == "failed" or reason:
         yield Problem(
-            f"KubeRay reports: {reason or 'failed'}", "correct the RayCluster; kubectl describe shows its Events"
+            f"KubeRay reports: {reason or 'failed'}",
+            "correct the RayCluster; kubectl describe shows its Events",
         )
     failure = condition_of(conditions_of(cluster), "ReplicaFailure")
     if failure is not None and failure.status == "True":
@@ -188,7 +216,9 @@ def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:
         )
 
 
-def _certificate_problems(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[Problem]:
+def _certificate_problems(
+    facts: RayClusterFacts, related: Related, actor: Actor
+) -> Iterator[Problem]:
     if SECRET not in related.children or actor is not Actor.OPERATOR or not facts.has_injected_tls:
         return
     if facts.is_suspended or is_deleting(facts.cluster):
@@ -203,11 +233,14 @@ def _certificate_problems(facts: RayClusterFacts, related: Related, actor: Actor
     renewal = recorded_renewal(secret)
     if renewal is not None and related.now > renewal + _RENEWAL_TOLERANCE:
         yield Problem(
-            f"The CA was due for renewal on {renewal:%Y-%m-%d}", "check that the operator runs, and read its log"
+            f"The CA was due for renewal on {renewal:%Y-%m-%d}",
+            "check that the operator runs, and read its log",
         )
 
 
-def _unresolved_warnings(facts: RayClusterFacts, related: Related, level: Level) -> Iterator[Problem]:
+def _unresolved_warnings(
+    facts: RayClusterFacts, related: Related, level: Level
+) -> Iterator[Problem]:
     """Return the problems of Warning Events that are not resolved.
 
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
@@ -216,14 +249,18 @@ def _unresolved_warnings(facts: RayClusterFacts, related: Related, level: Level)
     is_exposed = bool(addresses.dashboard_url(facts, related.children))
     since = _ready_since(facts.cluster)
     unresolved = []
-    latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
+    latest = {
+        text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)
+    }
     for warning in warnings_of(related.events):
         about_exposure = warning.reason in _EXPOSURE_REASONS
         last = time_of(warning.last) or latest.get(warning.reason)
         is_new = level is not Level.OK or since is None or (last is not None and last > since)
         if (not is_exposed) if about_exposure else is_new:
             unresolved.append(warning)
-    return warning_problems(unresolved, _REMEDIES, "kubectl describe shows all Events of the RayCluster")
+    return warning_problems(
+        unresolved, _REMEDIES, "kubectl describe shows all Events of the RayCluster"
+    )
 
 
 def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
@@ -236,10 +273,22 @@ def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
     policies = related.children.get(NETWORK_POLICY)
     if policies is not None and actor is Actor.OPERATOR:
         found = set(map(name_of, policies))
-        missing = [f"NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy) if name not in found]
+        missing = [
+            f"NetworkPolicy {name}"
+            for name in (names.head_policy, names.workers_policy)
+            if name not in found
+        ]
     if addresses.is_known(related.children) and actor is Actor.OPERATOR:
-        missing += [] if addresses.dashboard_url(facts, related.children) else ["an address of the dashboard"]
-        missing += [] if addresses.client_address(facts, related.children) else ["an address of the client"]
+        missing += (
+            []
+            if addresses.dashboard_url(facts, related.children)
+            else ["an address of the dashboard"]
+        )
+        missing += (
+            []
+            if addresses.client_address(facts, related.children)
+            else ["an address of the client"]
+        )
     if SECRET in related.children and actor is Actor.OPERATOR and facts.has_injected_tls:
         missing += [] if _ca_secret(facts, related) is not None else [f"Secret {names.ca_secret}"]
     return f"is missing {', '.join(missing)}" if missing and not facts.is_suspended else ""

@@ -109,7 +109,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     def details(self) -> dict[str, list[tuple[str, str]]]:
         """Return its conditions and Warning Events as names and texts; a text that was shown before is left out."""
-        shown = [*(problem.message for problem in self.problems), *(value for _, value in self.facts)]
+        shown = [
+            *(problem.message for problem in self.problems),
+            *(value for _, value in self.facts),
+        ]
 
         def once(message: str) -> str:
             if any(message in known for known in shown):
@@ -119,11 +122,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
         return {
             "Conditions": [
-                (f"{each.type}: {each.status}", ": ".join(filter(None, (each.reason, once(each.message)))))
+                (
+                    f"{each.type}: {each.status}",
+                    ": ".join(filter(None, (each.reason, once(each.message)))),
+                )
                 for each in self.conditions
             ],
             "Warning Events": [
-                (f"{each.reason} (x{each.count})" if each.count > 1 else each.reason, once(each.message))
+                (
+                    f"{each.reason} (x{each.count})" if each.count > 1 else each.reason,
+                    once(each.message),
+                )
                 for each in self.warnings
             ],
         }

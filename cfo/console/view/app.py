@@ -127,7 +127,12 @@ class OverviewApp(App[None]):
     ]
 
     def __init__(
-        self, overview: Overview, *, title: str, log: LogBuffer | None = None, now: Callable[[], datetime] = _now
+        self,
+        overview: Overview,
+        *,
+        title: str,
+        log: LogBuffer | None = None,
+        now: Callable[[], datetime] = _now,
     ) -> None:
         super().__init__(ansi_color=None)
         self.title = title
@@ -146,7 +151,9 @@ class OverviewApp(App[None]):
     def compose(self) -> ComposeResult:
         """Yield the widgets."""
         yield Static("", id="head")
-        yield Input(placeholder="filter: words of kind, name, status or problem", id="filter", compact=True)
+        yield Input(
+            placeholder="filter: words of kind, name, status or problem", id="filter", compact=True
+        )
         yield DataTable(id="table", cursor_type="row", show_row_labels=False)
         if self._buffer is not None:
             yield RichLog(id="log", max_lines=_LOG_LINES, wrap=True, min_width=20)
@@ -207,7 +214,9 @@ class OverviewApp(App[None]):
 
     def _visible(self) -> list[Summary]:
         found = (
-            each for each in self._summaries.values() if is_match(each, self._words, only_problems=self._only_problems)
+            each
+            for each in self._summaries.values()
+            if is_match(each, self._words, only_problems=self._only_problems)
         )
         return sort_summaries(found, self._order, self._overview.views)
 
@@ -230,14 +239,21 @@ class OverviewApp(App[None]):
                 table.add_column(Text(title), width=width, key=str(position))
         if list(rows) == list(self._shown):
             for key, cells in rows.items():
-                for position, (cell, before) in enumerate(zip(cells, self._shown[key], strict=True)):
+                for position, (cell, before) in enumerate(
+                    zip(cells, self._shown[key], strict=True)
+                ):
                     if cell != before:
-                        table.update_cell(key, str(position), _cell(cell, position, self._summaries[key].level))
+                        table.update_cell(
+                            key, str(position), _cell(cell, position, self._summaries[key].level)
+                        )
         else:
             offset = table.scroll_offset
             table.clear()
             for key, cells in rows.items():
-                styled = (_cell(cell, position, self._summaries[key].level) for position, cell in enumerate(cells))
+                styled = (
+                    _cell(cell, position, self._summaries[key].level)
+                    for position, cell in enumerate(cells)
+                )
                 table.add_row(*styled, key=key)
             if selected in rows:
                 table.move_cursor(row=table.get_row_index(selected), scroll=False)
@@ -304,7 +320,11 @@ class OverviewApp(App[None]):
     def _events(self) -> Iterator[str]:
         now = self._now()
         found = sorted(
-            ((warning, summary) for summary in self._summaries.values() for warning in summary.warnings),
+            (
+                (warning, summary)
+                for summary in self._summaries.values()
+                for warning in summary.warnings
+            ),
             key=lambda each: each[0].last,
             reverse=True,
         )

@@ -40,7 +40,9 @@ def is_installed() -> bool:
     return find_spec("textual") is not None
 
 
-async def print_changes(overview: Overview, write: Callable[[str], None], clock: Clock | None = None) -> None:
+async def print_changes(
+    overview: Overview, write: Callable[[str], None], clock: Clock | None = None
+) -> None:
     """Write one line for each change that is visible in it, until cancelled; the first ones are the objects that exist.
 
     A lost connection to the API server is one line as well, and so is its return.

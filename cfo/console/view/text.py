@@ -14,7 +14,13 @@ from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
 
-MARKS: Final = {Level.FAILED: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.WAITING: "–"}
+MARKS: Final = {
+    Level.FAILED: "✗",
+    Level.WARNING: "!",
+    Level.PROGRESSING: "…",
+    Level.OK: "✓",
+    Level.WAITING: "–",
+}
 """One character for each level, so that color is not needed."""
 
 _ESSENTIAL: Final = ("dashboard", "position", "quota", "url", "why", "jobs", "components")
@@ -50,7 +56,15 @@ TITLES: Final = ("", "KIND", "NAME", "STATUS", "READY", "AGE", "INFORMATION")
 def cells_of(summary: Summary, now: datetime) -> dict[str, str]:
     """Return the cells of the row of an object, by the :data:`TITLES` of their columns."""
     name, state, ready = str(summary.key), summary.state or "-", summary.ready or "-"
-    texts = (MARKS[summary.level], summary.gvk.kind, name, state, ready, age(summary.created, now), essence(summary))
+    texts = (
+        MARKS[summary.level],
+        summary.gvk.kind,
+        name,
+        state,
+        ready,
+        age(summary.created, now),
+        essence(summary),
+    )
     return dict(zip(TITLES, texts, strict=True))
 
 
@@ -66,7 +80,9 @@ def counts(summaries: Iterable[Summary]) -> str:
     return f"{counted(len(levels), 'object')}: {', '.join(parts)}" if parts else "no objects"
 
 
-def table(summaries: Sequence[Summary], now: datetime, *, wide: bool = False, namespaces: bool = True) -> Iterator[str]:
+def table(
+    summaries: Sequence[Summary], now: datetime, *, wide: bool = False, namespaces: bool = True
+) -> Iterator[str]:
     """Yield the lines of a table, with a header for each kind and one line for each object.
 
     ``wide`` adds all facts, and crops nothing. ``namespaces`` adds a column with the namespace.
@@ -74,11 +90,19 @@ def table(summaries: Sequence[Summary], now: datetime, *, wide: bool = False, na
     titles = ["", *(["NAMESPACE"] if namespaces else []), *TITLES[2:]]
     rows: list[tuple[str, list[str]]] = []
     for summary in summaries:
-        cells = {**cells_of(summary, now), "NAMESPACE": summary.key.namespace, "NAME": summary.key.name}
+        cells = {
+            **cells_of(summary, now),
+            "NAMESPACE": summary.key.namespace,
+            "NAME": summary.key.name,
+        }
         info = cells["INFORMATION"]
-        cells["INFORMATION"] = _all_facts(summary) if wide else info if "://" in info else crop(info, _MAX_INFORMATION)
+        cells["INFORMATION"] = (
+            _all_facts(summary) if wide else info if "://" in info else crop(info, _MAX_INFORMATION)
+        )
         rows.append((summary.gvk.kind, [cells[title] for title in titles]))
-    widths = [max(map(len, column)) for column in zip(titles, *(cells for _, cells in rows), strict=True)]
+    widths = [
+        max(map(len, column)) for column in zip(titles, *(cells for _, cells in rows), strict=True)
+    ]
     for kind, group in groupby(rows, itemgetter(0)):
         yield from ("", kind) if kind != rows[0][0] else (kind,)
         yield from (_line(cells, widths) for cells in (titles, *map(itemgetter(1), group)))
@@ -117,7 +141,9 @@ def detail(summary: Summary, now: datetime) -> Iterator[str]:
     sections = {"Facts": list(summary.facts), **summary.details()}
     sections["Warning Events"] = [
         (f"{age(warning.last, now)} ago  {name}", message)
-        for warning, (name, message) in zip(summary.warnings, sections["Warning Events"], strict=True)
+        for warning, (name, message) in zip(
+            summary.warnings, sections["Warning Events"], strict=True
+        )
     ]
     for title, pairs in sections.items():
         yield from ("", title) if pairs else ()
@@ -188,7 +214,9 @@ SORTS: Final[dict[str, Callable[[Summary], Any]]] = {
 def sort_summaries(summaries: Iterable[Summary], order: str, kinds: Iterable[GVK]) -> list[Summary]:
     """Return ``summaries`` in an order of :data:`SORTS`; equal ones are in the order of ``kinds``, then by name."""
     positions = {gvk.kind: position for position, gvk in enumerate(kinds)}
-    by_kind = sorted(summaries, key=lambda summary: (positions[summary.gvk.kind], summary.gvk, summary.key))
+    by_kind = sorted(
+        summaries, key=lambda summary: (positions[summary.gvk.kind], summary.gvk, summary.key)
+    )
     return sorted(by_kind, key=SORTS[order])
 
 
@@ -196,6 +224,11 @@ def is_match(summary: Summary, words: str, *, only_problems: bool = False) -> bo
     """Return whether every word of the filter occurs in kind, name, state, level or a problem, in any case."""
     if only_problems and not summary.level.is_wrong:
         return False
-    texts = (summary.title, summary.state, summary.level.value, *(problem.message for problem in summary.problems))
+    texts = (
+        summary.title,
+        summary.state,
+        summary.level.value,
+        *(problem.message for problem in summary.problems),
+    )
     haystack = "\n".join(texts).casefold()
     return all(word in haystack for word in words.casefold().split())

@@ -43,16 +43,22 @@ def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
             "Waiting for the Kueue Workload API before reconciling AppWrappers",
             reason="appwrapper.kueueIntegration is set",
         )
-        _when_first_available(manager, WORKLOADS, lambda workload: _when_appwrappers(manager, config, workload))
+        _when_first_available(
+            manager, WORKLOADS, lambda workload: _when_appwrappers(manager, config, workload)
+        )
     else:
         _when_appwrappers(manager, config, None)
     if config.slack_queue_name:
         _when_first_available(
-            manager, slack_queue.CLUSTER_QUEUES, lambda queue: slack_queue.setup(manager, config, queue)
+            manager,
+            slack_queue.CLUSTER_QUEUES,
+            lambda queue: slack_queue.setup(manager, config, queue),
         )
 
 
-def _when_first_available(manager: Manager, gvks: Iterable[GVK], start: Callable[[GVK], None]) -> None:
+def _when_first_available(
+    manager: Manager, gvks: Iterable[GVK], start: Callable[[GVK], None]
+) -> None:
     """Call ``start`` once, with the first of ``gvks`` that is served."""
     started: list[GVK] = []
 
@@ -65,7 +71,9 @@ def _when_first_available(manager: Manager, gvks: Iterable[GVK], start: Callable
         manager.when_available(gvk, partial(start_once, gvk))
 
 
-def _when_appwrappers(manager: Manager, config: AppWrapperConfiguration, workload: GVK | None) -> None:
+def _when_appwrappers(
+    manager: Manager, config: AppWrapperConfiguration, workload: GVK | None
+) -> None:
     """Add the AppWrapper controller once AppWrappers are served, and with ``workload`` the Kueue controller."""
 
     def start(manager: Manager) -> None:

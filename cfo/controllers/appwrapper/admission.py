@@ -48,7 +48,14 @@ _log = structlog.get_logger("cfo.controllers.appwrapper.admission")
 
 _PATH: Final = "/validate-workload-codeflare-dev-v1beta2-appwrapper"
 _RESOURCE: Final = "appwrappers"
-_SETTINGS: Final = ("failurePolicy", "namespaceSelector", "objectSelector", "matchConditions", "matchPolicy", "rules")
+_SETTINGS: Final = (
+    "failurePolicy",
+    "namespaceSelector",
+    "objectSelector",
+    "matchConditions",
+    "matchPolicy",
+    "rules",
+)
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _OLM_PREFIX: Final = "olm.operatorgroup.uid/"
 
@@ -75,7 +82,10 @@ class Validation(msgspec.Struct, frozen=True):
 def content_digest(wrapper: Mapping[str, Any]) -> str:
     """Return the digest of the fields of ``wrapper`` that validation makes immutable; linear in its size."""
     content = [
-        (component.get("template"), [(item.get("path"), replicas_of(item)) for item in component.get("podSets") or ()])
+        (
+            component.get("template"),
+            [(item.get("path"), replicas_of(item)) for item in component.get("podSets") or ()],
+        )
         for component in (wrapper.get("spec") or {}).get("components") or ()
     ]
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -117,7 +127,10 @@ class ValidationGate:
             self._restored[event.key.name] = self._clock.now()
             _log.info("Validating webhook is registered again", configuration=event.key.name)
         elif validates_creations(before):
-            _log.warning("Validating webhook does not validate all new AppWrappers", configuration=event.key.name)
+            _log.warning(
+                "Validating webhook does not validate all new AppWrappers",
+                configuration=event.key.name,
+            )
 
     async def validation_of(self, wrapper: Object) -> Validation | None:
         """Return the condition that ``wrapper`` should have; ``None`` if it need not have one.
@@ -129,13 +142,19 @@ class ValidationGate:
         phase = status.get("phase") or ""
         if self._configurations is None:
             accepted = not stored or stored.get("status") == "True"
-            return None if accepted else _validated(wrapper, "NotRequired", "Validation is not required")
+            return (
+                None
+                if accepted
+                else _validated(wrapper, "NotRequired", "Validation is not required")
+            )
         if phase in _FINAL_PHASES:
             return None
         if not stored and phase != Phase.EMPTY:
             return _validated(wrapper, "AcceptedEarlier", "Accepted before validation was recorded")
         if stored.get("status") == "True":
-            if phase not in _CHECKED_PHASES or str(stored.get("message")).endswith(_DIGEST + content_digest(wrapper)):
+            if phase not in _CHECKED_PHASES or str(stored.get("message")).endswith(
+                _DIGEST + content_digest(wrapper)
+            ):
                 return None
             message = f"Its components were changed while the validating webhook was not registered. {_RECREATE}"
             return Validation(False, "ChangedWithoutValidation", message)
@@ -150,7 +169,11 @@ class ValidationGate:
             message = f"ValidatingWebhookConfigurations cannot be read, so its components are not created: {problem}"
             return Validation(None, "WebhookUnknown", message)
         created = parse_time(wrapper["metadata"]["creationTimestamp"])
-        webhooks = [(item, hook) for item in await self._registrations(configurations) for hook in webhooks_of(item)]
+        webhooks = [
+            (item, hook)
+            for item in await self._registrations(configurations)
+            for hook in webhooks_of(item)
+        ]
         namespace: Object = {"metadata": {"name": namespace_of(wrapper)}}
         if any(depends_on_labels(webhook) for _, webhook in webhooks if not obstacle_of(webhook)):
             namespace = await self._client.get(NAMESPACE, key_of(namespace), live=True) or namespace
@@ -160,7 +183,10 @@ class ValidationGate:
             restored = self._restored.get(name_of(configuration), datetime.min.replace(tzinfo=UTC))
             selected = None if problem else selected_since(webhook, namespace)
             if selected is None:
-                problem = problem or f"its namespaceSelector does not select namespace {name_of(namespace)}"
+                problem = (
+                    problem
+                    or f"its namespaceSelector does not select namespace {name_of(namespace)}"
+                )
             # Creation times have a precision of one second, so an AppWrapper of the same second may be older.
             elif created > (since := max(selected, registered_since(configuration), restored)):
                 return _validated(wrapper, "AdmissionWebhook", "Validated by the admission webhook")
@@ -173,10 +199,17 @@ class ValidationGate:
 
     async def _registrations(self, configurations: Informer) -> list[Object]:
         """Return the configurations that can contain our webhook of AppWrappers, as stored now."""
-        cached = [entry for entry in configurations.reader.entries() if validates_creations(entry.object())]
+        cached = [
+            entry
+            for entry in configurations.reader.entries()
+            if validates_creations(entry.object())
+        ]
         if not cached:  # the informer may not have received a new configuration yet
             return await self._client.list(VALIDATING_WEBHOOK_CONFIGURATION, live=True)
-        stored = [await self._client.get(VALIDATING_WEBHOOK_CONFIGURATION, entry.key, live=True) for entry in cached]
+        stored = [
+            await self._client.get(VALIDATING_WEBHOOK_CONFIGURATION, entry.key, live=True)
+            for entry in cached
+        ]
         return [configuration for configuration in stored if configuration is not None]
 
 
@@ -210,7 +243,9 @@ def validates_creations(configuration: Mapping[str, Any]) -> bool:
 
 def settings_of(configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the settings that decide for which AppWrappers API servers call our webhooks."""
-    return [{name: webhook.get(name) for name in _SETTINGS} for webhook in webhooks_of(configuration)]
+    return [
+        {name: webhook.get(name) for name in _SETTINGS} for webhook in webhooks_of(configuration)
+    ]
 
 
 def obstacle_of(webhook: Mapping[str, Any]) -> str:
@@ -230,7 +265,10 @@ def obstacle_of(webhook: Mapping[str, Any]) -> str:
     except ValueError as error:
         return f"its namespaceSelector is invalid: {error}"
     for requirement in requirements:
-        of_group = requirement.key.startswith(_OLM_PREFIX) and requirement.operator in ("In", "Exists")
+        of_group = requirement.key.startswith(_OLM_PREFIX) and requirement.operator in (
+            "In",
+            "Exists",
+        )
         if requirement.key != _NAME_LABEL and not of_group:
             return f"its namespaceSelector {requirement} depends on a label that can change without a trace"
     if not any(map(_matches_creations, webhook.get("rules") or ())):
@@ -256,7 +294,8 @@ def selected_since(webhook: Mapping[str, Any], namespace: Object) -> datetime | 
     times = [
         entry.get("time")
         for entry in metadata.get("managedFields") or ()
-        if keys & (((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {}).keys()
+        if keys
+        & (((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {}).keys()
     ]
     return _latest([metadata.get("creationTimestamp"), *times], datetime.min.replace(tzinfo=UTC))
 
@@ -301,4 +340,8 @@ def _matches_creations(rule: Mapping[str, Any]) -> bool:
 
 
 def _owns_settings(fields: Mapping[str, Any]) -> bool:
-    return any(set(owned) - {".", "f:name", "f:clientConfig"} for key, owned in fields.items() if key != ".")
+    return any(
+        set(owned) - {".", "f:name", "f:clientConfig"}
+        for key, owned in fields.items()
+        if key != "."
+    )

@@ -67,7 +67,9 @@ class ComponentInformers:
         self._controller: Controller | None = None
         self._informers: dict[GVK, Informer] = {}
         self._late: set[GVK] = set()
-        self._live: dict[str, dict[tuple[GVK, NamespacedName], tuple[float, ComponentObject | None]]] = {}
+        self._live: dict[
+            str, dict[tuple[GVK, NamespacedName], tuple[float, ComponentObject | None]]
+        ] = {}
 
     def attach(self, controller: Controller) -> None:
         """Feed ``controller`` with the events of components whose informers are created from now on."""
@@ -96,9 +98,13 @@ class ComponentInformers:
             gvk, label_selector=APPWRAPPER_LABEL, metadata_only=gvk != POD and gvk not in _REPORTING
         )
         if self._controller is not None:
-            changed = on_update(lambda old, new: _relevant_state(old, gvk) != _relevant_state(new, gvk))
+            changed = on_update(
+                lambda old, new: _relevant_state(old, gvk) != _relevant_state(new, gvk)
+            )
             owner = EnqueueRequestForOwner(APPWRAPPER)
-            self._controller.watch(Kind(informer, owner, changed, mapper=self._manager.mapper, optional=True))
+            self._controller.watch(
+                Kind(informer, owner, changed, mapper=self._manager.mapper, optional=True)
+            )
         return informer
 
     def is_watched(self, component: Component, uid: str) -> bool:
@@ -107,7 +113,9 @@ class ComponentInformers:
         entry = informer.reader.entry(component.key) if informer is not None else None
         return entry is not None and entry.meta.uid == uid
 
-    async def get(self, component: Component, owner_uid: str, *, confirm_absence: bool) -> ComponentObject | None:
+    async def get(
+        self, component: Component, owner_uid: str, *, confirm_absence: bool
+    ) -> ComponentObject | None:
         """Return the object of ``component``, reduced to the state that its owner needs; ``None`` if it does not exist.
 
         With ``confirm_absence`` an object that is not in its informer is read from the API server: once, if it does not
@@ -150,7 +158,12 @@ def _holds_all(informer: Informer) -> bool:
 
 def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
     """Return the state whose change requires a reconcile of the owner."""
-    return entry.meta.uid, entry.meta.is_deleting, entry.meta.controller, _result(gvk, _status_of(entry))
+    return (
+        entry.meta.uid,
+        entry.meta.is_deleting,
+        entry.meta.controller,
+        _result(gvk, _status_of(entry)),
+    )
 
 
 def _result(gvk: GVK, status: object) -> tuple[bool, bool]:
@@ -158,18 +171,26 @@ def _result(gvk: GVK, status: object) -> tuple[bool, bool]:
     known = mapping(status) if gvk in _REPORTING else {}
     if gvk == RAY_JOB:  # old versions of KubeRay complete the deployment of a job that failed
         deployment = known.get("jobDeploymentStatus")
-        failed = deployment == "Failed" or (deployment == "Complete" and known.get("jobStatus") == "FAILED")
+        failed = deployment == "Failed" or (
+            deployment == "Complete" and known.get("jobStatus") == "FAILED"
+        )
         return failed, deployment == "Complete" and not failed
-    conditions = [item.get("type") for item in items(known.get("conditions")) if item.get("status") == "True"]
+    conditions = [
+        item.get("type") for item in items(known.get("conditions")) if item.get("status") == "True"
+    ]
     return "Failed" in conditions, _COMPLETED.get(gvk) in conditions
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
     owner = entry.meta.controller
     is_owned = owner is not None and owner.uid == owner_uid
-    return ComponentObject(entry.meta.uid, is_owned, entry.meta.is_deleting, *_result(gvk, _status_of(entry)))
+    return ComponentObject(
+        entry.meta.uid, is_owned, entry.meta.is_deleting, *_result(gvk, _status_of(entry))
+    )
 
 
 def _from_object(obj: Mapping[str, Any], owner_uid: str, gvk: GVK) -> ComponentObject:
     is_owned = (controller_of(obj) or {}).get("uid") == owner_uid
-    return ComponentObject(uid_of(obj), is_owned, is_deleting(obj), *_result(gvk, obj.get("status")))
+    return ComponentObject(
+        uid_of(obj), is_owned, is_deleting(obj), *_result(gvk, obj.get("status"))
+    )

@@ -107,7 +107,9 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
     namespace = namespace_of(wrapper)
     status = wrapper.get("status") or {}
     statuses: list[Mapping[str, Any]] = status.get("componentStatus") or []
-    began = (find_condition(status.get("conditions"), RESOURCES_DEPLOYED) or {}).get("lastTransitionTime") or ""
+    began = (find_condition(status.get("conditions"), RESOURCES_DEPLOYED) or {}).get(
+        "lastTransitionTime"
+    ) or ""
     found = []
     for index, component in enumerate((wrapper.get("spec") or {}).get("components") or ()):
         template: Object = component.get("template") or {}
@@ -116,7 +118,11 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
         deployed = condition.get("status") or ""
         # The spec identifies an object that is about to be created; the status identifies an object that was created.
         exists = bool(recorded.get("name")) and deployed in ("True", "Unknown")
-        gvk = GVK.parse(recorded.get("apiVersion") or "", recorded["kind"]) if exists else gvk_of(template)
+        gvk = (
+            GVK.parse(recorded.get("apiVersion") or "", recorded["kind"])
+            if exists
+            else gvk_of(template)
+        )
         name = recorded["name"] if exists else _name(wrapper, template, index, began)
         pod_sets = recorded["podSets"] if "podSets" in recorded else _pod_sets(component)
         found.append(
@@ -154,7 +160,10 @@ def _name(wrapper: Mapping[str, Any], template: Mapping[str, Any], index: int, b
     if name or not prefix:
         return name
     text = f"{uid_of(wrapper)}/{index}/{began}"
-    return prefix[:_GENERATED_PREFIX_LENGTH] + hashlib.sha256(text.encode()).hexdigest()[:_SUFFIX_LENGTH]
+    return (
+        prefix[:_GENERATED_PREFIX_LENGTH]
+        + hashlib.sha256(text.encode()).hexdigest()[:_SUFFIX_LENGTH]
+    )
 
 
 def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
@@ -168,7 +177,9 @@ def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
     ]
 
 
-def desired_object(wrapper: Mapping[str, Any], component: Component, config: AppWrapperConfiguration) -> Object:
+def desired_object(
+    wrapper: Mapping[str, Any], component: Component, config: AppWrapperConfiguration
+) -> Object:
     """Return the object to create for ``component``. Raises :class:`InjectionError`."""
     specified = wrapper["spec"]["components"][component.index]
     obj: Object = copy.deepcopy(specified.get("template") or {})
@@ -180,7 +191,9 @@ def desired_object(wrapper: Mapping[str, Any], component: Component, config: App
             f'component namespace "{namespace}" is different from appwrapper namespace "{component.key.namespace}"'
         )
     if not component.key.name:
-        raise InjectionError(f"component {component.index}: metadata.name or generateName is required")
+        raise InjectionError(
+            f"component {component.index}: metadata.name or generateName is required"
+        )
     metadata |= {"namespace": namespace, "name": component.key.name}
     metadata.pop("generateName", None)
     infos = specified.get("podSetInfos") or ()
@@ -224,12 +237,17 @@ def inject(
     config: AppWrapperConfiguration,
 ) -> None:
     """Inject the settings into ``obj``, the object of a component. Raises :class:`InjectionError`."""
-    obj["metadata"]["labels"] = {APPWRAPPER_LABEL: wrapper_name, **(obj["metadata"].get("labels") or {})}
+    obj["metadata"]["labels"] = {
+        APPWRAPPER_LABEL: wrapper_name,
+        **(obj["metadata"].get("labels") or {}),
+    }
     pod_set_infos = list(infos)
     sets = list(pod_sets)
     gvk = gvk_of(obj)
     try:
-        if len(pod_set_infos) == len(sets) + 1 and gvk == RAY_JOB:  # the last one is for a submitter without a pod set
+        if (
+            len(pod_set_infos) == len(sets) + 1 and gvk == RAY_JOB
+        ):  # the last one is for a submitter without a pod set
             obj["spec"][_SUBMITTER_FIELD] = submitter_template(obj)
             sets.append({"path": SUBMITTER_PATH})
         for index, pod_set in enumerate(sets):
@@ -243,7 +261,10 @@ def inject(
 
 
 def _inject_pod_template(
-    template: Object, info: Mapping[str, Any], label: Mapping[str, str], config: AppWrapperConfiguration
+    template: Object,
+    info: Mapping[str, Any],
+    label: Mapping[str, str],
+    config: AppWrapperConfiguration,
 ) -> None:
     metadata: Object = template.get("metadata") or {}
     template["metadata"] = metadata
@@ -256,7 +277,9 @@ def _inject_pod_template(
     if gates := info.get("schedulingGates"):
         existing: list[Object] = list(spec.get("schedulingGates") or ())
         names = {gate.get("name") for gate in existing}
-        spec["schedulingGates"] = existing + [{"name": gate["name"]} for gate in gates if gate["name"] not in names]
+        spec["schedulingGates"] = existing + [
+            {"name": gate["name"]} for gate in gates if gate["name"] not in names
+        ]
     if config.scheduler_name and not spec.get("schedulerName"):
         spec["schedulerName"] = config.scheduler_name
     if config.autopilot.inject_anti_affinities:
@@ -306,7 +329,10 @@ def _avoid_marked_nodes(spec: Object, config: AutopilotConfiguration) -> None:
     if preferred:
         nodes["preferredDuringSchedulingIgnoredDuringExecution"] = [
             *(nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or ()),
-            {"weight": config.prefer_no_schedule_weight, "preference": {"matchExpressions": _not_in(preferred)}},
+            {
+                "weight": config.prefer_no_schedule_weight,
+                "preference": {"matchExpressions": _not_in(preferred)},
+            },
         ]
 
 
@@ -318,4 +344,7 @@ def _child(parent: Object, name: str) -> Object:
 
 
 def _not_in(values_by_key: Mapping[str, list[str]]) -> list[Object]:
-    return [{"key": key, "operator": "NotIn", "values": list(values)} for key, values in values_by_key.items()]
+    return [
+        {"key": key, "operator": "NotIn", "values": list(values)}
+        for key, values in values_by_key.items()
+    ]

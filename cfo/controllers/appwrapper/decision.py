@@ -17,7 +17,13 @@ import msgspec
 from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import Validation
-from cfo.controllers.appwrapper.components import CREATED, DELETED, Component, ComponentObject, identity_message
+from cfo.controllers.appwrapper.components import (
+    CREATED,
+    DELETED,
+    Component,
+    ComponentObject,
+    identity_message,
+)
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
@@ -150,9 +156,13 @@ def _delete_objects(observation: Observation, status: Status, decision: Decision
                 status.set_component_condition(component.index, False, DELETED, message)
             continue
         remaining += 1
-        if not component.deployed:  # created but not recorded yet; record it in case this process exits
+        if (
+            not component.deployed
+        ):  # created but not recorded yet; record it in case this process exits
             status.set_component_identity(component.index, component.gvk, component.key.name)
-            status.set_component_condition(component.index, True, CREATED, identity_message(component, obj.uid))
+            status.set_component_condition(
+                component.index, True, CREATED, identity_message(component, obj.uid)
+            )
         if not obj.deleting:
             decision.deletions.append(Deletion(component.gvk, component.key, obj.uid))
     return remaining

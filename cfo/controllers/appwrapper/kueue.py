@@ -17,7 +17,13 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    FIELD_MANAGER,
+    PODS_READY,
+    QUOTA_RESERVED,
+    is_managed_here,
+)
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
@@ -63,7 +69,13 @@ _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"
 _RETRY_SECONDS: Final = 5.0
-_REQUEUED_REASONS: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "LocalQueueStopped", "ClusterQueueStopped")
+_REQUEUED_REASONS: Final = (
+    "Preempted",
+    "AdmissionCheck",
+    "NodeFailures",
+    "LocalQueueStopped",
+    "ClusterQueueStopped",
+)
 """The reasons of evictions after which Kueue can admit the Workload again immediately."""
 
 _READY: Final = ("Started", "All pods reached readiness and the workload is running")
@@ -90,7 +102,9 @@ class KueueReconciler:
         self._clock = manager.clock
         self._components = components
         self._workloads = manager.cache.informer(workload).reader
-        self.flavors = manager.cache.informer(GVK(workload.group, workload.version, "ResourceFlavor"))
+        self.flavors = manager.cache.informer(
+            GVK(workload.group, workload.version, "ResourceFlavor")
+        )
         self.workload = workload
 
     def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
@@ -103,7 +117,12 @@ class KueueReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Synchronize an AppWrapper with its Workload."""
         wrapper = await self._client.get(APPWRAPPER, request)
-        if wrapper is None or is_deleting(wrapper) or not is_managed_here(wrapper) or not queue_of(wrapper):
+        if (
+            wrapper is None
+            or is_deleting(wrapper)
+            or not is_managed_here(wrapper)
+            or not queue_of(wrapper)
+        ):
             return Result()
         if is_held(wrapper):
             return Result()
@@ -113,7 +132,9 @@ class KueueReconciler:
             return await self._finish(workload, *ended)
         if workload is None:
             if not suspended:
-                await self._stop(wrapper, "Suspended until a matching Workload exists and is admitted")
+                await self._stop(
+                    wrapper, "Suspended until a matching Workload exists and is admitted"
+                )
                 return Result()  # the update triggers another reconcile
             return await self._create(wrapper)
         if evicted := eviction(workload):
@@ -123,7 +144,11 @@ class KueueReconciler:
                 await self._release(workload, *evicted)
             return Result()
         if is_admitted(workload):
-            return await self._start(wrapper, workload) if suspended else await self._report(wrapper, workload)
+            return (
+                await self._start(wrapper, workload)
+                if suspended
+                else await self._report(wrapper, workload)
+            )
         if not suspended:
             await self._stop(wrapper, "Not admitted by cluster queue")
         elif workload["spec"].get("queueName") != queue_of(wrapper):
@@ -132,7 +157,9 @@ class KueueReconciler:
         return Result()
 
     def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
-        workload = self._workloads.get(NamespacedName(namespace_of(wrapper), workload_name(wrapper)))
+        workload = self._workloads.get(
+            NamespacedName(namespace_of(wrapper), workload_name(wrapper))
+        )
         return workload if workload is not None and is_controlled_by(workload, wrapper) else None
 
     async def _create(self, wrapper: Object) -> Result:
@@ -146,7 +173,9 @@ class KueueReconciler:
             message = f"Workload {workload_name(wrapper)} already exists and does not belong to this AppWrapper"
             self._events.event(wrapper, "Warning", "WorkloadNameTaken", message)
             return Result(requeue_after=_RETRY_SECONDS)
-        self._events.event(wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}")
+        self._events.event(
+            wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}"
+        )
         return Result()
 
     async def _priority(self, wrapper: Object) -> Priority:
@@ -158,11 +187,16 @@ class KueueReconciler:
             if found is not None:
                 return kind.group, kind.kind, name, int(found.get("value") or 0)
             self._events.event(
-                wrapper, "Warning", "PriorityClassMissing", f"WorkloadPriorityClass {name} does not exist"
+                wrapper,
+                "Warning",
+                "PriorityClassMissing",
+                f"WorkloadPriorityClass {name} does not exist",
             )
         for pod_set in desired_workload(wrapper, self.workload, ("", "", "", 0))["spec"]["podSets"]:
             name = pod_set["template"]["spec"].get("priorityClassName") or ""
-            found = await self._client.get(PRIORITY_CLASS, NamespacedName("", name)) if name else None
+            found = (
+                await self._client.get(PRIORITY_CLASS, NamespacedName("", name)) if name else None
+            )
             if found is not None:
                 return PRIORITY_CLASS.group, PRIORITY_CLASS.kind, name, int(found.get("value") or 0)
         return "", "", "", 0
@@ -186,7 +220,9 @@ class KueueReconciler:
         await self._write_spec(wrapper, None, suspend=True)
         self._events.event(wrapper, "Normal", "Stopped", message)
 
-    async def _write_spec(self, wrapper: Object, infos: list[list[Object]] | None, *, suspend: bool) -> None:
+    async def _write_spec(
+        self, wrapper: Object, infos: list[list[Object]] | None, *, suspend: bool
+    ) -> None:
         """Suspend or resume the AppWrapper; set ``podSetInfos`` of its components to ``infos``, or remove them."""
         components = copy.deepcopy(wrapper["spec"]["components"])
         for index, component in enumerate(components):
@@ -219,7 +255,11 @@ class KueueReconciler:
         for component in (wrapper.get("status") or {}).get("componentStatus") or ():
             job = None
             gvk = GVK.parse(component.get("apiVersion") or "", component.get("kind") or "")
-            if gvk == JOB and component.get("name") and (jobs := await self._components.synced(JOB)) is not None:
+            if (
+                gvk == JOB
+                and component.get("name")
+                and (jobs := await self._components.synced(JOB)) is not None
+            ):
                 job = jobs.reader.get(NamespacedName(namespace_of(wrapper), component["name"]))
             counts.append(int(((job or {}).get("status") or {}).get("succeeded") or 0))
         return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
@@ -237,7 +277,9 @@ class KueueReconciler:
         await self._patch_status(workload, {"admission": None, "conditions": conditions})
 
     async def _finish(self, workload: Object | None, reason: str, message: str) -> Result:
-        if workload is not None and not is_true((workload.get("status") or {}).get("conditions"), "Finished"):
+        if workload is not None and not is_true(
+            (workload.get("status") or {}).get("conditions"), "Finished"
+        ):
             conditions = self._conditions(workload, ("Finished", True, reason, message))
             await self._patch_status(workload, {"conditions": conditions})
         return Result()
@@ -251,7 +293,9 @@ class KueueReconciler:
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""
         try:
-            await patch_checked(self._client, workload, {"status": status}, unchanged=True, subresource="status")
+            await patch_checked(
+                self._client, workload, {"status": status}, unchanged=True, subresource="status"
+            )
         except NotFound:
             _log.debug("Workload was deleted", workload=str(key_of(workload)))
 
@@ -265,6 +309,8 @@ def _reclaims_more(before: list[Object], after: list[Object]) -> bool:
 def setup(manager: Manager, workload: GVK, components: ComponentInformers) -> KueueReconciler:
     """Add the controller of Workloads, of version ``workload``, to ``manager``; return its reconciler."""
     reconciler = KueueReconciler(manager, workload, components)
-    builder = Builder(manager, reconciler.name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload)
+    builder = (
+        Builder(manager, reconciler.name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload)
+    )
     builder.reads(reconciler.flavors).complete(reconciler)
     return reconciler

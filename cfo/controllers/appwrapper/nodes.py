@@ -50,7 +50,9 @@ def decode_node(entry: Entry) -> Node:
     return _decoder.decode(entry.raw)
 
 
-def marked_resources(entry: Entry, config: AutopilotConfiguration, effects: Iterable[str]) -> frozenset[str]:
+def marked_resources(
+    entry: Entry, config: AutopilotConfiguration, effects: Iterable[str]
+) -> frozenset[str]:
     """Return the resources that are marked on the node with one of ``effects``."""
     effects = frozenset(effects)
     marks = set(entry.meta.labels.items())
@@ -67,7 +69,9 @@ class NodeHealth:
 
     def __init__(self, config: AutopilotConfiguration, nodes: Informer | None) -> None:
         self._config = config
-        self._reader = nodes.add_index(_INDEX, self._no_execute_on).reader if nodes is not None else None
+        self._reader = (
+            nodes.add_index(_INDEX, self._no_execute_on).reader if nodes is not None else None
+        )
 
     def no_execute(self) -> Mapping[str, frozenset[str]]:
         """Return, by node, the resources that running pods must not continue to use there."""
@@ -84,7 +88,9 @@ class NodeHealth:
 
         def predicate(event: Event) -> bool:
             old, new = event.old, event.new
-            return (self._no_execute_on(old) if old else []) != (self._no_execute_on(new) if new else [])
+            return (self._no_execute_on(old) if old else []) != (
+                self._no_execute_on(new) if new else []
+            )
 
         return predicate
 

@@ -16,7 +16,12 @@ from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Pha
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
+from cfo.controllers.appwrapper.components import (
+    Component,
+    ComponentObject,
+    components_of,
+    recorded_uids,
+)
 from cfo.controllers.appwrapper.decision import Observation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of
@@ -110,7 +115,9 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._ancestors_of(observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper)))
+        await self._ancestors_of(
+            observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper))
+        )
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
@@ -136,19 +143,26 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
         deadline = force_deadline(observation)
         forces = deadline is not None and observation.now >= deadline
         is_running = observation.status().phase is Phase.RUNNING
-        has_completed = is_running and any(obj is not None and obj.completed for obj in observation.objects)
+        has_completed = is_running and any(
+            obj is not None and obj.completed for obj in observation.objects
+        )
         if not pods or not (forces or has_completed):
             return observation
         found = await self._ancestors_of(observation, pods)
         return structs.replace(
-            observation, pods=[replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
+            observation,
+            pods=[replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods],
         )
 
     async def _ancestors_of(self, observation: Observation, pods: list[Entry]) -> dict[str, str]:
         """Return, by uid of a pod, the uid of the component or AppWrapper from which it descends."""
         wrapper = observation.wrapper
-        components = recorded_uids(wrapper) | {obj.uid for obj in observation.objects if obj is not None and obj.owned}
-        known = ChainMap[str, str]({}, self._ancestors.get(key_of(wrapper), {}))  # only current owners are kept
+        components = recorded_uids(wrapper) | {
+            obj.uid for obj in observation.objects if obj is not None and obj.owned
+        }
+        known = ChainMap[str, str](
+            {}, self._ancestors.get(key_of(wrapper), {})
+        )  # only current owners are kept
         own = {uid: uid for uid in (uid_of(wrapper), *components)}
         found = {}
         for pod in pods:
@@ -158,7 +172,9 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
         self._ancestors[key_of(wrapper)] = dict(known.maps[0])
         return found
 
-    async def _ancestor_of(self, pod: Entry, own: Mapping[str, str], known: MutableMapping[str, str]) -> str:
+    async def _ancestor_of(
+        self, pod: Entry, own: Mapping[str, str], known: MutableMapping[str, str]
+    ) -> str:
         """Return which of the objects ``own`` (uids) a pod descends from; empty if none.
 
         Its owners are added to ``known``, and read once: anyone can create pods with the label.
@@ -205,4 +221,8 @@ def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
     status = wrapper.get("status") or {}
     if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
         return False
-    return is_deleting(wrapper) or status.get("phase") not in (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING)
+    return is_deleting(wrapper) or status.get("phase") not in (
+        Phase.EMPTY,
+        Phase.SUSPENDED,
+        Phase.RESUMING,
+    )

@@ -130,7 +130,9 @@ async def pods_of(entries: Iterable[Entry]) -> list[Pod]:
 
 def _terminations(statuses: Iterable[ContainerStatus] | None) -> tuple[Termination, ...]:
     return tuple(
-        Termination(container.name, container.state.terminated.exit_code, container.state.terminated.reason)
+        Termination(
+            container.name, container.state.terminated.exit_code, container.state.terminated.reason
+        )
         for container in statuses or ()
         if container.state is not None and container.state.terminated is not None
     )
@@ -181,7 +183,9 @@ class PodCounts:
         return self.pending + self.running > 0
 
 
-def count_pods(pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str, frozenset[str]]) -> PodCounts:
+def count_pods(
+    pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str, frozenset[str]]
+) -> PodCounts:
     """Count ``pods`` by phase; ``no_execute`` are, by node, the resources that pods must not continue to use there.
 
     A running pod that is being deleted does not count; pods in other phases count until they no longer exist.
@@ -237,11 +241,15 @@ def _end(end: Termination) -> str:
 
 def waiting_pods_message(pods: Iterable[Pod], missing: int) -> str:
     """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``."""
-    causes = Counter(cause for pod in pods if pod.phase == "Pending" and (cause := _waiting_cause(pod.status)))
+    causes = Counter(
+        cause for pod in pods if pod.phase == "Pending" and (cause := _waiting_cause(pod.status))
+    )
     found = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{count} waiting pods: {cause}" for cause, count in found[:_MAX_CAUSES]]
     parts += [f"{len(found) - _MAX_CAUSES} more causes"] if len(found) > _MAX_CAUSES else []
-    return "".join(f"; {part}" for part in [*parts, *([f"{missing} pods missing"] if missing > 0 else [])])
+    return "".join(
+        f"; {part}" for part in [*parts, *([f"{missing} pods missing"] if missing > 0 else [])]
+    )
 
 
 def _waiting_cause(status: PodStatus) -> str:
@@ -249,5 +257,7 @@ def _waiting_cause(status: PodStatus) -> str:
         return f"{failure.reason} ({failure.message})"
     containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     states = (container.state for container in containers)
-    waits = (state.waiting.reason for state in states if state is not None and state.waiting is not None)
+    waits = (
+        state.waiting.reason for state in states if state is not None and state.waiting is not None
+    )
     return next(filter(None, waits), "")[:_MAX_REASON_LENGTH]

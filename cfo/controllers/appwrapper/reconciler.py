@@ -36,7 +36,12 @@ from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import Observer
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
-from cfo.controllers.appwrapper.transition import Creation, after_creation, decide, missing_components
+from cfo.controllers.appwrapper.transition import (
+    Creation,
+    after_creation,
+    decide,
+    missing_components,
+)
 from cfo.controllers.cached import field_reader
 from cfo.runtime import (
     CRUD,
@@ -91,7 +96,9 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         Rule("workload.codeflare.dev", "appwrappers/status", ("get", "patch", "update")),
         Rule("workload.codeflare.dev", "appwrappers/finalizers", ("update",)),
         Rule(VALIDATING_WEBHOOK_CONFIGURATION.group, "validatingwebhookconfigurations", READ),
-        Rule("", "namespaces", "get"),  # if the webhook is registered for namespaces with OLM's labels
+        Rule(
+            "", "namespaces", "get"
+        ),  # if the webhook is registered for namespaces with OLM's labels
         Rule("", ("pods", "services"), CRUD),
         Rule("", "nodes", READ),
         Rule("apps", ("deployments", "statefulsets"), CRUD),
@@ -127,7 +134,11 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         await self._carry_out(observation, decision)
         if decision.deadline is None:
             return Result()
-        return Result(requeue_after=max((decision.deadline - self.observer.clock.now()).total_seconds(), 0.001))
+        return Result(
+            requeue_after=max(
+                (decision.deadline - self.observer.clock.now()).total_seconds(), 0.001
+            )
+        )
 
     async def _carry_out(self, observation: Observation, decision: Decision) -> None:
         wrapper = observation.wrapper
@@ -151,7 +162,9 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)
             self.observer.forget(wrapper)
 
-    async def _write_status(self, wrapper: Object, observation: Observation, decision: Decision) -> Object:
+    async def _write_status(
+        self, wrapper: Object, observation: Observation, decision: Decision
+    ) -> Object:
         """Apply the status if it changed; return the AppWrapper as stored."""
         status, before = decision.status.as_object(), observation.status()
         if status == before.as_object():
@@ -191,7 +204,9 @@ _CREATIONS_PER_STEP: Final = 20
 class ComponentCreator:
     """Creates components with ``client``; objects created by an earlier attempt are reused."""
 
-    def __init__(self, client: Client, config: AppWrapperConfiguration, components: ComponentInformers) -> None:
+    def __init__(
+        self, client: Client, config: AppWrapperConfiguration, components: ComponentInformers
+    ) -> None:
         self._client = client
         self._config = config
         self._components = components
@@ -213,7 +228,9 @@ class ComponentCreator:
                 return Creation(component, error=problem, fatal=True)
             await self._components.synced(component.gvk)
             # An object that an earlier attempt created is used.
-            existing, is_new = await OwnedWrites(self._client, wrapper, block_owner_deletion=True).create(obj)
+            existing, is_new = await OwnedWrites(
+                self._client, wrapper, block_owner_deletion=True
+            ).create(obj)
             if not is_new and is_deleting(existing):
                 return Creation(component, error=f"resource {component.key.name} is being deleted")
             return Creation(component, uid=uid_of(existing))
@@ -264,7 +281,10 @@ class PhaseMetrics(Collector):
 
 
 def setup(
-    manager: Manager, config: AppWrapperConfiguration, components: ComponentInformers, queueing: KueueReconciler | None
+    manager: Manager,
+    config: AppWrapperConfiguration,
+    components: ComponentInformers,
+    queueing: KueueReconciler | None,
 ) -> None:
     """Add the controller of AppWrappers to ``manager``; with ``queueing``, AppWrappers wait for their Workloads."""
     name = "appwrappers"
@@ -281,13 +301,19 @@ def setup(
     reconciler = AppWrapperReconciler(
         client,
         manager.events(name),
-        Observer(client, manager.clock, config, pods.reader, components, health, gate, awaits_admission),
+        Observer(
+            client, manager.clock, config, pods.reader, components, health, gate, awaits_admission
+        ),
         ComponentCreator(client, config, components),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
     )
 
     def requests_on(node: Entry) -> Iterable[Request]:
-        return [request for pod in pods_on_node(pods.reader, node.name) for request in WRAPPERS.requests(pod)]
+        return [
+            request
+            for pod in pods_on_node(pods.reader, node.name)
+            for request in WRAPPERS.requests(pod)
+        ]
 
     def state_of(pod: Entry) -> tuple[object, ...]:
         return pod_of(pod), *WRAPPERS.requests(pod)

@@ -50,12 +50,16 @@ class Settings(msgspec.Struct, frozen=True):
         """Return the settings of ``wrapper``: its annotations, with the defaults from ``config``."""
         read = _AnnotationReader(annotations_of(wrapper), config.grace_period_ceiling)
         return cls(
-            admission_grace=read.period("admissionGracePeriodDuration", config.admission_grace_period),
+            admission_grace=read.period(
+                "admissionGracePeriodDuration", config.admission_grace_period
+            ),
             warmup_grace=read.period("warmupGracePeriodDuration", config.warmup_grace_period),
             failure_grace=read.period("failureGracePeriodDuration", config.failure_grace_period),
             retry_pause=read.period("retryPausePeriodDuration", config.reset_pause),
             retry_limit=read.number("retryLimit", config.retry_limit),
-            forceful_deletion_grace=read.period("forcefulDeletionGracePeriodDuration", config.deletion_grace_period),
+            forceful_deletion_grace=read.period(
+                "forcefulDeletionGracePeriodDuration", config.deletion_grace_period
+            ),
             deletion_on_failure_grace=read.period("deletionOnFailureGracePeriodDuration", _ZERO),
             success_ttl=read.time_to_live("successTTLDuration", config.success_ttl_ceiling),
             terminal_exit_codes=read.codes("terminalExitCodes"),
@@ -106,7 +110,9 @@ class _AnnotationReader:
             self._report(name, text, f"only the first {MAX_ITEMS} exit codes are used")
         return frozenset(codes)
 
-    def _parsed(self, name: str, parse: Callable[[str], _T], rule: str, default: object) -> _T | None:
+    def _parsed(
+        self, name: str, parse: Callable[[str], _T], rule: str, default: object
+    ) -> _T | None:
         text = self._value(name)
         try:
             return parse(text) if text is not None else None

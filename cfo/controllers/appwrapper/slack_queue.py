@@ -57,14 +57,20 @@ def unschedulable_capacity(entry: Entry, config: AutopilotConfiguration) -> dict
     """
     node = decode_node(entry)
     capacity = node.status.capacity
-    is_unavailable = node.spec.unschedulable or any(taint.key in _NOT_READY for taint in node.spec.taints)
+    is_unavailable = node.spec.unschedulable or any(
+        taint.key in _NOT_READY for taint in node.spec.taints
+    )
     names = (
-        set(capacity) - {"pods"} if is_unavailable else marked_resources(entry, config, _NO_SCHEDULE) & set(capacity)
+        set(capacity) - {"pods"}
+        if is_unavailable
+        else marked_resources(entry, config, _NO_SCHEDULE) & set(capacity)
     )
     return {name: amount for name in names if (amount := parse_quantity(capacity[name])) > 0}
 
 
-def lending_limits(queue: Mapping[str, Any], unschedulable: Mapping[str, Decimal]) -> list[Object] | None:
+def lending_limits(
+    queue: Mapping[str, Any], unschedulable: Mapping[str, Decimal]
+) -> list[Object] | None:
     """Return the queue's resource groups with the correct limits, or ``None`` if its limits are correct already."""
     groups: list[Object] = copy.deepcopy((queue.get("spec") or {}).get("resourceGroups") or [])
     if not groups or not groups[0].get("flavors"):
@@ -112,8 +118,12 @@ class SlackQueueReconciler:
         groups = lending_limits(queue, total)
         if groups is not None:
             # A list is replaced as a whole, so a change of it by another client must not be lost.
-            await patch_checked(self._client, queue, {"spec": {"resourceGroups": groups}}, unchanged=True)
-            amounts = [f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())]
+            await patch_checked(
+                self._client, queue, {"spec": {"resourceGroups": groups}}, unchanged=True
+            )
+            amounts = [
+                f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())
+            ]
             capacity = ", ".join(amounts) or "none"
             self._events.event(
                 queue,
@@ -129,13 +139,21 @@ def setup(manager: Manager, config: AppWrapperConfiguration, gvk: GVK) -> None:
     """Add the controller of the slack queue, a ClusterQueue of version ``gvk``, to ``manager``."""
     autopilot = config.autopilot
     selector = f"metadata.name={config.slack_queue_name}"
-    reconciler = SlackQueueReconciler(manager, autopilot, manager.cache.informer(gvk, field_selector=selector).reader)
+    reconciler = SlackQueueReconciler(
+        manager, autopilot, manager.cache.informer(gvk, field_selector=selector).reader
+    )
     changed = on_update(
-        lambda old, new: unschedulable_capacity(old, autopilot) != unschedulable_capacity(new, autopilot)
+        lambda old, new: (
+            unschedulable_capacity(old, autopilot) != unschedulable_capacity(new, autopilot)
+        )
     )
     (
         Builder(manager, reconciler.name)
         .for_(gvk, field_selector=selector)
-        .watches(NODE, EnqueueRequestsFromMapFunc(lambda _: (Request("", config.slack_queue_name),)), changed)
+        .watches(
+            NODE,
+            EnqueueRequestsFromMapFunc(lambda _: (Request("", config.slack_queue_name),)),
+            changed,
+        )
         .complete(reconciler)
     )

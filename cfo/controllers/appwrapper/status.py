@@ -50,7 +50,12 @@ def set_condition(
         if restart and existing.get("type") == kind and existing.get("reason") != reason:
             existing["status"] = ""  # so that its time changes
     value = "Unknown" if status is None else str(status)
-    condition = {"type": kind, "status": value, "reason": reason, "message": printable(message, MESSAGE_LIMIT)}
+    condition = {
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": printable(message, MESSAGE_LIMIT),
+    }
     objects.set_condition(conditions, condition, now=micro_time(now))
 
 
@@ -62,12 +67,20 @@ class Status:
         self.now = now
         self.phase = Phase(status.get("phase") or "")
         self._retries: int | None = status.get("resettingCount")
-        own = [item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS]
+        own = [
+            item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS
+        ]
         self.conditions: list[Object] = copy.deepcopy(own)
         self.components: list[Object] = copy.deepcopy(status.get("componentStatus") or [])
-        if self.phase is not Phase.EMPTY:  # ensure one entry per component, even if another client wrote fewer
-            missing = len((wrapper.get("spec") or {}).get("components") or ()) - len(self.components)
-            self.components += [{"apiVersion": "", "kind": "", "name": "", "podSets": []} for _ in range(missing)]
+        if (
+            self.phase is not Phase.EMPTY
+        ):  # ensure one entry per component, even if another client wrote fewer
+            missing = len((wrapper.get("spec") or {}).get("components") or ()) - len(
+                self.components
+            )
+            self.components += [
+                {"apiVersion": "", "kind": "", "name": "", "podSets": []} for _ in range(missing)
+            ]
 
     @property
     def retries(self) -> int:
@@ -113,7 +126,15 @@ class Status:
         except ValueError:
             return self.now
 
-    def set(self, kind: str, status: bool | None, reason: str, message: str = "", *, restart: bool = False) -> None:
+    def set(
+        self,
+        kind: str,
+        status: bool | None,
+        reason: str,
+        message: str = "",
+        *,
+        restart: bool = False,
+    ) -> None:
         """Set a condition (``None``: Unknown); with ``restart`` its time is reset also when only the reason changes."""
         set_condition(self.conditions, kind, status, reason, message, self.now, restart=restart)
 
@@ -122,14 +143,18 @@ class Status:
         if self.is_true(kind):
             self.set(kind, False, reason, message)
 
-    def set_component_condition(self, index: int, status: bool | None, reason: str, message: str = "") -> None:
+    def set_component_condition(
+        self, index: int, status: bool | None, reason: str, message: str = ""
+    ) -> None:
         """Set the condition that reports whether a component exists (``None``: unknown)."""
         conditions: list[Object] = self.components[index].setdefault("conditions", [])
         set_condition(conditions, RESOURCES_DEPLOYED, status, reason, message, self.now)
 
     def component_message(self, index: int) -> str:
         """Return the message of a component's condition, or the empty string."""
-        return (find_condition(self.components[index].get("conditions"), RESOURCES_DEPLOYED) or {}).get("message") or ""
+        return (
+            find_condition(self.components[index].get("conditions"), RESOURCES_DEPLOYED) or {}
+        ).get("message") or ""
 
     def set_component_identity(self, index: int, gvk: GVK, name: str) -> None:
         """Record the object created for a component."""

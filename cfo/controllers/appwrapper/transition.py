@@ -28,9 +28,20 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
+from cfo.controllers.appwrapper.components import (
+    CREATED,
+    CREATION_ERRORED,
+    Component,
+    identity_message,
+    initial_status,
+)
 from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
-from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message, waiting_pods_message
+from cfo.controllers.appwrapper.pods import (
+    PodCounts,
+    count_pods,
+    failed_pods_message,
+    waiting_pods_message,
+)
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import has_finalizer, is_deleting
@@ -72,12 +83,16 @@ def _initialize(observation: Observation, decision: Decision) -> None:
     status = decision.status
     try:
         status.components = initial_status(observation.wrapper)
-    except PodSetError as error:  # admission rejects it; without admission it must not be retried forever
+    except (
+        PodSetError
+    ) as error:  # admission rejects it; without admission it must not be retried forever
         _unhealthy(decision, "CreateFailed", f"error creating components: {error}")
         status.phase = Phase.FAILED
     else:
         status.phase = Phase.SUSPENDED
-        _stay_suspended(observation, decision)  # nothing has been created yet, so no write is needed in between
+        _stay_suspended(
+            observation, decision
+        )  # nothing has been created yet, so no write is needed in between
 
 
 def _stay_suspended(observation: Observation, decision: Decision) -> None:
@@ -86,7 +101,12 @@ def _stay_suspended(observation: Observation, decision: Decision) -> None:
         return
     decision.add_finalizer = not has_finalizer(observation.wrapper, FINALIZER)
     status.reset_retries()
-    for kind, value in ((QUOTA_RESERVED, True), (RESOURCES_DEPLOYED, True), (PODS_READY, False), (UNHEALTHY, False)):
+    for kind, value in (
+        (QUOTA_RESERVED, True),
+        (RESOURCES_DEPLOYED, True),
+        (PODS_READY, False),
+        (UNHEALTHY, False),
+    ):
         status.set(kind, value, "Resuming", "Suspend is false")
     _begin_deployment(observation, decision, "Suspend is false")
 
@@ -96,7 +116,9 @@ def _begin_deployment(observation: Observation, decision: Decision, message: str
     if problems:
         decision.record_warning("MalformedAnnotations", problems)
     status = decision.status
-    status.set(RESOURCES_DEPLOYED, True, "Resuming", f"{message}; {problems}" if problems else message)
+    status.set(
+        RESOURCES_DEPLOYED, True, "Resuming", f"{message}; {problems}" if problems else message
+    )
     status.clear_component_conditions()
     status.phase = Phase.RESUMING
 
@@ -112,7 +134,11 @@ def _resume(observation: Observation, decision: Decision) -> None:
 
 def _fail_creation(decision: Decision) -> None:
     """Fail an AppWrapper whose components were changed without validation after it had been resumed."""
-    _unhealthy(decision, "CreateFailed", "error creating components: the AppWrapper was changed without validation")
+    _unhealthy(
+        decision,
+        "CreateFailed",
+        "error creating components: the AppWrapper was changed without validation",
+    )
     decision.status.phase = Phase.FAILED
 
 
@@ -140,7 +166,9 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
         if creation.error:
             status.set_component_condition(component.index, False, CREATION_ERRORED, creation.error)
         else:
-            status.set_component_condition(component.index, True, CREATED, identity_message(component, creation.uid))
+            status.set_component_condition(
+                component.index, True, CREATED, identity_message(component, creation.uid)
+            )
     failed = next((creation for creation in creations if creation.error), None)
     if failed is None:
         if len(creations) == len(missing_components(observation)):
@@ -151,7 +179,9 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.admission_grace
     if not failed.fatal and observation.now < deadline:
         if failed.component.reason != CREATION_ERRORED:
-            message = f"{failed.component.display_name} cannot be created, will retry: {failed.error}"
+            message = (
+                f"{failed.component.display_name} cannot be created, will retry: {failed.error}"
+            )
             decision.record_warning(CREATION_ERRORED, message)
         decision.requeue_at(min(observation.now + _CREATION_RETRY, deadline))
         return decision
@@ -178,11 +208,15 @@ def _run(observation: Observation, decision: Decision) -> None:
     unfinished = [component for component, obj in deployed if not obj.completed]
     success = _success(observation, completed, unfinished)
     if completed:
-        observation = replace(observation, pods=[pod for pod in observation.pods if pod.ancestor not in completed])
+        observation = replace(
+            observation, pods=[pod for pod in observation.pods if pod.ancestor not in completed]
+        )
     counts = count_pods(observation.pods, observation.settings, observation.no_execute)
     expected = sum(component.expected_pods for component in unfinished)
     if len(deployed) != len(observation.components):
-        _unhealthy(decision, "MissingComponent", _missing_components_message(observation, len(deployed)))
+        _unhealthy(
+            decision, "MissingComponent", _missing_components_message(observation, len(deployed))
+        )
         status.phase = Phase.FAILED
     elif failed:
         message = f"Found {len(failed)} failed components: {', '.join(failed)}"
@@ -213,17 +247,28 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
     return message
 
 
-def _success(observation: Observation, completed: Mapping[str, Component], unfinished: Sequence[Component]) -> str:
+def _success(
+    observation: Observation, completed: Mapping[str, Component], unfinished: Sequence[Component]
+) -> str:
     """Return that all components have ended successfully; empty if not.
 
     ``completed`` has the components that report that, by uid. Their pods need quota until they end, except MPIJobs'.
     """
-    settings, ending = observation.settings, {uid for uid, each in completed.items() if each.gvk not in MPI_JOBS}
-    if count_pods((pod for pod in observation.pods if pod.ancestor in ending), settings, {}).is_active:
+    settings, ending = (
+        observation.settings,
+        {uid for uid, each in completed.items() if each.gvk not in MPI_JOBS},
+    )
+    if count_pods(
+        (pod for pod in observation.pods if pod.ancestor in ending), settings, {}
+    ).is_active:
         return ""
-    rest = count_pods((pod for pod in observation.pods if pod.ancestor not in completed), settings, {})
+    rest = count_pods(
+        (pod for pod in observation.pods if pod.ancestor not in completed), settings, {}
+    )
     have_reported = completed and not any(component.expected_pods for component in unfinished)
-    if not have_reported and (rest.is_active or rest.failed or rest.succeeded < _required_successes(unfinished)):
+    if not have_reported and (
+        rest.is_active or rest.failed or rest.succeeded < _required_successes(unfinished)
+    ):
         return ""
     counts = count_pods(observation.pods, settings, {})
     if have_reported and (counts.is_active or counts.failed or not counts.succeeded):
@@ -239,7 +284,9 @@ def _required_successes(unfinished: Sequence[Component]) -> int:
     pod_sets = [pod_set for component in unfinished for pod_set in component.pod_sets]
     if pod_sets and not any(map(replicas_of, pod_sets)):
         return 0
-    return max(sum(max(component.expected_pods, component.completions) for component in unfinished), 1)
+    return max(
+        sum(max(component.expected_pods, component.completions) for component in unfinished), 1
+    )
 
 
 def _succeed(status: Status, message: str) -> None:
@@ -260,7 +307,9 @@ def _tolerate_failed_pods(observation: Observation, decision: Decision, counts: 
     _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
-def _await_pods(observation: Observation, decision: Decision, counts: PodCounts, expected: int) -> None:
+def _await_pods(
+    observation: Observation, decision: Decision, counts: PodCounts, expected: int
+) -> None:
     status, settings = decision.status, observation.settings
     if counts.running + counts.succeeded >= expected:
         message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
@@ -270,7 +319,9 @@ def _await_pods(observation: Observation, decision: Decision, counts: PodCounts,
     status.clear(PODS_READY, "InsufficientPodsReady", message)
     # Pods that became unready get the full warm-up period again.
     began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
-    deadline = began + (settings.warmup_grace if counts.existing >= expected else settings.admission_grace)
+    deadline = began + (
+        settings.warmup_grace if counts.existing >= expected else settings.admission_grace
+    )
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
@@ -337,7 +388,9 @@ def _stay_succeeded(observation: Observation, decision: Decision) -> None:
     status, delay = decision.status, observation.settings.success_ttl
     if not status.is_true(RESOURCES_DEPLOYED):
         return
-    deadline = status.last_transition(QUOTA_RESERVED) + delay  # becomes false when the AppWrapper succeeds
+    deadline = (
+        status.last_transition(QUOTA_RESERVED) + delay
+    )  # becomes false when the AppWrapper succeeds
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return

@@ -23,10 +23,23 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import PodGroup, pods_with_quota
 from cfo.controllers.appwrapper.status import is_true
-from cfo.runtime import GVK, Object, annotations_of, find_condition, gvk_of, labels_of, name_of, namespace_of, uid_of
+from cfo.runtime import (
+    GVK,
+    Object,
+    annotations_of,
+    find_condition,
+    gvk_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from cfo.runtime.objects import new_object, parse_integer, set_controller_owner
 
-WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))
+WORKLOADS: Final = (
+    GVK("kueue.x-k8s.io", "v1beta2", "Workload"),
+    GVK("kueue.x-k8s.io", "v1beta1", "Workload"),
+)
 """The supported versions, the preferred one first."""
 
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
@@ -60,13 +73,20 @@ def workload_name(wrapper: Mapping[str, Any]) -> str:
 def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
     """Return the Workload to create. Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`."""
     group, kind, class_name, value = priority
-    spec: Object = {"active": True, "podSets": _pod_sets(wrapper), "priority": value, "queueName": queue_of(wrapper)}
+    spec: Object = {
+        "active": True,
+        "podSets": _pod_sets(wrapper),
+        "priority": value,
+        "queueName": queue_of(wrapper),
+    }
     if class_name and gvk.version == "v1beta1":
         spec |= {"priorityClassName": class_name, "priorityClassSource": f"{group}/{kind.lower()}"}
     elif class_name:
         spec["priorityClassRef"] = {"group": group, "kind": kind, "name": class_name}
     labels = {_JOB_UID_LABEL: uid_of(wrapper)}
-    workload = new_object(gvk, workload_name(wrapper), namespace_of(wrapper), labels=labels, spec=spec)
+    workload = new_object(
+        gvk, workload_name(wrapper), namespace_of(wrapper), labels=labels, spec=spec
+    )
     return set_controller_owner(workload, wrapper, block_owner_deletion=True)
 
 
@@ -79,7 +99,10 @@ def _pod_sets(wrapper: Object) -> list[Object]:
     for _, group in _numbered_groups(wrapper):
         metadata = {
             key: dict(values)
-            for key, values in (("labels", labels_of(group.template)), ("annotations", annotations_of(group.template)))
+            for key, values in (
+                ("labels", labels_of(group.template)),
+                ("annotations", annotations_of(group.template)),
+            )
             if values
         }
         item: Object = {
@@ -100,17 +123,24 @@ def _numbered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, PodGroup]]:
     version created does not have them.
     """
     groups = [
-        (index, group) for index, component in enumerate(_components(wrapper)) for group in pods_with_quota(component)
+        (index, group)
+        for index, component in enumerate(_components(wrapper))
+        for group in pods_with_quota(component)
     ]
     return sorted(groups, key=lambda item: item[1].is_submitter)
 
 
 def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
     pod_set_annotations: Mapping[str, str] = pod_set.get("annotations") or {}
-    request: Object = {field: annotations[key] for field, key in _TOPOLOGY.items() if key in annotations}
+    request: Object = {
+        field: annotations[key] for field, key in _TOPOLOGY.items() if key in annotations
+    }
     if "unconstrained" in request:
         request["unconstrained"] = request["unconstrained"] == "true"
-    for field, key in (("podIndexLabel", POD_INDEX_LABEL), ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL)):
+    for field, key in (
+        ("podIndexLabel", POD_INDEX_LABEL),
+        ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL),
+    ):
         if key in pod_set_annotations:
             request[field] = pod_set_annotations[key]
     with suppress(ValueError):
@@ -122,7 +152,11 @@ def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Obj
 def is_admitted(workload: Mapping[str, Any]) -> bool:
     """Return whether the Workload is admitted and not being evicted, so that the AppWrapper is allowed to run."""
     status = workload.get("status") or {}
-    return bool(status.get("admission")) and is_true(status.get("conditions"), "Admitted") and not eviction(workload)
+    return (
+        bool(status.get("admission"))
+        and is_true(status.get("conditions"), "Admitted")
+        and not eviction(workload)
+    )
 
 
 def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -137,7 +171,9 @@ def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def pod_set_infos(
-    wrapper: Mapping[str, Any], workload: Mapping[str, Any], flavor: Callable[[str], Mapping[str, Any] | None]
+    wrapper: Mapping[str, Any],
+    workload: Mapping[str, Any],
+    flavor: Callable[[str], Mapping[str, Any] | None],
 ) -> list[list[Object]]:
     """Return the changes to pod templates that the admission requires, by component and pod set.
 
@@ -146,7 +182,9 @@ def pod_set_infos(
     """
     admission = workload["status"]["admission"]
     assignments = {item["name"]: item for item in admission["podSetAssignments"]}
-    found: list[list[Object]] = [[{} for _ in pod_sets_of(component)] for component in _components(wrapper)]
+    found: list[list[Object]] = [
+        [{} for _ in pod_sets_of(component)] for component in _components(wrapper)
+    ]
     for number, (index, group) in enumerate(_numbered_groups(wrapper)):
         name = f"{name_of(wrapper)}-{number}"
         if name in assignments:
@@ -177,7 +215,9 @@ def _info(
         spec = flavor(name)
         if spec is None:
             raise LookupError(f"ResourceFlavor {name} does not exist")
-        _merge(info, {"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")})
+        _merge(
+            info, {"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")}
+        )
     for check in (workload["status"].get("admissionChecks")) or ():
         for update in check.get("podSetUpdates") or ():
             if update.get("name") == assignment["name"]:
@@ -190,7 +230,9 @@ def _info(
 def _merge(info: Object, addition: Mapping[str, Any]) -> None:
     for key in ("annotations", "labels", "nodeSelector"):
         info[key] |= addition.get(key) or {}
-    info["tolerations"] += [item for item in addition.get("tolerations") or () if item not in info["tolerations"]]
+    info["tolerations"] += [
+        item for item in addition.get("tolerations") or () if item not in info["tolerations"]
+    ]
 
 
 def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -198,7 +240,9 @@ def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
     status = wrapper.get("status") or {}
     if status.get("phase") == "Succeeded":
         return "Succeeded", "AppWrapper finished successfully"
-    if status.get("phase") == "Failed" and not is_true(status.get("conditions"), "ResourcesDeployed"):
+    if status.get("phase") == "Failed" and not is_true(
+        status.get("conditions"), "ResourcesDeployed"
+    ):
         return "Failed", "AppWrapper failed"
     return None
 

@@ -17,7 +17,14 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from prometheus_client import Histogram
 
-from cfo.api.flux.names import ACTIVE, FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import (
+    ACTIVE,
+    FIELD_MANAGER,
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    MINICLUSTER_LABEL,
+)
 from cfo.config.model import DefaultSetupConfiguration
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
@@ -96,13 +103,19 @@ def _is_only_numbers(before: Object, after: Object) -> bool:
     return old == new and before.get("observedGeneration") == after.get("observedGeneration")
 
 
-def default_setup(config: DefaultSetupConfiguration, namespace: str, selector: LabelSelector | None = None) -> Object:
+def default_setup(
+    config: DefaultSetupConfiguration, namespace: str, selector: LabelSelector | None = None
+) -> Object:
     """Return the FluxSetup ``default`` in the operator's ``namespace``, for all namespaces.
 
     It has labels that ``selector`` selects, so that an operator with this selector sees it.
     """
     requirements = selector.requirements if selector is not None else ()
-    labels = {each.key: next(iter(each.values), "") for each in requirements if each.operator in ("In", "Exists")}
+    labels = {
+        each.key: next(iter(each.values), "")
+        for each in requirements
+        if each.operator in ("In", "Exists")
+    }
     spec = {
         "max-size": config.max_size,
         "mini-cluster": {"size": config.mini_cluster_size},
@@ -143,7 +156,11 @@ def create_default(manager: Manager, config: DefaultSetupConfiguration, namespac
     """Let ``manager`` create the default FluxSetup in the operator's ``namespace``."""
     client = manager.client.with_field_manager(FIELD_MANAGER)
     setups = manager.cache.informer(FLUX_SETUP)
-    manager.add(DefaultSetup(client, setups, default_setup(config, namespace, setups.selection.label_selector)))
+    manager.add(
+        DefaultSetup(
+            client, setups, default_setup(config, namespace, setups.selection.label_selector)
+        )
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +205,9 @@ class FluxSetupReconciler:
         ended = self.clock.monotonic()
         self._next_decision[request] = ended + min((ended - began) * _DECISION_SHARE, _MAX_PAUSE)
         self.decision_seconds.observe(ended - began)
-        status = desired_status(obj, setup, self.ledger.replacement_of(request), totals, self.clock.now())
+        status = desired_status(
+            obj, setup, self.ledger.replacement_of(request), totals, self.clock.now()
+        )
         return await self._write_status(obj, status)
 
     async def _write_status(self, obj: Object, status: Object) -> Result:
@@ -197,13 +216,23 @@ class FluxSetupReconciler:
         if status == before:
             return Result()
         now = self.clock.monotonic()
-        if _is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
+        if (
+            _is_only_numbers(before, status)
+            and (pause := self._next_status.get(key, 0.0) - now) > 0
+        ):
             return Result(requeue_after=pause)
         self._next_status[key] = now + _STATUS_INTERVAL
         await apply_status(self.client, obj, status)
-        old, new = (find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status))
+        old, new = (
+            find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status)
+        )
         if old.get("reason") != new["reason"]:
-            self.events.event(obj, "Normal" if new["status"] == "True" else "Warning", new["reason"], new["message"])
+            self.events.event(
+                obj,
+                "Normal" if new["status"] == "True" else "Warning",
+                new["reason"],
+                new["message"],
+            )
         return Result()
 
     def _forget(self, request: Request) -> None:

@@ -53,7 +53,9 @@ class FluxSetupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, with one sample for each FluxSetup."""
-        limit, used, pending, admitted = (GaugeMetricFamily(name, text, labels=_LABELS) for name, text in _GAUGES)
+        limit, used, pending, admitted = (
+            GaugeMetricFamily(name, text, labels=_LABELS) for name, text in _GAUGES
+        )
         active = GaugeMetricFamily(
             "flux_setup_active",
             "Whether a FluxSetup governs FluxJobs, with the reason of its condition Active",
@@ -68,7 +70,9 @@ class FluxSetupMetrics(Collector):
             admitted.add_metric(labels, setup.status.admitted_workloads)
             for condition in setup.status.conditions:
                 if condition.type == ACTIVE:
-                    active.add_metric((*labels, condition.reason), float(condition.status == "True"))
+                    active.add_metric(
+                        (*labels, condition.reason), float(condition.status == "True")
+                    )
         yield from (limit, used, pending, admitted, active)
 
 

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from cfo.api.inferencestack.kinds import HORIZONTAL_POD_AUTOSCALER, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET
+from cfo.api.inferencestack.kinds import (
+    HORIZONTAL_POD_AUTOSCALER,
+    PERSISTENT_VOLUME_CLAIM,
+    POD_DISRUPTION_BUDGET,
+)
 from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
 from cfo.controllers.inferencestack.hosts import StackHosts
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS
@@ -152,8 +156,13 @@ class Children:
             watcher.channel.enqueue([entry.key for entry in watcher.stacks.reader.entries()])
 
     def _create(self, gvk: GVK) -> Informer:
-        return self._manager.cache.informer(gvk, **_selection(gvk)).add_index(_OWNER_INDEX, by_controller)
+        return self._manager.cache.informer(gvk, **_selection(gvk)).add_index(
+            _OWNER_INDEX, by_controller
+        )
 
 
 def _selection(gvk: GVK) -> SelectionKeywords:
-    return {"label_selector": _SELECTOR, "max_bytes": _MAX_DEPLOYMENT_BYTES if gvk == DEPLOYMENT else _MAX_BYTES}
+    return {
+        "label_selector": _SELECTOR,
+        "max_bytes": _MAX_DEPLOYMENT_BYTES if gvk == DEPLOYMENT else _MAX_BYTES,
+    }

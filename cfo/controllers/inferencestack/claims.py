@@ -89,7 +89,11 @@ class ClaimReconciler:
         await self.leases.verify()
         entry = self.stacks.entry(request)
         live = self.leases.live()
-        if entry is None or entry.meta.is_deleting or _reporter(live) != (self.version, self.namespace):
+        if (
+            entry is None
+            or entry.meta.is_deleting
+            or _reporter(live) != (self.version, self.namespace)
+        ):
             self._forget(request)
             return Result()
         version = entry.meta.labels.get(OPERATOR_VERSION_LABEL, "")
@@ -106,14 +110,18 @@ class ClaimReconciler:
             is_new = await self._set_condition(request, entry.meta, problem, is_new)
             self._written[request] = (entry.meta.uid, problem)
             if is_new:
-                self.events.event(identity_of(entry.object()), "Warning", problem.reason, problem.note)
+                self.events.event(
+                    identity_of(entry.object()), "Warning", problem.reason, problem.note
+                )
         return Result()
 
     def _forget(self, request: Request) -> None:
         self._written.pop(request, None)
         self.metrics.set(self.kind, request, "")
 
-    async def _set_condition(self, request: Request, meta: Meta, problem: _Problem, is_new: bool) -> bool:
+    async def _set_condition(
+        self, request: Request, meta: Meta, problem: _Problem, is_new: bool
+    ) -> bool:
         """Write the condition; return whether the stack did not have it for this reason.
 
         Returns ``is_new`` if the condition cannot be written.
@@ -123,15 +131,26 @@ class ClaimReconciler:
             return False
         before = find_condition((stack.get("status") or {}).get("conditions"), _CONDITION) or {}
         known = {key: before[key] for key in ("status", "lastTransitionTime") if key in before}
-        condition = {"type": _CONDITION, "status": "False", "reason": problem.reason, "message": problem.message}
+        condition = {
+            "type": _CONDITION,
+            "status": "False",
+            "reason": problem.reason,
+            "message": problem.message,
+        }
         if all(before.get(key) == value for key, value in condition.items()):
             return False
         conditions = [{"type": _CONDITION, **known}] if known else []
-        set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self.clock.now()))
+        set_condition(
+            conditions,
+            {**condition, "observedGeneration": meta.generation},
+            now=rfc3339(self.clock.now()),
+        )
         try:
             await self._apply({**identity_of(stack), "status": {"conditions": conditions}})
         except (Conflict, Invalid, Forbidden) as error:
-            _log.info("Condition not written", condition=_CONDITION, object=str(request), error=str(error))
+            _log.info(
+                "Condition not written", condition=_CONDITION, object=str(request), error=str(error)
+            )
             return is_new
         return before.get("status") != "False" or before.get("reason") != problem.reason
 
@@ -141,7 +160,9 @@ class ClaimReconciler:
 
     async def _apply(self, obj: Object) -> None:
         # not forced: it would replace all conditions if the schema does not make them a map
-        await self.client.apply(obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False)
+        await self.client.apply(
+            obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False
+        )
 
 
 def _has_condition(entry: Entry) -> bool:

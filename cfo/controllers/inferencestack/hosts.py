@@ -13,8 +13,24 @@ from typing import Final
 import anyio
 
 from cfo.api.gateway import HTTP_ROUTE
-from cfo.controllers.host_claims import MAX_CACHED_BYTES, HostClaims, add_host_index, claims_in, claims_of
-from cfo.runtime import GVK, INGRESS, Informer, Manager, Object, gvk_of, key_of, name_of, namespace_of
+from cfo.controllers.host_claims import (
+    MAX_CACHED_BYTES,
+    HostClaims,
+    add_host_index,
+    claims_in,
+    claims_of,
+)
+from cfo.runtime import (
+    GVK,
+    INGRESS,
+    Informer,
+    Manager,
+    Object,
+    gvk_of,
+    key_of,
+    name_of,
+    namespace_of,
+)
 
 CLAIMANTS: Final = (INGRESS, HTTP_ROUTE)
 """The kinds of a stack's objects that have hosts."""
@@ -55,7 +71,9 @@ class StackHosts:
                 await informer.wait_for_sync()
             if not informer.has_synced:
                 return f"{refused}: the hosts of {informer.gvk.kind} objects cannot be read: {informer.problem}"
-            stored = informer.reader.entry(key_of(desired)) if informer.gvk == gvk_of(desired) else None
+            stored = (
+                informer.reader.entry(key_of(desired)) if informer.gvk == gvk_of(desired) else None
+            )
             for claim in claims_of(stored) if stored is not None else ():
                 wanted.pop(claim, None)
         for claim in wanted:

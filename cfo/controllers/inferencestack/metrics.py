@@ -41,12 +41,18 @@ class StackMetrics(Collector):
             for entry in reader.entries():
                 namespace = entry.key.namespace
                 status = _status_of(entry)
-                ready = next((item.status for item in status.conditions or () if item.type == "Ready"), "Unknown")
+                ready = next(
+                    (item.status for item in status.conditions or () if item.type == "Ready"),
+                    "Unknown",
+                )
                 stacks[namespace, ready] += 1
                 for application in status.applications or ():
                     applications[namespace, application.state] += 1
         yield _gauge(
-            "inferencestack_status_ready", "The number of InferenceStacks by the status of Ready", "ready", stacks
+            "inferencestack_status_ready",
+            "The number of InferenceStacks by the status of Ready",
+            "ready",
+            stacks,
         )
         yield _gauge(
             "inferencestack_status_applications",
@@ -72,7 +78,9 @@ class ClaimMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the number of reported stacks."""
-        counts = Count((request.namespace, reason) for (_, request), reason in self._reasons.items())
+        counts = Count(
+            (request.namespace, reason) for (_, request), reason in self._reasons.items()
+        )
         text = "The number of InferenceStacks that no operator, or more than one, reconciles"
         yield _gauge("inferencestack_unclaimed", text, "reason", counts)
 

@@ -132,9 +132,13 @@ class OperatorLeases:
             self._verified[key] = holder
         else:
             now = self._clock.monotonic()
-            self._rejected = {name: at for name, at in self._rejected.items() if at + _REJECTION_SECONDS > now}
+            self._rejected = {
+                name: at for name, at in self._rejected.items() if at + _REJECTION_SECONDS > now
+            }
             self._rejected[key.namespace] = now
-            _log.warning("Holder of Lease is not an operator, ignoring it", lease=str(key), holder=holder)
+            _log.warning(
+                "Holder of Lease is not an operator, ignoring it", lease=str(key), holder=holder
+            )
 
     def _must_be_verified(self, key: NamespacedName, spec: _LeaseSpec) -> bool:
         if not spec.holder_identity or self._is_verified(key, spec):
@@ -145,14 +149,21 @@ class OperatorLeases:
     async def _is_operator(self, namespace: str, holder: str) -> bool:
         """Return whether the pod that ``holder`` names (``<pod>_<uuid>``) is allowed to write the status of stacks."""
         try:
-            pod = await self._client.get(POD, NamespacedName(namespace, holder.partition("_")[0]), live=True)
+            pod = await self._client.get(
+                POD, NamespacedName(namespace, holder.partition("_")[0]), live=True
+            )
         except (APIError, ValueError):  # not a valid name, or permission denied
             return False
         if pod is None:
             return False
         user = service_account(namespace, pod["spec"].get("serviceAccountName") or "default")
         for gvk in INFERENCE_STACKS:
-            attributes = {"verb": "patch", "group": gvk.group, "resource": "inferencestacks", "subresource": "status"}
+            attributes = {
+                "verb": "patch",
+                "group": gvk.group,
+                "resource": "inferencestacks",
+                "subresource": "status",
+            }
             if await is_allowed(self._client, resourceAttributes=attributes, **user):
                 return True
         return False
@@ -182,10 +193,18 @@ class OperatorLeases:
         self._check()
 
     def _has_room(self, key: NamespacedName) -> bool:
-        if key in self._specs or key.namespace == self._namespace or len(self._specs) < MAX_FOREIGN_LEASES:
+        if (
+            key in self._specs
+            or key.namespace == self._namespace
+            or len(self._specs) < MAX_FOREIGN_LEASES
+        ):
             return True
         if not self._is_full:
-            _log.warning("Too many Leases of operators, ignoring others", lease=str(key), limit=MAX_FOREIGN_LEASES)
+            _log.warning(
+                "Too many Leases of operators, ignoring others",
+                lease=str(key),
+                limit=MAX_FOREIGN_LEASES,
+            )
             self._is_full = True
         return False
 

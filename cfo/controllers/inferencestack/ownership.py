@@ -70,7 +70,10 @@ def belongs_to(obj: Object, stack: Object) -> bool:
 def is_of_chart(obj: Object) -> bool:
     """Return whether the labels of ``obj`` are those of an object that Helm created from the original chart."""
     labels = labels_of(obj)
-    return labels.get(MANAGED_BY_LABEL) == "Helm" and _CHART.fullmatch(labels.get(CHART_LABEL) or "") is not None
+    return (
+        labels.get(MANAGED_BY_LABEL) == "Helm"
+        and _CHART.fullmatch(labels.get(CHART_LABEL) or "") is not None
+    )
 
 
 def is_of_helm(obj: Object) -> bool:
@@ -87,14 +90,20 @@ def taken_over(obj: Object) -> list[dict[str, Any]]:
     helm = [entry for entry in entries if _is_of_helm(entry)]
     own = [entry for entry in entries if _is_own(entry)]
     others = [entry for entry in entries if entry not in helm and entry not in own]
-    keeps_annotations = gvk_of(obj) == DEPLOYMENT  # removing annotations of a Deployment changes its generation
+    keeps_annotations = (
+        gvk_of(obj) == DEPLOYMENT
+    )  # removing annotations of a Deployment changes its generation
     fields: dict[str, Any] = {}
     for entry in (*helm, *own):
         taken = dict(entry.get("fieldsV1") or {})
         if keeps_annotations and entry in helm:
             metadata = taken["f:metadata"]
-            others.append({**entry, "fieldsV1": {"f:metadata": {"f:annotations": metadata["f:annotations"]}}})
-            taken["f:metadata"] = {key: value for key, value in metadata.items() if key != "f:annotations"}
+            others.append(
+                {**entry, "fieldsV1": {"f:metadata": {"f:annotations": metadata["f:annotations"]}}}
+            )
+            taken["f:metadata"] = {
+                key: value for key, value in metadata.items() if key != "f:annotations"
+            }
         fields = _union(fields, taken)
     latest = (own or helm)[0]
     merged = {
@@ -136,7 +145,11 @@ def managers_of(obj: Object) -> Sequence[dict[str, Any]]:
 
 
 def _is_own(entry: Mapping[str, Any]) -> bool:
-    return entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource")
+    return (
+        entry.get("manager") == FIELD_MANAGER
+        and entry.get("operation") == "Apply"
+        and not entry.get("subresource")
+    )
 
 
 def _is_of_helm(entry: Mapping[str, Any]) -> bool:
@@ -219,7 +232,9 @@ async def _is_scaled_by_others(
 
     It is known if our field manager owns the number, or if a label says who sets it.
     """
-    if owns_replicas(managers) or not labels_of(deployment).keys().isdisjoint((AUTOSCALED, SCALED_BY_OTHERS)):
+    if owns_replicas(managers) or not labels_of(deployment).keys().isdisjoint(
+        (AUTOSCALED, SCALED_BY_OTHERS)
+    ):
         return False
     if "managedFields" not in deployment["metadata"]:
         deployment = await client.get(DEPLOYMENT, key, live=True) or deployment

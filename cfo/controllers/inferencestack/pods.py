@@ -15,9 +15,27 @@ from typing import Final
 import anyio
 import structlog
 
-from cfo.api.inferencestack.names import CHART_NAME, COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL, names_of
+from cfo.api.inferencestack.names import (
+    CHART_NAME,
+    COMPONENT_LABEL,
+    INSTANCE_LABEL,
+    NAME_LABEL,
+    names_of,
+)
 from cfo.controllers.cached import PodFailure, failure_of, status_of_pod
-from cfo.runtime import GVK, POD, Channel, Entry, Event, Informer, Manager, Object, Reader, Request, key_of
+from cfo.runtime import (
+    GVK,
+    POD,
+    Channel,
+    Entry,
+    Event,
+    Informer,
+    Manager,
+    Object,
+    Reader,
+    Request,
+    key_of,
+)
 from cfo.runtime.manager import SelectionKeywords
 
 _INDEX: Final = "inferencestack-component"
@@ -45,7 +63,9 @@ def stack_of(pod: Entry) -> Request:
 def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | None:
     """Return the failure of the newest pod of a component that has one, or ``None``."""
     found = pods.entries(index=(_INDEX, f"{stack}/{component}"))
-    newest_first = sorted(found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True)
+    newest_first = sorted(
+        found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True
+    )
     for pod in newest_first:
         if not pod.meta.is_deleting and (failure := failure_of(status_of_pod(pod))) is not None:
             return failure
@@ -54,7 +74,10 @@ def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | No
 
 def failure_has_changed(event: Event) -> bool:
     """Return whether the failure of a pod began, changed or ended."""
-    before, after = (failure_of(status_of_pod(pod)) if pod is not None else None for pod in (event.old, event.new))
+    before, after = (
+        failure_of(status_of_pod(pod)) if pod is not None else None
+        for pod in (event.old, event.new)
+    )
     return before != after
 
 
@@ -109,7 +132,10 @@ class PodInformers:
         named = self._named.get(name)
         if named is None:
             if self._is_full(user[1].namespace):
-                _log.warning("Too many values of nameOverride, failures of pods are not reported", stack=str(user[1]))
+                _log.warning(
+                    "Too many values of nameOverride, failures of pods are not reported",
+                    stack=str(user[1]),
+                )
                 return None
             named = self._named[name] = _NamedPods(self._create(name), user[1].namespace)
             named.informer.add_handler(self._enqueue)

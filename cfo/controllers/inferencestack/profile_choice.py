@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.inferencestack.names import CHART_LABEL, names_of
-from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile, profiles_of_chart
+from cfo.api.inferencestack.profiles import (
+    Profile,
+    newest_profile,
+    pinned_profile,
+    profiles_of_chart,
+)
 from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime import DEPLOYMENT, Object, gvk_of, name_of
@@ -37,7 +42,9 @@ def choose_profile(
     policy = (stack.get("spec") or {}).get("upgradePolicy") or _ON_SPEC_CHANGE
     if policy == "Automatic" or _has_changed(stack):
         return current, newest
-    if _restarted(render(stack, current), deployments) - _restarted(render(stack, newest), deployments):
+    if _restarted(render(stack, current), deployments) - _restarted(
+        render(stack, newest), deployments
+    ):
         return current, newest  # some pods are already those of the newer profile
     return current, None
 
@@ -86,7 +93,10 @@ def render_with(
     if not waiting:
         return upgraded, target
     before = {(gvk_of(obj), name_of(obj)): obj for obj in render(stack, current, facts)}
-    mixed = [before.get((gvk_of(obj), name_of(obj)), obj) if name_of(obj) in waiting else obj for obj in upgraded]
+    mixed = [
+        before.get((gvk_of(obj), name_of(obj)), obj) if name_of(obj) in waiting else obj
+        for obj in upgraded
+    ]
     return mixed, current
 
 
@@ -117,7 +127,10 @@ def restarts_pods(desired: Object, live: Object) -> bool:
     """
     wanted, found = desired["spec"]["template"], (live.get("spec") or {}).get("template") or {}
     labels = wanted["metadata"]["labels"]
-    return not (_is_contained(wanted["spec"], found.get("spec")) and _is_contained(labels, _template_labels(found)))
+    return not (
+        _is_contained(wanted["spec"], found.get("spec"))
+        and _is_contained(labels, _template_labels(found))
+    )
 
 
 def _template_labels(template: Mapping[str, Any]) -> Any:
@@ -132,5 +145,7 @@ def _is_contained(desired: Any, live: Any) -> bool:
         return all(_is_contained(value, live.get(key)) for key, value in desired.items())
     if isinstance(desired, list):
         remaining: Iterator[Any] = iter(live if isinstance(live, list) else ())
-        return all(any(_is_contained(item, candidate) for candidate in remaining) for item in desired)
+        return all(
+            any(_is_contained(item, candidate) for candidate in remaining) for item in desired
+        )
     return bool(desired == live)

@@ -19,7 +19,13 @@ from anyio.lowlevel import checkpoint
 from cfo.api.gateway import HTTP_ROUTE, route_problems
 from cfo.api.inferencestack.created_resources import cluster_trigger_errors
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, GATEWAY, HELM_FINALIZERS, PAUSE_ANNOTATION, names_of
+from cfo.api.inferencestack.names import (
+    APPLICATION_PREFIX,
+    GATEWAY,
+    HELM_FINALIZERS,
+    PAUSE_ANNOTATION,
+    names_of,
+)
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.children import Children
@@ -27,7 +33,12 @@ from cfo.controllers.inferencestack.ownership import application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
-from cfo.controllers.inferencestack.status import ComponentState, Outcome, component_state, stack_status
+from cfo.controllers.inferencestack.status import (
+    ComponentState,
+    Outcome,
+    component_state,
+    stack_status,
+)
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import (
     DEPLOYMENT,
@@ -124,7 +135,9 @@ class InferenceStackReconciler:
         validation = await self._compute(partial(validate, stack, profile), in_thread=is_large)
         errors = list(validation.errors)
         if not (self.allow_cluster_triggers or validation.stack is None):
-            errors += cluster_trigger_errors(validation.stack)  # the webhook may have been absent, or have allowed it
+            errors += cluster_trigger_errors(
+                validation.stack
+            )  # the webhook may have been absent, or have allowed it
         if errors:
             await self._report_errors(stack, FieldErrors(errors))
             return Result()
@@ -135,7 +148,9 @@ class InferenceStackReconciler:
 
         def render() -> tuple[list[Object], Profile]:
             current, target = choose_profile(stack, self.operator_version, existing.deployments)
-            return render_with(stack, current, target, existing.facts, existing.deployments, is_ready)
+            return render_with(
+                stack, current, target, existing.facts, existing.deployments, is_ready
+            )
 
         desired, profile = await self._compute(render, in_thread=is_large)
         writes = StackWrites(self.client, self.children, stack)
@@ -182,7 +197,8 @@ class InferenceStackReconciler:
             problems=dict(self._problems(desired)),
             gateway=state(names.gateway, GATEWAY),
             applications={
-                name: state(names.application(name), f"{APPLICATION_PREFIX}{name}") for name in application_names(stack)
+                name: state(names.application(name), f"{APPLICATION_PREFIX}{name}")
+                for name in application_names(stack)
             },
         )
 
@@ -201,9 +217,15 @@ class InferenceStackReconciler:
                 for problem in islice(route_problems(entry.object()), 1):
                     yield "RoutesReady", (problem.reason, f"{at}: {problem.message}")
                 continue
-            ready = find_condition((entry.object().get("status") or {}).get("conditions"), "Ready") or {}
+            ready = (
+                find_condition((entry.object().get("status") or {}).get("conditions"), "Ready")
+                or {}
+            )
             if ready.get("status") == "False":
-                yield "ScalingReady", (str(ready.get("reason") or "NotReady"), f"{at}: {ready.get('message') or ''}")
+                yield (
+                    "ScalingReady",
+                    (str(ready.get("reason") or "NotReady"), f"{at}: {ready.get('message') or ''}"),
+                )
 
     async def _compute(self, function: Callable[[], T], *, in_thread: bool) -> T:
         return await to_thread.run_sync(function, limiter=self._thread) if in_thread else function()
@@ -211,7 +233,9 @@ class InferenceStackReconciler:
     async def _report_errors(self, stack: Object, errors: FieldErrors) -> None:
         messages = [str(error) for error in errors.errors]
         known = find_condition((stack.get("status") or {}).get("conditions"), "Ready") or {}
-        is_known = known.get("reason") == "InvalidSpec" and known.get("observedGeneration") == _generation(stack)
+        is_known = known.get("reason") == "InvalidSpec" and known.get(
+            "observedGeneration"
+        ) == _generation(stack)
         if not is_known:
             self.events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
         await self._write_status(stack, Outcome(operator=self._operator, errors=messages))
@@ -226,12 +250,18 @@ class InferenceStackReconciler:
             await patch_checked(self.client, stack, patch, subresource="status")
         await apply_status(self.client, stack, status)
 
-    def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    def _record_transitions(
+        self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]
+    ) -> None:
         """Record an Event when the stack becomes ready or degraded."""
         for kind in ("Ready", "Degraded"):
             new = find_condition(status["conditions"], kind) or {}
             old = find_condition(before.get("conditions"), kind) or {}
-            if new.get("status") == "True" and old.get("status") != "True" and new.get("reason") != "InvalidSpec":
+            if (
+                new.get("status") == "True"
+                and old.get("status") != "True"
+                and new.get("reason") != "InvalidSpec"
+            ):
                 type_: EventType = "Normal" if kind == "Ready" else "Warning"
                 self.events.event(stack, type_, kind, new.get("message") or kind)
 
@@ -244,8 +274,14 @@ class InferenceStackReconciler:
         latest = self.stacks.get(key_of(stack)) or stack  # after the write of the status
         if uid_of(latest) != uid_of(stack):
             return  # it was deleted and created again
-        await patch_checked(self.client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True)
-        _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
+        await patch_checked(
+            self.client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True
+        )
+        _log.info(
+            "Removed finalizer of the Helm operator",
+            namespace=namespace_of(stack),
+            name=name_of(stack),
+        )
 
 
 def _generation(stack: Object) -> int:

@@ -20,7 +20,12 @@ from cfo.controllers.inferencestack.operator_leases import (
     OperatorLeases,
     lease_name,
 )
-from cfo.controllers.inferencestack.pods import POD_SELECTION, PodInformers, failure_has_changed, stack_of
+from cfo.controllers.inferencestack.pods import (
+    POD_SELECTION,
+    PodInformers,
+    failure_has_changed,
+    stack_of,
+)
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
     GVK,
@@ -55,7 +60,11 @@ def election_rules(namespace: str) -> list[Rule]:
     ]
 
 
-def setup(manager: Manager, config: InferenceStackConfiguration, election: LeaderElectionOptions | None = None) -> None:
+def setup(
+    manager: Manager,
+    config: InferenceStackConfiguration,
+    election: LeaderElectionOptions | None = None,
+) -> None:
     """Add the controllers to ``manager``; each starts once the API server serves its kind of stacks.
 
     ``election`` are the options of the manager's own election: with it, the controllers also wait for the Lease of
@@ -79,7 +88,12 @@ def setup(manager: Manager, config: InferenceStackConfiguration, election: Leade
 class _Controllers:
     """Adds the controllers of each API group, which share their informers and metrics."""
 
-    def __init__(self, manager: Manager, config: InferenceStackConfiguration, group: ElectedControllers | None) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        config: InferenceStackConfiguration,
+        group: ElectedControllers | None,
+    ) -> None:
         self._manager = manager
         self._config = config
         self._group = group
@@ -92,7 +106,9 @@ class _Controllers:
         """Add the controller that reports unclaimed stacks; ``namespace`` is that of our own Lease."""
         manager, name = self._manager, f"inferencestack-claims-{gvk.group.partition('.')[0]}"
         stacks = manager.cache.informer(gvk, metadata_only=True)
-        lease_informer = manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR, max_bytes=_MAX_LEASE_BYTES)
+        lease_informer = manager.cache.informer(
+            LEASE, label_selector=LEASE_SELECTOR, max_bytes=_MAX_LEASE_BYTES
+        )
         if self._claims is None:
             found = OperatorLeases(lease_informer, manager.client, manager.clock, namespace)
             self._claims = (found, ClaimMetrics(manager.metrics.registry))
@@ -133,7 +149,9 @@ class _Controllers:
         builder = (
             Builder(manager, name)
             .for_(gvk, on_update(_has_changed), label_selector=selector)
-            .watches(POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, **POD_SELECTION)
+            .watches(
+                POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, **POD_SELECTION
+            )
         )
         channel = Channel()
         self._children.watch(builder, gvk)

@@ -99,7 +99,9 @@ def component_state(
 ) -> ComponentState:
     """Return the state of a component with this Deployment (``None``: it does not exist) and failure of its pods."""
     if deployment is None:
-        return ComponentState(State.PROGRESSING, "DeploymentMissing", "the Deployment does not exist")
+        return ComponentState(
+            State.PROGRESSING, "DeploymentMissing", "the Deployment does not exist"
+        )
     spec: Mapping[str, Any] = deployment.get("spec") or {}
     status: Mapping[str, Any] = deployment.get("status") or {}
     count = spec.get("replicas")
@@ -114,9 +116,15 @@ def component_state(
 
     if suspended:
         return result(State.SUSPENDED, "Suspended")
-    observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    observed = int(status.get("observedGeneration") or 0) >= int(
+        deployment["metadata"].get("generation") or 0
+    )
     if not observed:
-        return result(State.PROGRESSING, "RolloutPending", "the Deployment controller has not observed the change")
+        return result(
+            State.PROGRESSING,
+            "RolloutPending",
+            "the Deployment controller has not observed the change",
+        )
     if replicas == 0:
         return result(State.IDLE, "ScaledToZero")
     available = int(status.get("availableReplicas") or 0)
@@ -125,15 +133,27 @@ def component_state(
     conditions = status.get("conditions")
     progressing = find_condition(conditions, "Progressing") or {}
     if progressing.get("reason") == "ProgressDeadlineExceeded":
-        why = f"{failure.reason}: {failure.message}" if failure is not None else str(progressing.get("message") or "")
+        why = (
+            f"{failure.reason}: {failure.message}"
+            if failure is not None
+            else str(progressing.get("message") or "")
+        )
         return result(State.STALLED, "RolloutStalled", why)
     if failure is not None:
         return result(State.FAILED, failure.reason, failure.message)
     creation = find_condition(conditions, "ReplicaFailure") or {}
     if creation.get("status") == "True":
-        return result(State.FAILED, str(creation.get("reason") or "FailedCreate"), str(creation.get("message") or ""))
+        return result(
+            State.FAILED,
+            str(creation.get("reason") or "FailedCreate"),
+            str(creation.get("message") or ""),
+        )
     if total > updated:
-        return result(State.PROGRESSING, "RollingOut", f"{total - updated} pods of an older revision are running")
+        return result(
+            State.PROGRESSING,
+            "RollingOut",
+            f"{total - updated} pods of an older revision are running",
+        )
     return result(State.PROGRESSING, "WaitingForPods", f"{ready} of {replicas} pods are ready")
 
 
@@ -165,9 +185,18 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
     """Return the status of ``stack``; ``now`` is the time of conditions that change (RFC 3339)."""
     generation = int(stack["metadata"].get("generation") or 0)
     before: Mapping[str, Any] = stack.get("status") or {}
-    conditions = [dict(condition) for condition in before.get("conditions") or () if condition.get("type") in _TYPES]
+    conditions = [
+        dict(condition)
+        for condition in before.get("conditions") or ()
+        if condition.get("type") in _TYPES
+    ]
     for kind, value, reason, message in _conditions(outcome, before):
-        condition = {"type": kind, "status": value, "reason": reason, "message": shortened(message, _MAX_MESSAGE)}
+        condition = {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": shortened(message, _MAX_MESSAGE),
+        }
         set_condition(conditions, {**condition, "observedGeneration": generation}, now=now)
     if not outcome.paused:
         conditions = [condition for condition in conditions if condition["type"] != "Paused"]
@@ -179,7 +208,9 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
     if outcome.profile is not None and not outcome.errors:
         status |= _details(stack, outcome, outcome.profile)
     else:
-        status |= {key: before[key] for key in _DETAILS if key in before}  # what was written before still runs
+        status |= {
+            key: before[key] for key in _DETAILS if key in before
+        }  # what was written before still runs
         status["deployedRelease"] = {"name": name_of(stack)}
     return status
 
@@ -200,12 +231,20 @@ def _conditions(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[s
     yield from _release(outcome, before)
     yield "Irreconcilable", "False", "Reconciled", ""
     if outcome.paused:
-        yield "Paused", "True", "PauseReconcileAnnotationTrue", "objects are not changed while the stack is paused"
+        yield (
+            "Paused",
+            "True",
+            "PauseReconcileAnnotationTrue",
+            "objects are not changed while the stack is paused",
+        )
 
 
 def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
     gateway = outcome.gateway or ComponentState(State.PROGRESSING, "DeploymentMissing")
-    states = {"gateway": gateway, **{f"application {name}": state for name, state in outcome.applications.items()}}
+    states = {
+        "gateway": gateway,
+        **{f"application {name}": state for name, state in outcome.applications.items()},
+    }
     waiting = {name: state for name, state in outcome.applications.items() if not state.is_ready}
     broken = {name: state for name, state in states.items() if state.state in _BROKEN}
     unready = {name: state for name, state in states.items() if not state.is_ready}
@@ -259,7 +298,9 @@ def _release(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str,
             yield "Deployed", "False", "InstallError", message
         yield "ReleaseFailed", "True", "UpgradeError" if was_deployed else "InstallError", message
         return
-    reason = str(deployed.get("reason") or "UpgradeSuccessful") if was_deployed else "InstallSuccessful"
+    reason = (
+        str(deployed.get("reason") or "UpgradeSuccessful") if was_deployed else "InstallSuccessful"
+    )
     yield "Deployed", "True", reason, "all objects are written"
     yield "ReleaseFailed", "False", "AsExpected", ""
 
@@ -276,7 +317,8 @@ def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
         "readyApplications": f"{ready}/{len(outcome.applications)}",
         "deployedRelease": {"name": name_of(stack)},
         "applications": [
-            _application(resolved, outcome, name, state) for name, state in sorted(outcome.applications.items())
+            _application(resolved, outcome, name, state)
+            for name, state in sorted(outcome.applications.items())
         ],
     }
 
@@ -292,7 +334,9 @@ def _scale(stack: ResolvedStack, outcome: Outcome) -> Object:
     return {"observedReplicas": replicas, "replicas": state.total, "selector": text}
 
 
-def _application(stack: ResolvedStack, outcome: Outcome, name: str, state: ComponentState) -> Object:
+def _application(
+    stack: ResolvedStack, outcome: Outcome, name: str, state: ComponentState
+) -> Object:
     section = stack.applications.get(name) or {}
     reader = section.get("readerConfig") or {}
     kind = autoscaler_kind(section)
@@ -316,7 +360,11 @@ def _application(stack: ResolvedStack, outcome: Outcome, name: str, state: Compo
 def _url(stack: ResolvedStack) -> str:
     """Return the URL by which clients reach the gateway: through its Ingress or route, else its Service."""
     ingress: Mapping[str, Any] = stack.gateway.get("ingress") or {}
-    hosts = [rule["host"] for rule in ingress.get("hosts") or () if rule.get("host")] if is_enabled(ingress) else []
+    hosts = (
+        [rule["host"] for rule in ingress.get("hosts") or () if rule.get("host")]
+        if is_enabled(ingress)
+        else []
+    )
     hosts += (stack.gateway.get("httpRoute") or {}).get("hostnames") or []
     if hosts:
         return f"{'https' if is_enabled(ingress) and ingress.get('tls') else 'http'}://{hosts[0]}"
@@ -330,6 +378,9 @@ def _text(value: Any) -> str | None:
 
 
 def _named(states: Mapping[str, ComponentState]) -> str:
-    parts = [f"{name}: {state.reason}{f': {state.message}' if state.message else ''}" for name, state in states.items()]
+    parts = [
+        f"{name}: {state.reason}{f': {state.message}' if state.message else ''}"
+        for name, state in states.items()
+    ]
     more = len(parts) - _MAX_NAMED
     return "; ".join([*parts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])

@@ -65,9 +65,16 @@ class StackWrites(OwnedWrites):
             return None  # its deletion causes an event
         if not is_of_helm(current):  # nor is any object of the cache, which has no managedFields
             return current
-        _log.info("Adopting object that Helm created", kind=gvk_of(current).kind, object=str(key_of(current)))
+        _log.info(
+            "Adopting object that Helm created",
+            kind=gvk_of(current).kind,
+            object=str(key_of(current)),
+        )
         return await patch_checked(
-            self.client, current, {"metadata": {"managedFields": taken_over(current)}}, unchanged=True
+            self.client,
+            current,
+            {"metadata": {"managedFields": taken_over(current)}},
+            unchanged=True,
         )
 
     def report_taken(self, taken: NameTaken, consequence: str) -> None:
@@ -109,7 +116,9 @@ class StackWrites(OwnedWrites):
             if (gvk, entry.key) in names or is_retained(obj := entry.object()):
                 continue
             # If another object has the name, or the kind is no longer served, there is nothing to delete.
-            delete = self.delete_owned(gvk, obj, propagation_policy=Propagation.BACKGROUND, ignore_conflict=True)
+            delete = self.delete_owned(
+                gvk, obj, propagation_policy=Propagation.BACKGROUND, ignore_conflict=True
+            )
             with suppress(UnknownKind):
                 await self.attempt(delete, gvk, entry.key.name, "deleted")
 
@@ -120,4 +129,7 @@ def _used_objects(deployment: Object) -> Iterator[tuple[GVK, str]]:
     yield SERVICE_ACCOUNT, pod["serviceAccountName"]
     for volume in pod.get("volumes") or ():
         yield CONFIG_MAP, (volume.get("configMap") or {}).get("name", "")
-        yield PERSISTENT_VOLUME_CLAIM, (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        yield (
+            PERSISTENT_VOLUME_CLAIM,
+            (volume.get("persistentVolumeClaim") or {}).get("claimName", ""),
+        )

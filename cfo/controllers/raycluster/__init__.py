@@ -54,7 +54,10 @@ _WORKERS = 32
 
 _CONCERNS: Final = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, Conditions)
 
-RULES: Final = (Rule("ray.io", "rayclusters", "patch"), *(rule for each in _CONCERNS for rule in each.rules))
+RULES: Final = (
+    Rule("ray.io", "rayclusters", "patch"),
+    *(rule for each in _CONCERNS for rule in each.rules),
+)
 """The RBAC rules of the RayCluster controllers, on every platform; the first one is for finalizers."""
 
 OPENSHIFT_RULES: Final = (*DashboardProxies.rules, *Platform.rules)
@@ -63,7 +66,10 @@ OPENSHIFT_RULES: Final = (*DashboardProxies.rules, *Platform.rules)
 GATEWAY_RULES: Final = GatewayKinds.write_rules
 """The additional rules with which dashboards and clients are exposed through a Gateway."""
 
-CERTIFICATE_REQUEST_RULES: Final = (*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules)
+CERTIFICATE_REQUEST_RULES: Final = (
+    *node_signer.NodeSigner.rules,
+    *certificate_requesters.CertificateRequesters.rules,
+)
 """The additional rules of the controllers that serve the certificate requests of pods."""
 
 AUTHENTICATION_RULES: Final = (*DashboardAccess.rules, *DashboardProxies.proxy_rules)
@@ -104,13 +110,17 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
             Conditions(manager, config, environment),
         ]
         reconciler = RayClusterReconciler(manager, environment, concerns)
-        status_changed = and_(watches.STATUS_CHANGED, or_(watches.HEAD_SERVICE_CHANGED, OWN_CONDITIONS_CHANGED))
+        status_changed = and_(
+            watches.STATUS_CHANGED, or_(watches.HEAD_SERVICE_CHANGED, OWN_CONDITIONS_CHANGED)
+        )
         changed = or_(watches.CLUSTER_CHANGED, watches.FINALIZERS_CHANGED, status_changed)
         options = ControllerOptions(max_concurrent_reconciles=_WORKERS)
         builder = Builder(manager, FIELD_MANAGER).for_(RAY_CLUSTER, changed).with_options(options)
         reconciler.watch(builder.complete(reconciler))
         clusters = reconciler.clusters.reader
-        RayClusterMetrics(manager.metrics.registry, config, clusters, secret_informer(manager).reader)
+        RayClusterMetrics(
+            manager.metrics.registry, config, clusters, secret_informer(manager).reader
+        )
 
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment

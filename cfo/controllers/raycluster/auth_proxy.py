@@ -56,12 +56,16 @@ _LIFETIME = timedelta(days=3650)
 class ProxySecrets:
     """Writes the Secrets of the proxies. ``secrets`` reads the metadata of the Secrets that have a cluster label."""
 
-    def __init__(self, client: Client, config: AuthenticationConfiguration, secrets: Reader, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, config: AuthenticationConfiguration, secrets: Reader, clock: Clock
+    ) -> None:
         self._config = config
         self._clock = clock
         self._cookie = ClusterSecrets(client, secrets, content=(COOKIE_KEY,))
         self._settings = ClusterSecrets(client, secrets, content=(COOKIE_KEY, SETTINGS_KEY))
-        self._certificates = ClusterSecrets(client, secrets, content=_CERTIFICATE_CONTENT, valid_until=recorded_renewal)
+        self._certificates = ClusterSecrets(
+            client, secrets, content=_CERTIFICATE_CONTENT, valid_until=recorded_renewal
+        )
 
     def forget(self, cluster: Request) -> None:
         """Forget the Secrets of a cluster that was deleted."""
@@ -79,10 +83,16 @@ class ProxySecrets:
 
         async def desired(existing: Object | None) -> Object:
             encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
-            cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
+            cookie = (
+                b64decode(encoded)
+                if encoded
+                else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
+            )
             return desired_secret(facts, name, {COOKIE_KEY: cookie})
 
-        stored = await self._cookie.write(children, name, desired, "the OAuth proxy has no cookie secret")
+        stored = await self._cookie.write(
+            children, name, desired, "the OAuth proxy has no cookie secret"
+        )
         if stored is not None:
             self._cookie.remember(key_of(children.cluster), stored)
 
@@ -90,20 +100,27 @@ class ProxySecrets:
         """Delete the Secret of the cookie key."""
         names = children.facts.names
         self._cookie.forget(key_of(children.cluster))
-        await children.delete(SECRET, self._cookie.informer.get(NamespacedName(names.namespace, names.cookie_secret)))
+        await children.delete(
+            SECRET, self._cookie.informer.get(NamespacedName(names.namespace, names.cookie_secret))
+        )
 
     async def write_config(self, children: Children) -> None:
         """Write the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
         facts, name = children.facts, children.facts.names.cookie_secret
         settings = rbac_proxy_settings(children.cluster, self._config)
-        if self._settings.known_validity(children, _settings_secret(facts, name, {}, settings)) is not None:
+        if (
+            self._settings.known_validity(children, _settings_secret(facts, name, {}, settings))
+            is not None
+        ):
             return
 
         async def desired(existing: Object | None) -> Object:
             cookie = b64decode(((existing or {}).get("data") or {}).get(COOKIE_KEY) or "")
             if not _is_usable_cookie(cookie):
                 cookie = urlsafe_b64encode(random.token_bytes(_COOKIE_BYTES))
-            return _settings_secret(facts, name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
+            return _settings_secret(
+                facts, name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings
+            )
 
         stored = await self._settings.write(children, name, desired, "the proxies have no settings")
         if stored is not None:
@@ -112,12 +129,16 @@ class ProxySecrets:
     async def write_certificate(self, children: Children) -> None:
         """Create or renew the serving certificate; retry when it is due for renewal."""
         key = _certificate_key(children.facts)
-        due = self._certificates.known_validity(children, desired_secret(children.facts, key.name, {}))
+        due = self._certificates.known_validity(
+            children, desired_secret(children.facts, key.name, {})
+        )
         now = self._clock.now()
         if due is None or not now < due <= now + _LIFETIME:
             due = await self._issue(children, key)
         if due is not None:
-            children.retry(max(min(due - self._clock.now(), _MAX_RECHECK_INTERVAL).total_seconds(), 1.0))
+            children.retry(
+                max(min(due - self._clock.now(), _MAX_RECHECK_INTERVAL).total_seconds(), 1.0)
+            )
 
     async def _issue(self, children: Children, key: NamespacedName) -> datetime | None:
         policy = _policy(key)
@@ -126,14 +147,18 @@ class ProxySecrets:
         async def desired(existing: Object | None) -> Object:
             nonlocal due
             stored = parse_secret((existing or {}).get("data") or {})
-            issued, _ = ensure_certificates(stored, policy, certificate_names(children.facts), now=self._clock.now())
+            issued, _ = ensure_certificates(
+                stored, policy, certificate_names(children.facts), now=self._clock.now()
+            )
             due = issued.next_change(policy)
             secret = desired_secret(children.facts, key.name, {})
             annotations = {RENEWAL_ANNOTATION: rfc3339(due), _CA_ANNOTATION: issued.bundle.decode()}
             secret["metadata"]["annotations"] = annotations
             return {**secret, "data": issued.data()}
 
-        stored = await self._certificates.write(children, key.name, desired, "the proxies have no certificate")
+        stored = await self._certificates.write(
+            children, key.name, desired, "the proxies have no certificate"
+        )
         if stored is None or due is None:
             return None
         self._certificates.remember(key_of(children.cluster), stored, due)
@@ -146,7 +171,9 @@ class ProxySecrets:
     async def delete_certificate(self, children: Children) -> None:
         """Delete the serving certificate, if it is the operator's."""
         self.forget(key_of(children.cluster))
-        await children.delete(SECRET, self._certificates.informer.get(_certificate_key(children.facts)))
+        await children.delete(
+            SECRET, self._certificates.informer.get(_certificate_key(children.facts))
+        )
 
 
 def _certificate_key(facts: RayClusterFacts) -> NamespacedName:
@@ -182,7 +209,9 @@ def certificate_names(facts: RayClusterFacts) -> tuple[str, ...]:
     return service, f"{service}.cluster.local", "localhost", "127.0.0.1"
 
 
-def _settings_secret(facts: RayClusterFacts, name: str, data: Mapping[str, bytes], settings: bytes) -> Object:
+def _settings_secret(
+    facts: RayClusterFacts, name: str, data: Mapping[str, bytes], settings: bytes
+) -> Object:
     secret = desired_secret(facts, name, data)
     # The informer holds no content, so the annotation shows whether the settings are current.
     secret["metadata"]["annotations"] = {_SETTINGS_ANNOTATION: digest(settings.decode())}
@@ -197,7 +226,9 @@ def _is_usable_cookie(cookie: bytes) -> bool:
         return False
     digits = cookie.rstrip(b"=")
     try:
-        return len(b64decode(digits + b"=" * (-len(digits) % 4), altchars=b"-_", validate=True)) in (16, 24, 32)
+        return len(
+            b64decode(digits + b"=" * (-len(digits) % 4), altchars=b"-_", validate=True)
+        ) in (16, 24, 32)
     except ValueError:
         return False
 
@@ -205,5 +236,9 @@ def _is_usable_cookie(cookie: bytes) -> bool:
 def _policy(secret: NamespacedName) -> RotatedCertificates:
     # A former CA stays in the bundle as long as certificates of it are valid.
     return RotatedCertificates(
-        secret=secret, common_name="ray-dashboard-ca", ca_lifetime=2 * _LIFETIME, lifetime=_LIFETIME, overlap=_LIFETIME
+        secret=secret,
+        common_name="ray-dashboard-ca",
+        ca_lifetime=2 * _LIFETIME,
+        lifetime=_LIFETIME,
+        overlap=_LIFETIME,
     )

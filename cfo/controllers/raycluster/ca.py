@@ -43,7 +43,9 @@ MAX_CERTIFICATE_BYTES = 64 << 10
 """The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
 _NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
-_EXTENDED_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+_EXTENDED_USAGES = x509.ExtendedKeyUsage(
+    [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+)
 _SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
 
 
@@ -66,16 +68,24 @@ class CertificateAuthority(IssuingAuthority):
 
     def data(self) -> dict[str, bytes]:
         """Return the content of the Secret, in PEM."""
-        return {PRIVATE_KEY_KEY: key_pem(self.key), CERTIFICATE_KEY: certificate_pem(self.certificate)}
+        return {
+            PRIVATE_KEY_KEY: key_pem(self.key),
+            CERTIFICATE_KEY: certificate_pem(self.certificate),
+        }
 
 
 def create(
-    algorithm: Literal["ecdsa", "rsa"], *, now: datetime | None = None, key: PrivateKey | None = None
+    algorithm: Literal["ecdsa", "rsa"],
+    *,
+    now: datetime | None = None,
+    key: PrivateKey | None = None,
 ) -> CertificateAuthority:
     """Create a CA, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
     key = key or create_key(algorithm)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return CertificateAuthority(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
+    return CertificateAuthority(
+        key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC))
+    )
 
 
 def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
@@ -89,7 +99,8 @@ def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> Ce
     except x509.ExtensionNotFound:
         identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
     return CertificateAuthority(
-        authority.key, _self_signed(authority.key, certificate.subject, identifier, now or datetime.now(UTC))
+        authority.key,
+        _self_signed(authority.key, certificate.subject, identifier, now or datetime.now(UTC)),
     )
 
 
@@ -101,7 +112,8 @@ def load(certificate_data: bytes, key_data: bytes) -> CertificateAuthority:
     key = _load_key(key_data)
     if len(certificate_data) > MAX_CERTIFICATE_BYTES:
         raise InvalidCertificateAuthority(
-            f"{CERTIFICATE_KEY} has {len(certificate_data)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed", key
+            f"{CERTIFICATE_KEY} has {len(certificate_data)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed",
+            key,
         )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_data)
@@ -111,15 +123,21 @@ def load(certificate_data: bytes, key_data: bytes) -> CertificateAuthority:
         if matches:
             certificate.verify_directly_issued_by(certificate)
     except x509.ExtensionNotFound:
-        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key) from None
+        raise InvalidCertificateAuthority(
+            f"{CERTIFICATE_KEY} is not a CA certificate", key
+        ) from None
     except InvalidSignature:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not self-signed", key) from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key) from None
+        raise InvalidCertificateAuthority(
+            f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key
+        ) from None
     if not constraints.ca:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key)
     if not matches:
-        raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key)
+        raise InvalidCertificateAuthority(
+            f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key
+        )
     return CertificateAuthority(key, certificate)
 
 

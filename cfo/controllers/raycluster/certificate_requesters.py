@@ -15,7 +15,14 @@ from typing import Final
 from anyio.lowlevel import checkpoint
 
 from cfo.api.raycluster.certificates import REQUEST_VOLUME, requests_certificates
-from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
+from cfo.api.raycluster.names import (
+    FIELD_MANAGER,
+    RAY_CLUSTER,
+    REQUESTER_ROLE,
+    REQUESTER_RULES,
+    REQUESTERS_LABEL,
+    fit,
+)
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     READ,
@@ -35,7 +42,10 @@ from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
-_SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
+_SELECTION: Final[SelectionKeywords] = {
+    "label_selector": REQUESTERS_LABEL,
+    "max_bytes": MAX_CACHED_BYTES,
+}
 
 
 class CertificateRequesters:
@@ -45,7 +55,9 @@ class CertificateRequesters:
     """
 
     rules = (
-        Rule("rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")),
+        Rule(
+            "rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")
+        ),
         *REQUESTER_RULES,  # RBAC escalation check: the operator must hold the permissions of the role to bind it
     )
 
@@ -66,14 +78,19 @@ class CertificateRequesters:
         if not await self._are_requested(namespace):
             # The cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
             if current is not None and not any(
-                map(requests_certificates, await self._client.list(RAY_CLUSTER, namespace=namespace, live=True))
+                map(
+                    requests_certificates,
+                    await self._client.list(RAY_CLUSTER, namespace=namespace, live=True),
+                )
             ):
                 await self._client.delete(CLUSTER_ROLE_BINDING, key, uid=uid_of(current))
         elif current is None:
             try:
                 await self._client.create(desired)
             except AlreadyExists as error:
-                message = f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
+                message = (
+                    f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
+                )
                 raise TerminalError(message) from error
         else:
             await apply_to(self._client, desired, uid_of(current))
@@ -97,7 +114,9 @@ def desired_binding(namespace: str) -> Object:
         fit(f"codeflare-certificate-requesters-{namespace}"),
         labels={REQUESTERS_LABEL: namespace},
         roleRef={"apiGroup": group, "kind": "ClusterRole", "name": REQUESTER_ROLE},
-        subjects=[{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
+        subjects=[
+            {"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}
+        ],
     )
 
 
@@ -106,11 +125,15 @@ def setup(manager: Manager) -> None:
     (
         Builder(manager, "raycluster-certificate-requesters")
         .watches(
-            RAY_CLUSTER, EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]), CLUSTER_CHANGED
+            RAY_CLUSTER,
+            EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]),
+            CLUSTER_CHANGED,
         )
         .watches(
             CLUSTER_ROLE_BINDING,
-            EnqueueRequestsFromMapFunc(lambda binding: [Request("", binding.meta.labels[REQUESTERS_LABEL])]),
+            EnqueueRequestsFromMapFunc(
+                lambda binding: [Request("", binding.meta.labels[REQUESTERS_LABEL])]
+            ),
             **_SELECTION,
         )
         .complete(CertificateRequesters(manager))

@@ -31,7 +31,12 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
-from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SECONDS, NameTaken, OwnedWrites
+from cfo.runtime.client import (
+    NAME_CONFLICT_RETRY_SECONDS,
+    PREDECESSOR_RETRY_SECONDS,
+    NameTaken,
+    OwnedWrites,
+)
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -76,7 +81,9 @@ class RecentEvents:
 class Children(OwnedWrites):
     """The writes of one concern in one reconcile of ``cluster``."""
 
-    def __init__(self, client: Client, events: RecentEvents, cluster: Object, facts: RayClusterFacts) -> None:
+    def __init__(
+        self, client: Client, events: RecentEvents, cluster: Object, facts: RayClusterFacts
+    ) -> None:
         super().__init__(client, cluster)
         self._events = events
         self.cluster = cluster
@@ -95,7 +102,10 @@ class Children(OwnedWrites):
         if not consequence:
             raise taken
         if taken.is_of_predecessor:
-            _log.debug("Waiting for garbage collection of a deleted RayCluster's object", object=name_of(taken.obj))
+            _log.debug(
+                "Waiting for garbage collection of a deleted RayCluster's object",
+                object=name_of(taken.obj),
+            )
             self.retry(PREDECESSOR_RETRY_SECONDS)
         else:
             self.record_conflict("NameTaken", f"{taken}: {consequence}")
@@ -118,7 +128,9 @@ class Children(OwnedWrites):
         self.record_warning(reason, message)
         self.retry(NAME_CONFLICT_RETRY_SECONDS)
 
-    async def claim_and_apply(self, desired: Object, cached: Reader, consequence: str) -> Object | None:
+    async def claim_and_apply(
+        self, desired: Object, cached: Reader, consequence: str
+    ) -> Object | None:
         """Apply ``desired``, unless an object of another owner has its name; ``cached`` reads the objects of its kind.
 
         Returns the stored object, or ``None`` when the API server rejected it or the name is taken; an Event reports
@@ -150,7 +162,11 @@ class Children(OwnedWrites):
         return await self.attempt(write, gvk, name, consequence=consequence)
 
     async def _create_or_update(
-        self, current: Object | None, desired: Callable[[Object | None], Awaitable[Object]], *, trust_labels: bool
+        self,
+        current: Object | None,
+        desired: Callable[[Object | None], Awaitable[Object]],
+        *,
+        trust_labels: bool,
     ) -> Object:
         if current is None:
             current, is_new = await self.create(await desired(None))
@@ -198,10 +214,14 @@ class Children(OwnedWrites):
         )
         return created
 
-    async def delete(self, gvk: GVK, current: Object | None, belongs: Callable[[Object], bool] | None = None) -> None:
+    async def delete(
+        self, gvk: GVK, current: Object | None, belongs: Callable[[Object], bool] | None = None
+    ) -> None:
         """Delete the cached object if it belongs to the cluster (decided by ``belongs``, if given).
 
         A conflict is a failure: while an object may remain, the finalizer of the cluster must remain.
         """
         if current is not None:
-            await self.attempt(self.delete_owned(gvk, current, owns=belongs), gvk, name_of(current), "deleted")
+            await self.attempt(
+                self.delete_owned(gvk, current, owns=belongs), gvk, name_of(current), "deleted"
+            )

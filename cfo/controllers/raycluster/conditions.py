@@ -80,14 +80,20 @@ def _condition(type_: str, reason: str, message: str, *, is_true: bool = False) 
 
 
 def conditions_of(
-    facts: RayClusterFacts, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, config: KubeRayConfiguration
+    facts: RayClusterFacts,
+    children: Mapping[GVK, Sequence[Object]],
+    exposure: Exposure,
+    config: KubeRayConfiguration,
 ) -> list[Object]:
     """Return the conditions of a cluster, without times.
 
     ``children`` are its objects, of Secrets only the metadata. ``exposure`` is the decision about its dashboard, and
     ``config`` the configuration of its namespace.
     """
-    exposing, securing = (facts.actor(concern, config.kuberay_features) for concern in (Concern.EXPOSURE, Concern.MTLS))
+    exposing, securing = (
+        facts.actor(concern, config.kuberay_features)
+        for concern in (Concern.EXPOSURE, Concern.MTLS)
+    )
     return [
         _exposed(facts, children, exposure, exposing),
         _mutual_tls(facts, children.get(SECRET, ()), securing, is_enabled=config.mtls_enabled),
@@ -96,7 +102,10 @@ def conditions_of(
 
 
 def _exposed(
-    facts: RayClusterFacts, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, actor: Actor
+    facts: RayClusterFacts,
+    children: Mapping[GVK, Sequence[Object]],
+    exposure: Exposure,
+    actor: Actor,
 ) -> Object:
     url = addresses.dashboard_url(facts, children)
     if url:
@@ -113,7 +122,9 @@ def _exposed(
     return _condition(EXPOSED, "NotExposed", message)
 
 
-def _mutual_tls(facts: RayClusterFacts, secrets: Sequence[Object], actor: Actor, *, is_enabled: bool) -> Object:
+def _mutual_tls(
+    facts: RayClusterFacts, secrets: Sequence[Object], actor: Actor, *, is_enabled: bool
+) -> Object:
     if actor is not Actor.OPERATOR and not facts.has_injected_tls:
         return _condition(MUTUAL_TLS, _BY[actor], f"{actor.value} provides mutual TLS")
     if not facts.has_injected_tls:
@@ -158,12 +169,16 @@ class Conditions(ClusterConcern):
     name = "raycluster-conditions"
     rules = (Rule("ray.io", "rayclusters/status", "patch"),)
 
-    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    def __init__(
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+    ) -> None:
         super().__init__(manager, config, environment)
         cache = manager.cache
         self._children = {
             INGRESS: self.own(cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED),
-            NETWORK_POLICY: self.own(cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES), CHILD_CHANGED),
+            NETWORK_POLICY: self.own(
+                cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES), CHILD_CHANGED
+            ),
             SECRET: self.own(secret_informer(manager)),
         }
         self._forbidden: set[str] = set()
@@ -186,18 +201,27 @@ class Conditions(ClusterConcern):
             if kind.served is None:
                 continue
             if not kind.served.has_synced and not kind.served.is_forbidden:
-                children.retry(SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
+                children.retry(
+                    SYNC_RETRY_SECONDS
+                )  # an object that is not listed yet looks like one that is missing
                 return
             informers[kind.served.gvk] = kind.served
         exposure = await cluster.exposure()
         # The names that the operator uses, and KubeRay's policies.
-        found = {gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()}
+        found = {
+            gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()
+        }
         desired = conditions_of(facts, found, exposure, settings.kuberay)
         stored = (facts.cluster.get("status") or {}).get("conditions") or []
-        if any(not each.items() <= (find_condition(stored, each["type"]) or {}).items() for each in desired):
+        if any(
+            not each.items() <= (find_condition(stored, each["type"]) or {}).items()
+            for each in desired
+        ):
             await self._write(facts.cluster, desired, stored)
 
-    async def _write(self, cluster: Object, desired: Sequence[Object], stored: Sequence[Object]) -> None:
+    async def _write(
+        self, cluster: Object, desired: Sequence[Object], stored: Sequence[Object]
+    ) -> None:
         """Apply all conditions."""
         conditions = [dict(known) for known in stored if known.get("type") in CONDITION_TYPES]
         for condition in desired:
@@ -219,9 +243,16 @@ class Conditions(ClusterConcern):
 
 def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:
     names = facts.names
-    wanted: tuple[str, ...] = (names.ca_secret,) if gvk == SECRET else (names.dashboard, names.client)
+    wanted: tuple[str, ...] = (
+        (names.ca_secret,) if gvk == SECRET else (names.dashboard, names.client)
+    )
     if gvk == NETWORK_POLICY:  # also those that KubeRay 1.7 creates for nodes of each kind
-        wanted = (names.head_policy, names.workers_policy, f"{names.cluster}-head", f"{names.cluster}-workers")
+        wanted = (
+            names.head_policy,
+            names.workers_policy,
+            f"{names.cluster}-head",
+            f"{names.cluster}-workers",
+        )
     for name in dict.fromkeys(wanted):
         obj = reader.get(NamespacedName(names.namespace, name))
         if obj is not None and belongs_to(obj, facts.cluster):

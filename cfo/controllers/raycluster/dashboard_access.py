@@ -12,7 +12,12 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from cfo.api.raycluster.authentication import Authentication, Backend, authentication_of, dashboard_backend
+from cfo.api.raycluster.authentication import (
+    Authentication,
+    Backend,
+    authentication_of,
+    dashboard_backend,
+)
 from cfo.api.raycluster.cluster import requires_ray_token
 from cfo.api.raycluster.enforcement import lacks_tls
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
@@ -20,8 +25,22 @@ from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
-from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, HEAD_PODS, MAX_CACHED_BYTES, all_clusters
-from cfo.runtime import POD, Controller, DiscoveryIncomplete, EnqueueRequestsFromMapFunc, Manager, Reader, Rule, name_of
+from cfo.controllers.raycluster.watches import (
+    CREATED_OR_DELETED,
+    HEAD_PODS,
+    MAX_CACHED_BYTES,
+    all_clusters,
+)
+from cfo.runtime import (
+    POD,
+    Controller,
+    DiscoveryIncomplete,
+    EnqueueRequestsFromMapFunc,
+    Manager,
+    Reader,
+    Rule,
+    name_of,
+)
 from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
 
@@ -58,7 +77,11 @@ def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
     If the configuration exposes no dashboard on vanilla Kubernetes, only those with the cluster label are needed: they
     are deleted.
     """
-    may_expose = not config.ray_dashboard_oauth_enabled or config.authentication.enabled or _trusts_ray_tokens(config)
+    may_expose = (
+        not config.ray_dashboard_oauth_enabled
+        or config.authentication.enabled
+        or _trusts_ray_tokens(config)
+    )
     return {"label_selector": "" if may_expose else CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
@@ -77,7 +100,9 @@ class DashboardAccess:
         """Create the informer of head pods with ``manager``, if the configuration trusts Ray's tokens."""
         strictest = ProfileTable(config).strictest().kuberay
         needs_pods = strictest.ray_dashboard_oauth_enabled and _trusts_ray_tokens(strictest)
-        return cls(platform, HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None)
+        return cls(
+            platform, HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None
+        )
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
         """Feed ``controller`` with the RayClusters for which the decision may have changed.
@@ -89,7 +114,11 @@ class DashboardAccess:
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
             source = Kind(
-                self._head_pods.informer, clusters_of, CREATED_OR_DELETED, mapper=manager.mapper, optional=True
+                self._head_pods.informer,
+                clusters_of,
+                CREATED_OR_DELETED,
+                mapper=manager.mapper,
+                optional=True,
             )
             controller.watch(source)
 
@@ -135,7 +164,9 @@ class DashboardAccess:
                 if not self._head_pods.are_known(facts.cluster):
                     return Exposure(authentication, None, "RayTokenUnverified", _HEADS_TOO_LARGE)
                 pods = [entry.object() for entry in self._head_pods.of(facts.cluster)]
-                without = [name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})]
+                without = [
+                    name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})
+                ]
                 if without:
                     message = _RUNNING_WITHOUT.format(pod=without[0])
                     return Exposure(authentication, None, "RayTokenNotRequired", message)

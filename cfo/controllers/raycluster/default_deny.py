@@ -58,7 +58,11 @@ class DefaultDenyReconciler:
         meta = self._namespaces.meta(request) if self._namespaces is not None else None
         current = self._policies.get(key)
         if meta is None:
-            if current is not None and _is_ours(current) and not current["metadata"].get("deletionTimestamp"):
+            if (
+                current is not None
+                and _is_ours(current)
+                and not current["metadata"].get("deletionTimestamp")
+            ):
                 await self._client.delete(NETWORK_POLICY, key, uid=uid_of(current))
             return Result()
         if meta.deletion_timestamp:
@@ -81,7 +85,10 @@ class DefaultDenyReconciler:
         return Result()
 
     def _report(self, policy: Object) -> None:
-        _log.warning("Default-deny NetworkPolicy belongs to another client", namespace=policy["metadata"]["namespace"])
+        _log.warning(
+            "Default-deny NetworkPolicy belongs to another client",
+            namespace=policy["metadata"]["namespace"],
+        )
         self._events.event(
             policy,
             "Warning",
@@ -105,7 +112,9 @@ def setup(manager: Manager, config: DefaultDenyConfiguration) -> None:
     namespaces: Reader | None = None
     builder = Builder(manager, DefaultDenyReconciler.name)
     if selector is not None:
-        namespaces = manager.cache.informer(NAMESPACE, label_selector=selector, metadata_only=True).reader
+        namespaces = manager.cache.informer(
+            NAMESPACE, label_selector=selector, metadata_only=True
+        ).reader
         builder.for_(NAMESPACE, label_selector=selector, metadata_only=True)
     policies = EnqueueRequestsFromMapFunc(
         lambda policy: [Request("", policy.namespace)] if policy.name == DEFAULT_DENY_NAME else []

@@ -24,11 +24,16 @@ class ProfileEnforcement(ClusterConcern):
     async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring one cluster to its profile."""
         settings = cluster.settings
-        enforced, features = frozenset(map(Concern, settings.enforced)), settings.kuberay.kuberay_features
+        enforced, features = (
+            frozenset(map(Concern, settings.enforced)),
+            settings.kuberay.kuberay_features,
+        )
         required = enforce(children.facts, children.facts, enforced, features)
         if required:
             try:
-                await patch_checked(self._client, children.cluster, {"spec": required.patch}, unchanged=True)
+                await patch_checked(
+                    self._client, children.cluster, {"spec": required.patch}, unchanged=True
+                )
             except NotFound:
                 return
             paths = ", ".join("spec." + ".".join(path) for path in required.reasons)

@@ -9,7 +9,12 @@ import msgspec
 import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.names import (
+    AUTHENTICATION_CONFIG,
+    DSC_INITIALIZATION,
+    INGRESS_CONFIG,
+    ROUTE,
+)
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
@@ -50,9 +55,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         # The manager checks kinds in registration order, so settings are registered before the controllers that use
         # them
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
-        ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
+        ingress_config = OptionalKind(
+            manager, INGRESS_CONFIG, field_selector="metadata.name=cluster"
+        )
         routes = OptionalKind(manager, ROUTE, **LABELED)
-        authentication = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
+        authentication = OptionalKind(
+            manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster"
+        )
         platform = Platform(manager.mapper, routes, authentication)
         return cls(
             platform=platform,
@@ -110,7 +119,9 @@ class GatewayKinds(msgspec.Struct, frozen=True, kw_only=True):
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 _LABELS_CHANGED = from_functions(
-    create=lambda _: False, update=lambda old, new: old.meta.labels != new.meta.labels, delete=lambda _: False
+    create=lambda _: False,
+    update=lambda old, new: old.meta.labels != new.meta.labels,
+    delete=lambda _: False,
 )
 """A new namespace has no RayClusters yet, and those of a deleted one are deleted, too."""
 
@@ -128,7 +139,9 @@ class Profiles:
         self._table = ProfileTable(config)
         self._default = self._table.of_labels({})
         self._mapper = manager.mapper
-        self._namespaces = manager.cache.informer(NAMESPACE, metadata_only=True) if config.profiles else None
+        self._namespaces = (
+            manager.cache.informer(NAMESPACE, metadata_only=True) if config.profiles else None
+        )
         self._is_reported = False
 
     async def settings(self, client: Client, namespace: str) -> NamespaceSettings:
@@ -146,7 +159,10 @@ class Profiles:
             found = await client.get(NAMESPACE, key, live=True)
         except Forbidden as error:
             if not self._is_reported:
-                _log.warning("Permission denied, cannot read namespaces; all profiles apply", cause=error.message)
+                _log.warning(
+                    "Permission denied, cannot read namespaces; all profiles apply",
+                    cause=error.message,
+                )
                 self._is_reported = True
             return self._table.strictest()
         return self._table.of_labels(labels_of(found or {}))
@@ -156,6 +172,10 @@ class Profiles:
         if self._namespaces is None:
             return
         clusters_in = EnqueueRequestsFromMapFunc(
-            lambda namespace: [entry.key for entry in clusters.entries(namespace=namespace.key.name)]
+            lambda namespace: [
+                entry.key for entry in clusters.entries(namespace=namespace.key.name)
+            ]
         )
-        controller.watch(Kind(self._namespaces, clusters_in, _LABELS_CHANGED, mapper=self._mapper, optional=True))
+        controller.watch(
+            Kind(self._namespaces, clusters_in, _LABELS_CHANGED, mapper=self._mapper, optional=True)
+        )

@@ -71,7 +71,9 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         """Forget a cluster that no longer exists."""
         self._reported.pop(cluster, None)
 
-    async def apply(self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration) -> None:
+    async def apply(
+        self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration
+    ) -> None:
         """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
         facts = children.facts
         await self._apply_dashboard(children, backend, domain)
@@ -103,15 +105,23 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         A client Ingress that no route replaces is superseded together with that of the dashboard.
         """
         names = facts.names
-        has_client_route = bool(self.gateway.client_listener) and requires_certificates(facts, config)
-        kind = self.kinds.tls_routes if name == names.client and has_client_route else self.kinds.http_routes
+        has_client_route = bool(self.gateway.client_listener) and requires_certificates(
+            facts, config
+        )
+        kind = (
+            self.kinds.tls_routes
+            if name == names.client and has_client_route
+            else self.kinds.http_routes
+        )
         route_name = names.client if kind is self.kinds.tls_routes else names.dashboard
         route = _read(kind, NamespacedName(names.namespace, route_name))
         return route is not None and is_owned_by(route, facts.cluster) and is_accepted(route)
 
     async def _apply_dashboard(self, children: Children, backend: Backend, domain: str) -> None:
         facts, gateway = children.facts, self.gateway
-        informer = self._served(children, self.kinds.http_routes, "HTTPRoute", "the dashboard has no route")
+        informer = self._served(
+            children, self.kinds.http_routes, "HTTPRoute", "the dashboard has no route"
+        )
         if informer is None:
             return
         if not await self._apply_backend_tls(children, backend):
@@ -120,7 +130,10 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         if gateway.dashboard_host:
             hosts = CandidateHosts(dashboard_path(facts))
             await self._apply(
-                children, self.kinds.http_routes, hosts, lambda _: desired_path_http_route(facts, backend, gateway)
+                children,
+                self.kinds.http_routes,
+                hosts,
+                lambda _: desired_path_http_route(facts, backend, gateway),
             )
         elif domain:
             await self._apply(
@@ -145,7 +158,9 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
             return False
         secret = self.secrets.get(NamespacedName(names.namespace, names.proxy_tls_secret))
-        ca = recorded_ca(secret) if secret is not None and is_owned_by(secret, facts.cluster) else ""
+        ca = (
+            recorded_ca(secret) if secret is not None and is_owned_by(secret, facts.cluster) else ""
+        )
         if not ca:
             return False  # the Secret is being written, and its event follows
         consequence = "the Gateway cannot connect to the dashboard's proxy"
@@ -155,7 +170,10 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
                 (policies, desired_backend_tls_policy(facts, informer.gvk, backend)),
             ):
                 assert kind.informer is not None
-                if await children.claim_and_apply(desired, kind.informer.reader, consequence) is None:
+                if (
+                    await children.claim_and_apply(desired, kind.informer.reader, consequence)
+                    is None
+                ):
                     return False
         except UnknownKind:
             policies.mark_lost()
@@ -165,7 +183,9 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
 
     async def _apply_client(self, children: Children, domain: str) -> None:
         facts = children.facts
-        informer = self._served(children, self.kinds.tls_routes, "TLSRoute", "the Ray client has no route")
+        informer = self._served(
+            children, self.kinds.tls_routes, "TLSRoute", "the Ray client has no route"
+        )
         if informer is None:
             return
         if not domain:
@@ -179,14 +199,20 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def _apply(
-        self, children: Children, kind: OptionalKind, hosts: CandidateHosts, desired: Callable[[str], Object]
+        self,
+        children: Children,
+        kind: OptionalKind,
+        hosts: CandidateHosts,
+        desired: Callable[[str], Object],
     ) -> None:
         """Apply the route that ``desired`` returns for the chosen host, and report what the Gateway says about it."""
         informer = kind.served
         assert informer is not None
         route = desired(hosts.plain)
         key = key_of(route)
-        choice = choose_host(self.claims, self.clusters, children.cluster, informer.gvk.kind, key, hosts)
+        choice = choose_host(
+            self.claims, self.clusters, children.cluster, informer.gvk.kind, key, hosts
+        )
         if choice.suffix is None:
             children.record_conflict(choice.reason, choice.message)
             return
@@ -196,7 +222,9 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             route = desired(hosts.hashed)
         try:
             stored = await children.claim_and_apply(
-                route, informer.reader, f"{hosts.noun} {hosts.plain} has no route of this RayCluster"
+                route,
+                informer.reader,
+                f"{hosts.noun} {hosts.plain} has no route of this RayCluster",
             )
         except UnknownKind:
             kind.mark_lost()
@@ -235,7 +263,9 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         elif state == _ACCEPTED and previous is not None:
             children.record_normal("RouteAccepted", f"{title} is accepted by {gateway}")
 
-    def _served(self, children: Children, kind: OptionalKind, title: str, consequence: str) -> Informer | None:
+    def _served(
+        self, children: Children, kind: OptionalKind, title: str, consequence: str
+    ) -> Informer | None:
         """Return the informer of ``kind`` if it can be read; otherwise report this or schedule a retry."""
         informer = kind.served
         if informer is None:

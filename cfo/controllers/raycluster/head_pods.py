@@ -46,17 +46,23 @@ class HeadPods:
 
         The label is not sufficient, because any client can set it.
         """
-        labelled = _CLUSTERS.entries(self._reader, NamespacedName(namespace_of(cluster), label_value(name_of(cluster))))
+        labelled = _CLUSTERS.entries(
+            self._reader, NamespacedName(namespace_of(cluster), label_value(name_of(cluster)))
+        )
         return list(islice((pod for pod in labelled if is_owned_by(pod, cluster)), MAX_HEADS + 1))
 
     def are_known(self, cluster: Object) -> bool:
         """Return whether :meth:`of` returns all: none is too large for the cache, and there are not too many."""
-        return self._reader.is_complete(namespace_of(cluster)) and len(self.of(cluster)) <= MAX_HEADS
+        return (
+            self._reader.is_complete(namespace_of(cluster)) and len(self.of(cluster)) <= MAX_HEADS
+        )
 
 
 def clusters_of_pod(clusters: Reader, pod: Entry) -> Collection[Request]:
     """Return the clusters to which KubeRay's label assigns a pod."""
-    return clusters_with_label(clusters, pod.key.namespace, pod.meta.labels.get(POD_CLUSTER_LABEL, ""))
+    return clusters_with_label(
+        clusters, pod.key.namespace, pod.meta.labels.get(POD_CLUSTER_LABEL, "")
+    )
 
 
 class HeadPodReplacer:

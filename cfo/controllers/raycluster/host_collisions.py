@@ -16,8 +16,25 @@ from typing import Any, Final, Self
 import msgspec
 
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
-from cfo.controllers.host_claims import DASHBOARD_PATHS, Holder, HostClaims, claims_of, controller_uid, is_owned_by
-from cfo.runtime import Entry, NamespacedName, Object, Reader, key_of, name_of, namespace_of, on_update, uid_of
+from cfo.controllers.host_claims import (
+    DASHBOARD_PATHS,
+    Holder,
+    HostClaims,
+    claims_of,
+    controller_uid,
+    is_owned_by,
+)
+from cfo.runtime import (
+    Entry,
+    NamespacedName,
+    Object,
+    Reader,
+    key_of,
+    name_of,
+    namespace_of,
+    on_update,
+    uid_of,
+)
 
 _DNS_LABEL_LIMIT = 63
 _HOST_PREFIXES = ("ray-dashboard-", "rayclient-")
@@ -52,18 +69,26 @@ def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> li
     """Return the clusters with the address of ``cluster`` that are older than it and not being deleted."""
     key = key_of(cluster)
     age = (cluster["metadata"].get("creationTimestamp") or "", key)
-    others = [clusters.entry(other) for other in clusters_at_address(clusters, address_of(cluster)) if other != key]
+    others = [
+        clusters.entry(other)
+        for other in clusters_at_address(clusters, address_of(cluster))
+        if other != key
+    ]
     return [
         entry.object()
         for entry in others
-        if entry is not None and not entry.meta.is_deleting and (entry.meta.creation_timestamp, entry.key) < age
+        if entry is not None
+        and not entry.meta.is_deleting
+        and (entry.meta.creation_timestamp, entry.key) < age
     ]
 
 
 # --- Other objects with hosts of clusters -----------------------------------------------------------------------------
 
 CLAIMS_CHANGED: Final = on_update(
-    lambda old, new: old.meta.owner_references != new.meta.owner_references or claims_of(old) != claims_of(new)
+    lambda old, new: (
+        old.meta.owner_references != new.meta.owner_references or claims_of(old) != claims_of(new)
+    )
 )
 """The owners of an object changed, or the hosts or paths that it claims."""
 
@@ -74,7 +99,11 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
     Only the first of them are considered, because a user can write those of all clusters into one object. The others
     notice it at their next reconcile.
     """
-    claims = (claim for claim in claims_of(claimant) if claim.startswith((DASHBOARD_PATHS, *_HOST_PREFIXES)))
+    claims = (
+        claim
+        for claim in claims_of(claimant)
+        if claim.startswith((DASHBOARD_PATHS, *_HOST_PREFIXES))
+    )
     for claim in islice(claims, _MAX_EXAMINED):
         if claim.startswith(DASHBOARD_PATHS):
             namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
@@ -124,7 +153,12 @@ class HostChoice(msgspec.Struct, frozen=True):
 
 
 def choose_host(
-    claims: HostClaims, clusters: Reader, cluster: Object, kind: str, key: NamespacedName, hosts: CandidateHosts
+    claims: HostClaims,
+    clusters: Reader,
+    cluster: Object,
+    kind: str,
+    key: NamespacedName,
+    hosts: CandidateHosts,
 ) -> HostChoice:
     """Choose the host of the object ``key`` of ``cluster``, an Ingress or a route (``kind``).
 
@@ -177,7 +211,9 @@ def choose_host(
         return HostChoice("")
     hashed_holder = next(others(hosts.hashed), None) if hosts.hashed else None
     some = islice(others(hosts.plain), _MAX_EXAMINED)
-    foreign = next((each for each in some if not _is_of_colliding_cluster(each.entry, cluster)), None)
+    foreign = next(
+        (each for each in some if not _is_of_colliding_cluster(each.entry, cluster)), None
+    )
     if hosts.hashed and foreign is None and hashed_holder is None:
         used_by = holder or f"RayCluster {key_of(older[0])}"
         message = f"{kind} {key.name}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"

@@ -23,7 +23,12 @@ from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
-from cfo.controllers.raycluster.host_collisions import CLAIMS_CHANGED, CandidateHosts, choose_host, clusters_of_claims
+from cfo.controllers.raycluster.host_collisions import (
+    CLAIMS_CHANGED,
+    CandidateHosts,
+    choose_host,
+    clusters_of_claims,
+)
 from cfo.controllers.raycluster.ingress_resources import (
     NGINX_CLASS,
     IngressClass,
@@ -34,9 +39,18 @@ from cfo.controllers.raycluster.ingress_resources import (
 )
 from cfo.controllers.raycluster.platform import IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
+from cfo.controllers.raycluster.reconciler import (
+    ClusterConcern,
+    ObservedCluster,
+    record_responsibility,
+)
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, ROUTE_CHANGED, all_clusters, in_first_list
+from cfo.controllers.raycluster.watches import (
+    CHILD_CHANGED,
+    ROUTE_CHANGED,
+    all_clusters,
+    in_first_list,
+)
 from cfo.runtime import (
     INGRESS,
     READ,
@@ -66,29 +80,48 @@ class Ingresses(ClusterConcern):
         *IngressDomain.rules,
     )
 
-    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    def __init__(
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+    ) -> None:
         super().__init__(manager, config, environment)
         kinds = environment.gateway_kinds
-        ingresses = self.own(manager.cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED)
+        ingresses = self.own(
+            manager.cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED
+        )
         add_host_index(ingresses)
         self._informer, self._ingresses = ingresses, ingresses.reader
         # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
-        self._classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
+        self._classes = (
+            manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
+        )
         self._claims = HostClaims(lambda: (ingresses, *kinds.routes()))
         secrets = secret_informer(manager)
         if kinds.config_maps is not None:
             self.own(secrets)
-        self._routes = GatewayRoutes(config.gateway, kinds, self._claims, self.clusters, secrets.reader)
+        self._routes = GatewayRoutes(
+            config.gateway, kinds, self._claims, self.clusters, secrets.reader
+        )
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""
         mapper, environment = self._manager.mapper, self._environment
         claimants = EnqueueRequestsFromMapFunc(
-            lambda claimant: clusters_of_claims(self.clusters, claimant, environment.domain.current())
+            lambda claimant: clusters_of_claims(
+                self.clusters, claimant, environment.domain.current()
+            )
         )
         changed = (CHILD_CHANGED, CLAIMS_CHANGED)  # the first reads only metadata
         enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(self.clusters))
-        controller.watch(Kind(self._informer, claimants, not_(in_first_list), *changed, mapper=mapper, optional=True))
+        controller.watch(
+            Kind(
+                self._informer,
+                claimants,
+                not_(in_first_list),
+                *changed,
+                mapper=mapper,
+                optional=True,
+            )
+        )
         if self._classes is not None:
             controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
         environment.domain.settings.subscribe(controller, enqueue_all)
@@ -114,11 +147,18 @@ class Ingresses(ClusterConcern):
         exposure = await cluster.exposure()
         backend = None
         if not openshift:
-            record_responsibility(children, Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure")
+            record_responsibility(
+                children, Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure"
+            )
             backend = exposure.route_backend
         required = exposure.authentication is not Authentication.DISABLED
-        with_client = backend is not None and (not required or requires_certificates(facts, settings.kuberay))
-        for name, is_exposed in ((names.dashboard, backend is not None), (names.client, with_client)):
+        with_client = backend is not None and (
+            not required or requires_certificates(facts, settings.kuberay)
+        )
+        for name, is_exposed in (
+            (names.dashboard, backend is not None),
+            (names.client, with_client),
+        ):
             if not is_exposed:
                 await self._delete_ingress(children, name)
         if backend is None:
@@ -128,7 +168,10 @@ class Ingresses(ClusterConcern):
         domain = await self._environment.domain.read(self._client)
         if self._config.gateway.enabled:
             await self._routes.apply(children, backend, domain, settings.kuberay)
-            for name, service in ((names.dashboard, backend.service), (names.client, facts.head_service)):
+            for name, service in (
+                (names.dashboard, backend.service),
+                (names.client, facts.head_service),
+            ):
                 if self._routes.replaces(facts, name, settings.kuberay):
                     await self._delete_ingress(children, name)
                 else:
@@ -147,20 +190,38 @@ class Ingresses(ClusterConcern):
         if not children.errors:
             await self._routes.delete(children)
 
-    async def _apply_dashboard(self, children: Children, domain: str, backend: Backend, *, requires_tls: bool) -> None:
+    async def _apply_dashboard(
+        self, children: Children, domain: str, backend: Backend, *, requires_tls: bool
+    ) -> None:
         facts, config = children.facts, self._config.ingress
         chosen = choose_ingress_class(config.class_name, "", self._ingress_classes())
-        if backend.tls and config.annotations is None and chosen.https_backend(backend.service) is None:
-            children.record_warning("IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen))
-            await self._delete_outdated(children, facts.names.dashboard, backend.service, chosen.name)
+        if (
+            backend.tls
+            and config.annotations is None
+            and chosen.https_backend(backend.service) is None
+        ):
+            children.record_warning(
+                "IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen)
+            )
+            await self._delete_outdated(
+                children, facts.names.dashboard, backend.service, chosen.name
+            )
             return
         hosts = CandidateHosts.of(facts.cluster, domain, dashboard_host)
         suffix = self._choose_host(children, facts.names.dashboard, hosts)
         if suffix is None:
-            await self._delete_outdated(children, facts.names.dashboard, backend.service, chosen.name)
+            await self._delete_outdated(
+                children, facts.names.dashboard, backend.service, chosen.name
+            )
             return
         ingress = desired_dashboard_ingress(
-            facts, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
+            facts,
+            domain,
+            config,
+            suffix,
+            backend=backend,
+            requires_tls=requires_tls,
+            ingress_class=chosen,
         )
         await self._apply(children, ingress)
 
@@ -168,22 +229,35 @@ class Ingresses(ClusterConcern):
         facts, config = children.facts, self._config.ingress
         chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._ingress_classes())
         if config.annotations is None and chosen.passthrough is None:
-            children.record_warning("IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen))
-            await self._delete_outdated(children, facts.names.client, facts.head_service, chosen.name)
+            children.record_warning(
+                "IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen)
+            )
+            await self._delete_outdated(
+                children, facts.names.client, facts.head_service, chosen.name
+            )
             return
         hosts = CandidateHosts.of(facts.cluster, domain, client_host)
         suffix = self._choose_host(children, facts.names.client, hosts)
         if suffix is not None:
-            await self._apply(children, desired_client_ingress(facts, domain, config, suffix, ingress_class=chosen))
+            await self._apply(
+                children,
+                desired_client_ingress(facts, domain, config, suffix, ingress_class=chosen),
+            )
 
     def _ingress_classes(self) -> list[Object] | None:
         """Return all IngressClasses; ``None`` if the operator cannot read them."""
-        return self._classes.reader.list() if self._classes is not None and self._classes.has_synced else None
+        return (
+            self._classes.reader.list()
+            if self._classes is not None and self._classes.has_synced
+            else None
+        )
 
     def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
         """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""
         key = NamespacedName(namespace_of(children.cluster), name)
-        choice = choose_host(self._claims, self.clusters, children.cluster, INGRESS.kind, key, hosts)
+        choice = choose_host(
+            self._claims, self.clusters, children.cluster, INGRESS.kind, key, hosts
+        )
         if choice.suffix is None:
             children.record_conflict(choice.reason, choice.message)
         elif choice.message:
@@ -196,9 +270,13 @@ class Ingresses(ClusterConcern):
         await children.claim_and_apply(ingress, self._ingresses, consequence)
 
     async def _delete_ingress(self, children: Children, name: str) -> None:
-        await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name)))
+        await children.delete(
+            INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name))
+        )
 
-    async def _delete_outdated(self, children: Children, name: str, service: str, class_name: str = "") -> None:
+    async def _delete_outdated(
+        self, children: Children, name: str, service: str, class_name: str = ""
+    ) -> None:
         """Delete the Ingress ``name``, which cannot be updated, if it has another class or targets another Service.
 
         An Ingress that targeted the dashboard itself must not remain when users have to authenticate. Without
@@ -207,7 +285,9 @@ class Ingresses(ClusterConcern):
         current = self._ingresses.get(NamespacedName(namespace_of(children.cluster), name))
         if current is None:
             return
-        has_class = not class_name or (current.get("spec") or {}).get("ingressClassName") == class_name
+        has_class = (
+            not class_name or (current.get("spec") or {}).get("ingressClassName") == class_name
+        )
         if not has_class or target_services(current) - {service}:
             await children.delete(INGRESS, current)
 

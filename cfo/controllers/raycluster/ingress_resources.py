@@ -63,7 +63,12 @@ def desired_dashboard_ingress(
 
 
 def desired_client_ingress(
-    facts: RayClusterFacts, domain: str, config: IngressConfiguration, suffix: str = "", *, ingress_class: IngressClass
+    facts: RayClusterFacts,
+    domain: str,
+    config: IngressConfiguration,
+    suffix: str = "",
+    *,
+    ingress_class: IngressClass,
 ) -> Object:
     """Return the Ingress of the Ray client. Clients find it by the port number of its backend.
 
@@ -74,7 +79,10 @@ def desired_client_ingress(
         facts.names.client,
         client_host(facts.cluster, domain, suffix),
         path_type="ImplementationSpecific",
-        service={"name": facts.head_service, "port": {"number": facts.ports.service_port("client")}},
+        service={
+            "name": facts.head_service,
+            "port": {"number": facts.ports.service_port("client")},
+        },
         config=config,
         class_name=ingress_class.name,
         annotations=ingress_class.passthrough,
@@ -85,7 +93,9 @@ def target_services(ingress: Mapping[str, Any]) -> set[str]:
     """Return the names of the Services that the rules of a stored Ingress target."""
     rules = (ingress.get("spec") or {}).get("rules") or ()
     paths = (path for rule in rules for path in (rule.get("http") or {}).get("paths") or ())
-    return {str(((path.get("backend") or {}).get("service") or {}).get("name") or "") for path in paths}
+    return {
+        str(((path.get("backend") or {}).get("service") or {}).get("name") or "") for path in paths
+    }
 
 
 def _ingress(
@@ -100,7 +110,9 @@ def _ingress(
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
     path = {"path": "/", "pathType": path_type, "backend": {"service": dict(service)}}
-    ingress = child_object(facts, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
+    ingress = child_object(
+        facts, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]}
+    )
     if class_name:
         ingress["spec"]["ingressClassName"] = class_name
     effective_annotations = annotations if config.annotations is None else config.annotations
@@ -158,7 +170,11 @@ class IngressClass(msgspec.Struct, frozen=True):
         These controllers encrypt the connection, but do not verify the certificate of the backend.
         """
         found = _HTTPS_BACKEND.get(_family_of(self.controller))
-        return {key: service if value == _SERVICE else value for key, value in found.items()} if found else None
+        return (
+            {key: service if value == _SERVICE else value for key, value in found.items()}
+            if found
+            else None
+        )
 
     def __str__(self) -> str:
         return f"IngressClass {self.name}" if self.name else "the default IngressClass"
@@ -182,16 +198,23 @@ def choose_ingress_class(
         name = default or name
     effective = name or default
     if effective in by_name:
-        return IngressClass(name, str((by_name[effective].get("spec") or {}).get("controller") or ""))
+        return IngressClass(
+            name, str((by_name[effective].get("spec") or {}).get("controller") or "")
+        )
     return IngressClass(name, _INGRESS_NGINX if effective in ("", NGINX_CLASS) else "")
 
 
 def _default_class(classes: Iterable[Mapping[str, Any]]) -> str:
     """Return the name of the newest default class, the first by name of several; empty if there is none."""
     defaults = sorted(
-        (item for item in classes if annotations_of(item).get(_DEFAULT_CLASS_ANNOTATION) == "true"), key=name_of
+        (item for item in classes if annotations_of(item).get(_DEFAULT_CLASS_ANNOTATION) == "true"),
+        key=name_of,
     )
-    newest = max(defaults, key=lambda item: str(item["metadata"].get("creationTimestamp") or ""), default=None)
+    newest = max(
+        defaults,
+        key=lambda item: str(item["metadata"].get("creationTimestamp") or ""),
+        default=None,
+    )
     return name_of(newest) if newest is not None else ""
 
 

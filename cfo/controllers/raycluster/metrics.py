@@ -57,7 +57,11 @@ class RayClusterMetrics(Collector):
     """
 
     def __init__(
-        self, registry: CollectorRegistry, config: KubeRayConfiguration, clusters: Reader, secrets: Reader
+        self,
+        registry: CollectorRegistry,
+        config: KubeRayConfiguration,
+        clusters: Reader,
+        secrets: Reader,
     ) -> None:
         self._config = config
         self._clusters = clusters
@@ -80,7 +84,10 @@ class RayClusterMetrics(Collector):
             if expires is not None:
                 expiry[(namespace,)] = min(expires, expiry.get((namespace,), expires))
         yield _gauge(
-            "cfo_rayclusters", "The number of RayClusters by the state that KubeRay reports.", ("state",), states
+            "cfo_rayclusters",
+            "The number of RayClusters by the state that KubeRay reports.",
+            ("state",),
+            states,
         )
         yield _gauge(
             "cfo_rayclusters_without_mtls",
@@ -97,9 +104,17 @@ class RayClusterMetrics(Collector):
 
     def _ca_expiry(self, cluster: Entry) -> float | None:
         """Return when the CA of a cluster expires; ``None`` if it has none of its own, or this is not recorded."""
-        identity = {"namespace": cluster.key.namespace, "name": cluster.key.name, "annotations": cluster.annotations}
-        secret = self._secrets.entry(NamespacedName(cluster.key.namespace, names_of({"metadata": identity}).ca_secret))
-        if secret is None or cluster.meta.uid not in {owner.uid for owner in secret.meta.owner_references}:
+        identity = {
+            "namespace": cluster.key.namespace,
+            "name": cluster.key.name,
+            "annotations": cluster.annotations,
+        }
+        secret = self._secrets.entry(
+            NamespacedName(cluster.key.namespace, names_of({"metadata": identity}).ca_secret)
+        )
+        if secret is None or cluster.meta.uid not in {
+            owner.uid for owner in secret.meta.owner_references
+        }:
             return None
         renewal = recorded_renewal({"metadata": {"annotations": dict(secret.annotations)}})
         return (renewal + CA_LIFETIME / 3).timestamp() if renewal is not None else None
@@ -133,7 +148,9 @@ def _decode(entry: Entry) -> _Cluster:
         return _Cluster()
 
 
-def _gauge(name: str, help_: str, labels: tuple[str, ...], values: dict[Any, float] | Count[Any]) -> GaugeMetricFamily:
+def _gauge(
+    name: str, help_: str, labels: tuple[str, ...], values: dict[Any, float] | Count[Any]
+) -> GaugeMetricFamily:
     gauge = GaugeMetricFamily(name, help_, labels=("namespace", *labels))
     for key, value in sorted(values.items()):
         gauge.add_metric(key, value)

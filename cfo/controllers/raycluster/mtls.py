@@ -23,17 +23,37 @@ from functools import partial
 import msgspec
 from anyio import to_thread
 
-from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
+from cfo.api.raycluster.certificates import (
+    CA_LIFETIME,
+    RENEWAL_ANNOTATION,
+    recorded_renewal,
+    requests_certificates,
+)
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
+from cfo.controllers.raycluster.reconciler import (
+    ClusterConcern,
+    ObservedCluster,
+    record_responsibility,
+)
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
-from cfo.runtime import READ, SECRET, Manager, NamespacedName, Object, Request, Rule, annotations_of, key_of, rfc3339
+from cfo.runtime import (
+    READ,
+    SECRET,
+    Manager,
+    NamespacedName,
+    Object,
+    Request,
+    Rule,
+    annotations_of,
+    key_of,
+    rfc3339,
+)
 from cfo.runtime.process import PrivateKey
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
@@ -64,12 +84,22 @@ class MutualTLS(ClusterConcern):
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``."""
 
     name = "raycluster-mtls"
-    rules = (Rule("ray.io", "rayclusters", READ), Rule("", "secrets", (*READ, "create", "patch", "delete")))
+    rules = (
+        Rule("ray.io", "rayclusters", READ),
+        Rule("", "secrets", (*READ, "create", "patch", "delete")),
+    )
 
-    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    def __init__(
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+    ) -> None:
         super().__init__(manager, config, environment)
-        secrets, content = self.own(secret_informer(manager)).reader, (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
-        self._secrets = ClusterSecrets(self._client, secrets, content=content, valid_until=recorded_renewal)
+        secrets, content = (
+            self.own(secret_informer(manager)).reader,
+            (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY),
+        )
+        self._secrets = ClusterSecrets(
+            self._client, secrets, content=content, valid_until=recorded_renewal
+        )
 
     async def release(self, request: Request, children: Children | None) -> None:
         """Forget what is known about the Secret, which the garbage collector deletes."""
@@ -77,7 +107,10 @@ class MutualTLS(ClusterConcern):
 
     async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring the Secret of one cluster up to date; requeue for its renewal."""
-        if requests_certificates(children.cluster) and self._config.ca.issuer != "certificateSigningRequest":
+        if (
+            requests_certificates(children.cluster)
+            and self._config.ca.issuer != "certificateSigningRequest"
+        ):
             children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
         names = cluster.facts.names
         key = NamespacedName(names.namespace, names.ca_secret)
@@ -105,8 +138,12 @@ class MutualTLS(ClusterConcern):
 
         async def desired_from(existing: Object | None) -> Object:
             nonlocal desired
-            desired = await (self._desired_ca(cluster, existing) if existing else self._new_ca(note))
-            return _secret(children.facts, key.name, desired.data or desired.authority.data(), desired)
+            desired = await (
+                self._desired_ca(cluster, existing) if existing else self._new_ca(note)
+            )
+            return _secret(
+                children.facts, key.name, desired.data or desired.authority.data(), desired
+            )
 
         consequence = "the cluster has no CA, so mutual TLS does not work"
         stored = await children.create_or_update(
@@ -129,21 +166,34 @@ class MutualTLS(ClusterConcern):
             note = _restart_note(cluster, f"the annotation {ROTATE_ANNOTATION} requested it")
             return await self._new_ca(note)
         stored = existing.get("data") or {}
-        data = {key: b64decode(stored.get(key) or "") for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)}
+        data = {
+            key: b64decode(stored.get(key) or "")
+            for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
+        }
         try:
             authority = ca.load(data[ca.CERTIFICATE_KEY], data[ca.PRIVATE_KEY_KEY])
         except ca.InvalidCertificateAuthority as error:
-            return _DesiredCA(await self._create(now, error.key), _restart_note(cluster, str(error)))
+            return _DesiredCA(
+                await self._create(now, error.key), _restart_note(cluster, str(error))
+            )
         if now < authority.renewal_due:
-            return _DesiredCA(authority, data=data, records_renewal=RENEWAL_ANNOTATION in annotations_of(existing))
+            return _DesiredCA(
+                authority, data=data, records_renewal=RENEWAL_ANNOTATION in annotations_of(existing)
+            )
         renewed = ca.renew(authority, now=now)
-        return _DesiredCA(renewed, data={**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
+        return _DesiredCA(
+            renewed, data={**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]}
+        )
 
-    async def _create(self, now: datetime, key: PrivateKey | None = None) -> ca.CertificateAuthority:
+    async def _create(
+        self, now: datetime, key: PrivateKey | None = None
+    ) -> ca.CertificateAuthority:
         create = partial(ca.create, self._config.ca.key_algorithm, now=now, key=key)
         # Generating an RSA key blocks for a tenth of a second or more, so it runs in a thread; generating a P-256 key
         # takes less time than switching to one.
-        return await to_thread.run_sync(create) if self._config.ca.key_algorithm == "rsa" else create()
+        return (
+            await to_thread.run_sync(create) if self._config.ca.key_algorithm == "rsa" else create()
+        )
 
 
 def _needs_ca(children: Children, config: KubeRayConfiguration) -> bool:
@@ -156,7 +206,9 @@ def _needs_ca(children: Children, config: KubeRayConfiguration) -> bool:
     return record_responsibility(children, Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR
 
 
-def _secret(facts: RayClusterFacts, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None) -> Object:
+def _secret(
+    facts: RayClusterFacts, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None
+) -> Object:
     secret = desired_secret(facts, name, data)
     annotations = {}
     requested = annotations_of(facts.cluster).get(ROTATE_ANNOTATION)

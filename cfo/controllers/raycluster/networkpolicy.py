@@ -29,8 +29,16 @@ from cfo.controllers.cached import field_reader
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
-from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
-from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
+from cfo.controllers.raycluster.policies import (
+    desired_head_policy,
+    desired_workers_policy,
+    policy_types,
+)
+from cfo.controllers.raycluster.reconciler import (
+    ClusterConcern,
+    ObservedCluster,
+    record_responsibility,
+)
 from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES, all_clusters
 from cfo.runtime import (
     NETWORK_POLICY,
@@ -117,7 +125,9 @@ class NetworkPolicies(ClusterConcern):
             return
         if facts.ports.refused:
             ports = "; ".join(facts.ports.refused)
-            children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {ports}")
+            children.record_warning(
+                "PortRefused", f"The NetworkPolicies do not open all ports: {ports}"
+            )
         namespaces = await self._namespaces.current()
         exposure = await cluster.exposure()
         await self._apply(
@@ -127,27 +137,38 @@ class NetworkPolicies(ClusterConcern):
                 facts,
                 settings.kuberay,
                 namespaces,
-                behind_proxy=exposure.authentication is Authentication.AUTH_PROXY and exposure.backend is not None,
+                behind_proxy=exposure.authentication is Authentication.AUTH_PROXY
+                and exposure.backend is not None,
                 requires_token=exposure.head_requires_token,
                 direct_ingress=exposure.backend is not None and not exposure.backend.tls,
             ),
         )
 
-    def _observed_features(self, facts: RayClusterFacts, node_type: str, directions: Sequence[str]) -> frozenset[str]:
+    def _observed_features(
+        self, facts: RayClusterFacts, node_type: str, directions: Sequence[str]
+    ) -> frozenset[str]:
         """Return the features whose policies for the ``head`` or ``workers`` exist and restrict the ``directions``."""
         if _provider(facts, _POLICY_FEATURES) is Actor.OPERATOR:
             return frozenset()  # it requests none
         groups = (facts.cluster.get("spec") or {}).get("workerGroupSpecs") or ()
         # Without worker groups, KubeRay has a policy of the head only.
-        by_group = [*dict.fromkeys(f"workers-{group.get('groupName')}" for group in groups)] or ["head"]
+        by_group = [*dict.fromkeys(f"workers-{group.get('groupName')}" for group in groups)] or [
+            "head"
+        ]
         for names in [["head"]] if node_type == "head" else [["workers"], by_group]:
-            if all(self._is_restricted_by_kuberay(facts.cluster, name, directions) for name in names):
+            if all(
+                self._is_restricted_by_kuberay(facts.cluster, name, directions) for name in names
+            ):
                 return _POLICY_FEATURES
         return frozenset()
 
-    def _is_restricted_by_kuberay(self, cluster: Object, name: str, directions: Sequence[str]) -> bool:
+    def _is_restricted_by_kuberay(
+        self, cluster: Object, name: str, directions: Sequence[str]
+    ) -> bool:
         """Return whether KubeRay's policy ``<cluster>-<name>`` exists and restricts the ``directions``."""
-        policy = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{name}"))
+        policy = self._policies.entry(
+            NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{name}")
+        )
         if policy is None or not _is_by_kuberay(policy, cluster):
             return False
         return set(_types_of(policy)).issuperset(directions)
@@ -168,7 +189,11 @@ class NetworkPolicies(ClusterConcern):
         usual = names.head_policy if node_type == "head" else names.workers_policy
         kuberay_name = f"{names.cluster}-{node_type}"
         other = fit(f"{kuberay_name}-{digest(kuberay_name)}")
-        current = self._policies.entry(NamespacedName(names.namespace, kuberay_name)) if usual == kuberay_name else None
+        current = (
+            self._policies.entry(NamespacedName(names.namespace, kuberay_name))
+            if usual == kuberay_name
+            else None
+        )
         is_taken = usual == kuberay_name and (
             "networkIsolation" in self._config.kuberay_features
             or (current is not None and _is_by_kuberay(current, cluster))
@@ -194,12 +219,16 @@ class NetworkPolicies(ClusterConcern):
             return False
         write = self._write(children, desired, current.meta.uid if current is not None else "")
         name, consequence = name_of(desired), "it is left unchanged"
-        return await children.attempt(write, NETWORK_POLICY, name, consequence=consequence) is not None
+        return (
+            await children.attempt(write, NETWORK_POLICY, name, consequence=consequence) is not None
+        )
 
     async def _write(self, children: Children, desired: Object, uid: str) -> Object:
         """Apply ``desired`` to the policy with this uid; without one, create it, or restore one that is too large."""
         if not uid:
-            current, is_new = await create_or_read(children.client, children.owned(desired), by_apply=True)
+            current, is_new = await create_or_read(
+                children.client, children.owned(desired), by_apply=True
+            )
             if is_new:
                 return current
             if not has_cluster_labels(current, children.cluster):
@@ -233,7 +262,9 @@ def _is_by_kuberay(policy: Entry, cluster: Object) -> bool:
 
 
 def _has_cluster_labels(meta: Meta, cluster: Object) -> bool:
-    return has_cluster_labels({"metadata": {"namespace": meta.namespace, "labels": meta.labels}}, cluster)
+    return has_cluster_labels(
+        {"metadata": {"namespace": meta.namespace, "labels": meta.labels}}, cluster
+    )
 
 
 def _is_ours(policy: Entry, cluster: Object) -> bool:

@@ -94,17 +94,30 @@ class NodeNames(msgspec.Struct, frozen=True):
     @property
     def addresses(self) -> tuple[_Address, ...]:
         """All addresses."""
-        return (*_LOOPBACK, *sorted(self.pod_addresses, key=lambda address: (address.version, int(address))))
+        return (
+            *_LOOPBACK,
+            *sorted(self.pod_addresses, key=lambda address: (address.version, int(address))),
+        )
 
 
 def requester_of(spec: Mapping[str, Any]) -> Requester:
     """Return the requester in the ``spec`` of a CertificateSigningRequest. Raises :class:`Refusal`."""
-    namespace, separator, account = str(spec.get("username") or "").removeprefix(_USERNAME_PREFIX).partition(":")
+    namespace, separator, account = (
+        str(spec.get("username") or "").removeprefix(_USERNAME_PREFIX).partition(":")
+    )
     extra = spec.get("extra") or {}
     names, uids = (list(extra.get(key) or ()) for key in (_POD_NAME, _POD_UID))
-    is_account = str(spec.get("username") or "").startswith(_USERNAME_PREFIX) and separator and namespace and account
+    is_account = (
+        str(spec.get("username") or "").startswith(_USERNAME_PREFIX)
+        and separator
+        and namespace
+        and account
+    )
     if not is_account or len(names) != 1 or len(uids) != 1 or not names[0] or not uids[0]:
-        raise Refusal("RequesterIsNotAPod", "The request was not made with the token of a pod's ServiceAccount.")
+        raise Refusal(
+            "RequesterIsNotAPod",
+            "The request was not made with the token of a pod's ServiceAccount.",
+        )
     return Requester(NamespacedName(namespace, str(names[0])), str(uids[0]), account)
 
 
@@ -115,8 +128,13 @@ def parse_request(spec: Mapping[str, Any]) -> NodeRequest:
     key, only with a key of an allowed size.
     """
     usages = spec.get("usages") or ()
-    if len(usages) > len(CERTIFICATE_USAGES) + 1 or set(usages) - _OPTIONAL_USAGES != set(CERTIFICATE_USAGES):
-        raise Refusal("UsagesNotAllowed", f"The usages of the request must be: {', '.join(CERTIFICATE_USAGES)}.")
+    if len(usages) > len(CERTIFICATE_USAGES) + 1 or set(usages) - _OPTIONAL_USAGES != set(
+        CERTIFICATE_USAGES
+    ):
+        raise Refusal(
+            "UsagesNotAllowed",
+            f"The usages of the request must be: {', '.join(CERTIFICATE_USAGES)}.",
+        )
     encoded = str(spec.get("request") or "")
     if len(encoded) > MAX_REQUEST_BYTES * 4 // 3 + 4:
         raise Refusal("RequestTooLarge", f"The request is larger than {MAX_REQUEST_BYTES} bytes.")
@@ -124,13 +142,17 @@ def parse_request(spec: Mapping[str, Any]) -> NodeRequest:
         request = x509.load_pem_x509_csr(b64decode(encoded, validate=True))
         key = request.public_key()
     except _PARSE_ERRORS:
-        raise Refusal("InvalidRequest", "The request is not a valid certificate request in PEM.") from None
+        raise Refusal(
+            "InvalidRequest", "The request is not a valid certificate request in PEM."
+        ) from None
     public_key = _checked_key(key)
     try:
         is_signed = request.is_signature_valid
         names = _requested_names(request)
     except _PARSE_ERRORS:
-        raise Refusal("InvalidRequest", "The signature or the extensions of the request cannot be parsed.") from None
+        raise Refusal(
+            "InvalidRequest", "The signature or the extensions of the request cannot be parsed."
+        ) from None
     if not is_signed:
         raise Refusal("InvalidRequest", "The signature of the request is invalid.")
     return NodeRequest(public_key, *names)
@@ -148,14 +170,18 @@ def _checked_key(key: object) -> NodePublicKey:
     )
 
 
-def _requested_names(request: x509.CertificateSigningRequest) -> tuple[frozenset[_Address], frozenset[str]]:
+def _requested_names(
+    request: x509.CertificateSigningRequest,
+) -> tuple[frozenset[_Address], frozenset[str]]:
     try:
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         raise Refusal("NoNames", "The request has no subject alternative names.") from None
     items = list(names)
     if len(items) > _MAX_NAMES:
-        raise Refusal("TooManyNames", f"The request has {len(items)} names, at most {_MAX_NAMES} are allowed.")
+        raise Refusal(
+            "TooManyNames", f"The request has {len(items)} names, at most {_MAX_NAMES} are allowed."
+        )
     addresses: set[_Address] = set()
     hosts: set[str] = set()
     for item in items:
@@ -164,17 +190,24 @@ def _requested_names(request: x509.CertificateSigningRequest) -> tuple[frozenset
         elif isinstance(item, x509.IPAddress) and isinstance(item.value, IPv4Address | IPv6Address):
             addresses.add(item.value)
         else:
-            raise Refusal("NameNotAllowed", "The request has a name that is neither a host name nor an IP address.")
+            raise Refusal(
+                "NameNotAllowed",
+                "The request has a name that is neither a host name nor an IP address.",
+            )
     return frozenset(addresses), frozenset(hosts)
 
 
 def check_pod(pod: Object | None, requester: Requester) -> Object:
     """Return ``pod`` if it is the requester, and runs with the requester's ServiceAccount. Raises :class:`Refusal`."""
     if pod is None or uid_of(pod) != requester.pod_uid or is_deleting(pod):
-        raise Refusal("PodNotFound", f"The pod {requester.pod.name} that made the request no longer exists.")
+        raise Refusal(
+            "PodNotFound", f"The pod {requester.pod.name} that made the request no longer exists."
+        )
     account = (pod.get("spec") or {}).get("serviceAccountName") or "default"
     if account != requester.service_account:
-        raise Refusal("ServiceAccountMismatch", "The request was not made with the pod's own ServiceAccount.")
+        raise Refusal(
+            "ServiceAccountMismatch", "The request was not made with the pod's own ServiceAccount."
+        )
     return pod
 
 
@@ -184,7 +217,9 @@ def cluster_of_pod(pod: Object) -> tuple[NamespacedName, str]:
     group = str(owner.get("apiVersion") or "").partition("/")[0]
     if group != RAY_CLUSTER.group or owner.get("kind") != RAY_CLUSTER.kind:
         raise Refusal("PodOfNoRayCluster", "The controller of the pod is not a RayCluster.")
-    return NamespacedName(namespace_of(pod), str(owner.get("name") or "")), str(owner.get("uid") or "")
+    return NamespacedName(namespace_of(pod), str(owner.get("name") or "")), str(
+        owner.get("uid") or ""
+    )
 
 
 def node_names(pod: Object, cluster: Object, domain: str) -> NodeNames:
@@ -194,19 +229,29 @@ def node_names(pod: Object, cluster: Object, domain: str) -> NodeNames:
     """
     labels = labels_of(pod)
     if not is_controlled_by(pod, cluster) or not pod_labels(cluster).items() <= labels.items():
-        raise Refusal("PodOfNoRayCluster", "The labels or owner references of the pod are not those of its RayCluster.")
+        raise Refusal(
+            "PodOfNoRayCluster",
+            "The labels or owner references of the pod are not those of its RayCluster.",
+        )
     if is_deleting(cluster):
         raise Refusal("RayClusterDeleted", "The RayCluster of the pod is being deleted.")
     addresses = frozenset(_pod_addresses(pod.get("status") or {}))
     if not addresses:
-        raise Refusal("PodHasNoAddress", "The status of the pod does not contain its address.", may_change=True)
+        raise Refusal(
+            "PodHasNoAddress",
+            "The status of the pod does not contain its address.",
+            may_change=True,
+        )
     is_head = pod_labels(cluster, "head").items() <= labels.items()
     hosts = dict.fromkeys(("localhost", *(all_head_host_names(cluster, domain) if is_head else ())))
     return NodeNames(addresses, tuple(hosts))
 
 
 def _pod_addresses(status: Mapping[str, Any]) -> Iterable[_Address]:
-    for text in (status.get("podIP"), *((item or {}).get("ip") for item in status.get("podIPs") or ())):
+    for text in (
+        status.get("podIP"),
+        *((item or {}).get("ip") for item in status.get("podIPs") or ()),
+    ):
         try:
             yield ip_address(str(text or ""))
         except ValueError:
@@ -216,7 +261,9 @@ def _pod_addresses(status: Mapping[str, Any]) -> Iterable[_Address]:
 def check_names(request: NodeRequest, names: NodeNames) -> None:
     """Raise :class:`Refusal` unless ``request`` has an address of the pod, and only names in ``names``."""
     for host in sorted(request.hosts - set(names.hosts)):
-        raise Refusal("NameNotAllowed", f"The pod may not have the name {host[:253]!r} in its certificate.")
+        raise Refusal(
+            "NameNotAllowed", f"The pod may not have the name {host[:253]!r} in its certificate."
+        )
     foreign = request.addresses - set(names.addresses)
     if foreign or not request.addresses & names.pod_addresses:
         # The kubelet reports the address of a new sandbox a moment after it started the containers.

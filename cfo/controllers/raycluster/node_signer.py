@@ -77,7 +77,10 @@ _SETTLING_SECONDS: Final = 60.0
 
 _MIN_RETRY_SECONDS: Final = 0.5
 _DECIDED: Final = "decided"
-_SELECTION: Final[SelectionKeywords] = {"field_selector": f"spec.signerName={SIGNER_NAME}", "max_bytes": 16 << 10}
+_SELECTION: Final[SelectionKeywords] = {
+    "field_selector": f"spec.signerName={SIGNER_NAME}",
+    "max_bytes": 16 << 10,
+}
 
 _MAX_AUTHORITIES: Final = 64
 
@@ -102,7 +105,9 @@ class NodeSigner:
         Rule("", "pods", "get"),
     )
 
-    def __init__(self, manager: Manager, config: KubeRayConfiguration, domain: IngressDomain) -> None:
+    def __init__(
+        self, manager: Manager, config: KubeRayConfiguration, domain: IngressDomain
+    ) -> None:
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self._events = manager.events(self.name)
         self._lifetime = config.ca.node_certificate_lifetime
@@ -162,7 +167,9 @@ class NodeSigner:
         cluster = await self._client.get(RAY_CLUSTER, key)
         if cluster is None or uid_of(cluster) != uid:
             raise Refusal(
-                "RayClusterNotFound", f"The RayCluster {key.name} of the pod does not exist.", may_change=True
+                "RayClusterNotFound",
+                f"The RayCluster {key.name} of the pod does not exist.",
+                may_change=True,
             )
         return cluster
 
@@ -182,16 +189,27 @@ class NodeSigner:
         )
         if find_condition(_conditions(csr), "Approved") is None:
             message = "The pod is a node of its RayCluster, and may have all requested names."
-            csr = await self._update(csr, "approval", self._with_condition(csr, "Approved", "PodVerified", message))
+            csr = await self._update(
+                csr, "approval", self._with_condition(csr, "Approved", "PodVerified", message)
+            )
         status = {**(csr.get("status") or {}), "certificate": b64encode(certificate).decode()}
         await self._update(csr, "status", status)
 
     async def _refuse(self, csr: Object, refusal: Refusal, cluster: Object | None) -> None:
-        _log.info("Refused a certificate request", csr=name_of(csr), reason=refusal.reason, message=str(refusal))
+        _log.info(
+            "Refused a certificate request",
+            csr=name_of(csr),
+            reason=refusal.reason,
+            message=str(refusal),
+        )
         if find_condition(_conditions(csr), "Approved") is None:
-            await self._update(csr, "approval", self._with_condition(csr, "Denied", refusal.reason, str(refusal)))
+            await self._update(
+                csr, "approval", self._with_condition(csr, "Denied", refusal.reason, str(refusal))
+            )
         else:
-            await self._update(csr, "status", self._with_condition(csr, "Failed", refusal.reason, str(refusal)))
+            await self._update(
+                csr, "status", self._with_condition(csr, "Failed", refusal.reason, str(refusal))
+            )
         if cluster is not None:
             pod = requester_of(csr["spec"]).pod.name
             message = f"Pod {pod} got no certificate ({refusal.reason}): {refusal}"
@@ -233,7 +251,9 @@ class SigningAuthorities:
         secret = await self._client.get(SECRET, key, live=True) if metadata is not None else None
         if secret is None or not is_owned_by(secret, cluster):
             raise Refusal(
-                "NoCertificateAuthority", f"The RayCluster has no CA in a Secret {key.name}.", may_change=True
+                "NoCertificateAuthority",
+                f"The RayCluster has no CA in a Secret {key.name}.",
+                may_change=True,
             )
         data = secret.get("data") or {}
         try:
@@ -261,7 +281,9 @@ def _conditions(csr: Object) -> list[Object]:
 def _is_decided(csr: Object) -> bool:
     """Return whether nothing remains to be done; an approved request has to be signed."""
     conditions = _conditions(csr)
-    is_refused = any(find_condition(conditions, type_) is not None for type_ in ("Denied", "Failed"))
+    is_refused = any(
+        find_condition(conditions, type_) is not None for type_ in ("Denied", "Failed")
+    )
     return is_refused or bool((csr.get("status") or {}).get("certificate"))
 
 

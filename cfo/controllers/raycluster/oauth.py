@@ -28,7 +28,11 @@ from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer, HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
-from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
+from cfo.controllers.raycluster.reconciler import (
+    ClusterConcern,
+    ObservedCluster,
+    record_responsibility,
+)
 from cfo.controllers.raycluster.resources import (
     desired_client_route,
     desired_dashboard_route,
@@ -36,7 +40,13 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service_account,
 )
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CREATED_OR_DELETED, HEAD_PODS, LABELED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import (
+    CHILD_CHANGED,
+    CREATED_OR_DELETED,
+    HEAD_PODS,
+    LABELED,
+    MAX_CACHED_BYTES,
+)
 from cfo.runtime import (
     CRUD,
     POD,
@@ -92,14 +102,22 @@ class DashboardProxies(ClusterConcern):
     proxy_rules = (
         Rule("ray.io", "rayclusters", (*READ, "patch")),
         Rule("", ("secrets", "services", "serviceaccounts"), (*READ, "create", "patch", "delete")),
-        Rule("rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")),
+        Rule(
+            "rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")
+        ),
         # RBAC escalation check: the operator must hold the permissions of system:auth-delegator to bind it.
         Rule("authentication.k8s.io", "tokenreviews", "create"),
         Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
     )
-    rules = (*proxy_rules, Rule("", "pods", ("list", "watch", "delete")), Rule(ROUTE.group, "routes", CRUD))
+    rules = (
+        *proxy_rules,
+        Rule("", "pods", ("list", "watch", "delete")),
+        Rule(ROUTE.group, "routes", CRUD),
+    )
 
-    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    def __init__(
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+    ) -> None:
         super().__init__(manager, config, environment)
         self._finalizer_client = self._client.with_field_manager(FINALIZER_MANAGER)
         secrets, cache = self.own(secret_informer(manager)).reader, manager.cache
@@ -119,7 +137,9 @@ class DashboardProxies(ClusterConcern):
         authentication = config.authentication
         if self._is_required and authentication.enabled:
             services = self.own(cache.informer(SERVICE, **LABELED), CHILD_CHANGED)
-            self._proxy = ProxyInformers(services, self.own(cache.informer(SERVICE_ACCOUNT, **LABELED)))
+            self._proxy = ProxyInformers(
+                services, self.own(cache.informer(SERVICE_ACCOUNT, **LABELED))
+            )
             if authentication.oidc is not None:
                 named = f"metadata.name={authentication.oidc.secret_name}"
                 self._oidc_secrets = cache.informer(
@@ -129,29 +149,48 @@ class DashboardProxies(ClusterConcern):
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with ClusterRoleBindings, Secrets of OIDC clients and, once served, Routes."""
-        mapper, clusters_of = self._manager.mapper, EnqueueRequestsFromMapFunc(self._bindings.clusters_of)
-        controller.watch(Kind(self._bound, clusters_of, CHILD_CHANGED, mapper=mapper, optional=True))
+        mapper, clusters_of = (
+            self._manager.mapper,
+            EnqueueRequestsFromMapFunc(self._bindings.clusters_of),
+        )
+        controller.watch(
+            Kind(self._bound, clusters_of, CHILD_CHANGED, mapper=mapper, optional=True)
+        )
         if self._oidc_secrets is not None:
             in_namespace = EnqueueRequestsFromMapFunc(
                 lambda secret: [entry.key for entry in self.clusters.entries(secret.key.namespace)]
             )
-            source = Kind(self._oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=mapper, optional=True)
+            source = Kind(
+                self._oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=mapper, optional=True
+            )
             controller.watch(source)
-        self._environment.routes.when_served(lambda routes: self._watch_openshift(controller, routes))
+        self._environment.routes.when_served(
+            lambda routes: self._watch_openshift(controller, routes)
+        )
 
     def _watch_openshift(self, controller: Controller, routes: Informer) -> None:
         """Create the informers of OpenShift's objects, and feed ``controller`` with their events."""
         cache, mapper = self._manager.cache, self._manager.mapper
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
-        self._proxy = ProxyInformers(cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED))
+        self._proxy = ProxyInformers(
+            cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
+        )
         pods = None
         if self._is_required:
             pods = HeadPods(cache.informer(POD, **HEAD_PODS))
-            clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(self.clusters, pod))
-            deletion_began = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
-            controller.watch(Kind(pods.informer, clusters_of, deletion_began, mapper=mapper, optional=True))
+            clusters_of = EnqueueRequestsFromMapFunc(
+                lambda pod: clusters_of_pod(self.clusters, pod)
+            )
+            deletion_began = on_update(
+                lambda old, new: old.meta.is_deleting != new.meta.is_deleting
+            )
+            controller.watch(
+                Kind(pods.informer, clusters_of, deletion_began, mapper=mapper, optional=True)
+            )
         controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper, optional=True))
-        controller.watch(Kind(self._proxy.services, owner, CHILD_CHANGED, mapper=mapper, optional=True))
+        controller.watch(
+            Kind(self._proxy.services, owner, CHILD_CHANGED, mapper=mapper, optional=True)
+        )
         controller.watch(Kind(self._proxy.accounts, owner, mapper=mapper, optional=True))
         self._openshift = OpenShiftInformers(routes, pods)
 
@@ -161,7 +200,11 @@ class DashboardProxies(ClusterConcern):
             children.retry(SYNC_RETRY_SECONDS)
             return True
         pods = self._openshift.pods
-        informers = [self._openshift.routes, *(self._proxy or ()), *([pods.informer] if pods is not None else [])]
+        informers = [
+            self._openshift.routes,
+            *(self._proxy or ()),
+            *([pods.informer] if pods is not None else []),
+        ]
         unlisted = [informer for informer in informers if not informer.has_synced]
         forbidden = sorted({informer.gvk.kind for informer in unlisted if informer.is_forbidden})
         if forbidden and is_required:
@@ -195,17 +238,30 @@ class DashboardProxies(ClusterConcern):
             self._recorded[key] = recorded
         else:
             self._recorded.pop(key, None)
-        _record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
-        _record_missing_client(children, exposure, self._config.authentication.oidc, self._oidc_secrets)
-        by_openshift = exposure.authentication is Authentication.OAUTH_PROXY and openshift is not None
+        _record_authentication(
+            children, exposure, settings, has_routes=openshift is not None, is_new=is_new
+        )
+        _record_missing_client(
+            children, exposure, self._config.authentication.oidc, self._oidc_secrets
+        )
+        by_openshift = (
+            exposure.authentication is Authentication.OAUTH_PROXY and openshift is not None
+        )
         is_proxied = by_openshift or exposure.authentication is Authentication.AUTH_PROXY
         if is_proxied and exposure.backend is not None and self._proxy is not None:
-            await self._create_or_update(children, self._proxy, exposure.route_backend, by_openshift=by_openshift)
+            await self._create_or_update(
+                children, self._proxy, exposure.route_backend, by_openshift=by_openshift
+            )
         else:
             await self._delete(children, exposure.route_backend if required else None)
 
     async def _create_or_update(
-        self, children: Children, proxy: ProxyInformers, backend: Backend | None, *, by_openshift: bool
+        self,
+        children: Children,
+        proxy: ProxyInformers,
+        backend: Backend | None,
+        *,
+        by_openshift: bool,
     ) -> None:
         """Write the objects of the proxies; retry when the certificate of the operator's own is due for renewal.
 
@@ -216,12 +272,16 @@ class DashboardProxies(ClusterConcern):
             return
         account = desired_proxy_service_account(facts, openshift_client=by_openshift)
         service = desired_proxy_service(facts, openshift_certificate=by_openshift)
-        name, ability = ("the OAuth proxy", "log users in") if by_openshift else ("the proxies", "check tokens")
+        name, ability = (
+            ("the OAuth proxy", "log users in") if by_openshift else ("the proxies", "check tokens")
+        )
         await children.claim_and_apply(account, proxy.accounts.reader, f"{name} cannot {ability}")
         consequence = f"the dashboard is not reachable through {name}"
         await children.claim_and_apply(service, proxy.services.reader, consequence)
         if by_openshift:
-            await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
+            await self._secrets.delete_certificate(
+                children
+            )  # OpenShift issues one of the same name
             await self._secrets.write_cookie(children)
         else:
             await self._secrets.write_config(children)
@@ -249,7 +309,9 @@ class DashboardProxies(ClusterConcern):
             return
         route = desired_dashboard_route(facts, backend, destination_ca)
         await children.claim_and_apply(route, routes, "the dashboard has no Route")
-        await children.claim_and_apply(desired_client_route(facts), routes, "the Ray client has no Route")
+        await children.claim_and_apply(
+            desired_client_route(facts), routes, "the Ray client has no Route"
+        )
 
     async def _delete(self, children: Children, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
@@ -258,7 +320,9 @@ class DashboardProxies(ClusterConcern):
             await self._write_routes(children, self._openshift.routes.reader, backend)
         if self._proxy is not None:
             services, accounts = (informer.reader for informer in self._proxy)
-            await children.delete(SERVICE, services.get(NamespacedName(namespace, names.proxy_service)))
+            await children.delete(
+                SERVICE, services.get(NamespacedName(namespace, names.proxy_service))
+            )
             account = NamespacedName(namespace, names.proxy_service_account)
             await children.delete(SERVICE_ACCOUNT, accounts.get(account))
         await self._secrets.delete_cookie(children)
@@ -274,7 +338,12 @@ class DashboardProxies(ClusterConcern):
 
 
 def _record_authentication(
-    children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool, is_new: bool
+    children: Children,
+    exposure: Exposure,
+    settings: NamespaceSettings,
+    *,
+    has_routes: bool,
+    is_new: bool,
 ) -> None:
     """Record who authenticates users and, where ``has_routes`` are served, who exposes the cluster.
 
@@ -286,7 +355,9 @@ def _record_authentication(
     if not settings.kuberay.ray_dashboard_oauth_enabled:
         return
     is_proxied = exposure.authentication in _PROXIES
-    actor = record_responsibility(children, Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else "")
+    actor = record_responsibility(
+        children, Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else ""
+    )
     if has_routes and exposure.authentication is not Authentication.OTHER:
         record_responsibility(children, Concern.EXPOSURE, features, "exposure")
     is_overridden = is_proxied and actor is Actor.OPERATOR and children.facts.uses_kuberay_auth
@@ -302,7 +373,9 @@ def _record_missing_client(
         return
     key = NamespacedName(namespace_of(children.cluster), oidc.secret_name)
     if secrets.has_synced and not secrets.reader.contains(key):
-        children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
+        children.record_warning(
+            "OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name)
+        )
 
 
 _MISSING_ROLE = (

@@ -131,10 +131,16 @@ class OperatorNamespaces:
         self._configured = tuple(config.operator_namespaces)
         self._platform = environment.platform
         self._dsci = environment.dsc_initializations
-        self._roles = cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role) if cache is not None else None
+        self._roles = (
+            cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role)
+            if cache is not None
+            else None
+        )
         self._bindings = cache.informer(CLUSTER_ROLE_BINDING) if cache is not None else None
         if self._bindings is not None:
-            self._bindings.add_index(_BINDING_INDEX, _index_binding).add_index(_NAMED_INDEX, _index_named)
+            self._bindings.add_index(_BINDING_INDEX, _index_binding).add_index(
+                _NAMED_INDEX, _index_named
+            )
         self._own_account = own_account
         self._last: tuple[str, ...] = ()
 

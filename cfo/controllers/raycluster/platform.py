@@ -51,7 +51,9 @@ class OptionalKind:
     first), the first one that is served is used until the operator restarts.
     """
 
-    def __init__(self, manager: Manager, *gvks: GVK, **selection: Unpack[SelectionKeywords]) -> None:
+    def __init__(
+        self, manager: Manager, *gvks: GVK, **selection: Unpack[SelectionKeywords]
+    ) -> None:
         self._manager = manager
         self._selection = selection
         self._callbacks: list[Callable[[Informer], None]] = []
@@ -71,15 +73,21 @@ class OptionalKind:
         """The informer, unless the kind is not served at the moment."""
         return None if self._is_lost else self._informer
 
-    def subscribe(self, controller: Controller, handler: EventHandler, *predicates: Predicate) -> None:
+    def subscribe(
+        self, controller: Controller, handler: EventHandler, *predicates: Predicate
+    ) -> None:
         """Feed ``controller`` with the events of the kind that pass ``predicates``, once the kind is served."""
 
         def attach(informer: Informer) -> None:
-            controller.watch(Kind(informer, handler, *predicates, mapper=self._manager.mapper, optional=True))
+            controller.watch(
+                Kind(informer, handler, *predicates, mapper=self._manager.mapper, optional=True)
+            )
 
         self.when_served(attach)
 
-    def enqueue_when_served(self, controller: Controller, requests: Callable[[], Iterable[Request]]) -> None:
+    def enqueue_when_served(
+        self, controller: Controller, requests: Callable[[], Iterable[Request]]
+    ) -> None:
         """Enqueue the requests that ``requests`` returns once the kind is served, and each time it is served again."""
         channel = Channel()
         controller.watch(channel)
@@ -128,7 +136,9 @@ class Platform:
 
     rules = (Rule(AUTHENTICATION_CONFIG.group, "authentications", ("list", "watch")),)
 
-    def __init__(self, mapper: RESTMapper, routes: OptionalKind, authentication: OptionalKind) -> None:
+    def __init__(
+        self, mapper: RESTMapper, routes: OptionalKind, authentication: OptionalKind
+    ) -> None:
         self._mapper = mapper
         self._routes = routes
         self.authentication = authentication
@@ -202,7 +212,10 @@ class IngressDomain:
             return self._cached
         domain = await self._fetch(client)
         if is_unwatched:
-            self._cached, self._cached_until = domain, self._clock.monotonic() + _DOMAIN_CACHE_SECONDS
+            self._cached, self._cached_until = (
+                domain,
+                self._clock.monotonic() + _DOMAIN_CACHE_SECONDS,
+            )
         return domain
 
     async def _fetch(self, client: Client) -> str:

@@ -62,7 +62,9 @@ def desired_head_policy(
     ]
     if config.ingress.namespaces:
         peers = [_namespaces(config.ingress.namespaces)]
-        rules += _rule("from", peers, _tcp(direct if direct_ingress else None, ports.client, *ports.serve))
+        rules += _rule(
+            "from", peers, _tcp(direct if direct_ingress else None, ports.client, *ports.serve)
+        )
     rules += _serve_consumers(ports, config.network_policy.serve_namespaces)
     open_ports = _tcp(
         ports.proxy,
@@ -93,7 +95,9 @@ def desired_workers_policy(facts: RayClusterFacts, config: KubeRayConfiguration)
     rules = [
         *_own_cluster("from", facts),
         *_rule("from", [{"podSelector": {}}], _tcp(*ports.serve)),
-        *_serve_consumers(ports, [*config.ingress.namespaces, *config.network_policy.serve_namespaces]),
+        *_serve_consumers(
+            ports, [*config.ingress.namespaces, *config.network_policy.serve_namespaces]
+        ),
     ]
     return _policy(facts, facts.names.workers_policy, "worker", rules, config)
 
@@ -105,11 +109,15 @@ def desired_default_deny(namespace: str) -> Object:
     """
     selector = {"matchExpressions": [{"key": POD_CLUSTER_LABEL, "operator": "Exists"}]}
     spec = {"podSelector": selector, "policyTypes": ["Ingress"]}
-    return new_object(NETWORK_POLICY, DEFAULT_DENY_NAME, namespace, labels={DEFAULT_DENY_LABEL: "true"}, spec=spec)
+    return new_object(
+        NETWORK_POLICY, DEFAULT_DENY_NAME, namespace, labels={DEFAULT_DENY_LABEL: "true"}, spec=spec
+    )
 
 
 def _egress(facts: RayClusterFacts, config: EgressConfiguration) -> list[Object]:
-    dns_ports = [{"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
+    dns_ports = [
+        {"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")
+    ]
     return [
         *_own_cluster("to", facts),
         *([{"to": [{"podSelector": {}}]}] if config.own_namespace else []),
@@ -124,7 +132,11 @@ def _egress(facts: RayClusterFacts, config: EgressConfiguration) -> list[Object]
 
 
 def _policy(
-    facts: RayClusterFacts, name: str, node_type: str, ingress: list[Object], config: KubeRayConfiguration
+    facts: RayClusterFacts,
+    name: str,
+    node_type: str,
+    ingress: list[Object],
+    config: KubeRayConfiguration,
 ) -> Object:
     egress = config.network_policy.egress
     spec = {

@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cfo.api.raycluster.cluster import has_cluster_labels
-from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, label_value, names_of
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    label_value,
+    names_of,
+)
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding
 from cfo.controllers.raycluster.watches import clusters_with_label
-from cfo.runtime import Client, Entry, Informer, NamespacedName, Object, Reader, Request, is_deleting, key_of
+from cfo.runtime import (
+    Client,
+    Entry,
+    Informer,
+    NamespacedName,
+    Object,
+    Reader,
+    Request,
+    is_deleting,
+    key_of,
+)
 from cfo.runtime.client import NameTaken
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
@@ -30,7 +46,10 @@ class ProxyBindings:
 
     def clusters_of(self, binding: Entry) -> Collection[Request]:
         """Return the clusters that the labels of a ClusterRoleBinding name."""
-        namespace, label = binding.meta.labels.get(NAMESPACE_LABEL), binding.meta.labels.get(CLUSTER_LABEL)
+        namespace, label = (
+            binding.meta.labels.get(NAMESPACE_LABEL),
+            binding.meta.labels.get(CLUSTER_LABEL),
+        )
         if not namespace or not label:
             return ()
         # The binding of a deleted cluster is deleted by a reconcile of the name in its label.
@@ -38,7 +57,9 @@ class ProxyBindings:
 
     def _of(self, cluster: NamespacedName) -> list[Entry]:
         """Return the ClusterRoleBindings whose labels name ``cluster``, even if the cluster no longer exists."""
-        return self._bindings.entries(index=(_INDEX, f"{cluster.namespace}/{label_value(cluster.name)}"))
+        return self._bindings.entries(
+            index=(_INDEX, f"{cluster.namespace}/{label_value(cluster.name)}")
+        )
 
     async def create_or_update(self, children: Children) -> None:
         """Create the ClusterRoleBinding, with the usual name if it is available.
@@ -59,7 +80,9 @@ class ProxyBindings:
             try:
                 current = self._bindings.get(key)
                 consequence = "the OAuth proxy cannot check tokens" if name == hashed else ""
-                await children.create_or_update(CLUSTER_ROLE_BINDING, name, current, desired, consequence)
+                await children.create_or_update(
+                    CLUSTER_ROLE_BINDING, name, current, desired, consequence
+                )
             except NameTaken:
                 continue
             return
@@ -80,7 +103,9 @@ class ProxyBindings:
         cluster = children.cluster
         for entry in self._of(key_of(cluster)):
             await children.delete(
-                CLUSTER_ROLE_BINDING, entry.object(), belongs=lambda obj: has_cluster_labels(obj, cluster)
+                CLUSTER_ROLE_BINDING,
+                entry.object(),
+                belongs=lambda obj: has_cluster_labels(obj, cluster),
             )
 
     async def collect(self, request: Request) -> None:

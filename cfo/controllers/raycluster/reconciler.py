@@ -41,7 +41,9 @@ class ObservedCluster:
     ``facts`` are those of the state that the reconcile began with, and ``settings`` those of its namespace.
     """
 
-    def __init__(self, facts: RayClusterFacts, settings: NamespaceSettings, environment: Environment) -> None:
+    def __init__(
+        self, facts: RayClusterFacts, settings: NamespaceSettings, environment: Environment
+    ) -> None:
         self.facts = facts
         self.settings = settings
         self._environment = environment
@@ -62,7 +64,9 @@ class ClusterConcern:
 
     name: ClassVar[str]
 
-    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    def __init__(
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+    ) -> None:
         self._manager = manager
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self.events = RecentEvents(manager.events(self.name), manager.clock)
@@ -99,7 +103,9 @@ class ClusterConcern:
 class RayClusterReconciler:
     """Reconciles all ``concerns`` of a RayCluster, in this order."""
 
-    def __init__(self, manager: Manager, environment: Environment, concerns: Sequence[ClusterConcern]) -> None:
+    def __init__(
+        self, manager: Manager, environment: Environment, concerns: Sequence[ClusterConcern]
+    ) -> None:
         self._manager = manager
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self._environment = environment
@@ -113,18 +119,28 @@ class RayClusterReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one RayCluster; raises the errors of all concerns that failed."""
         self._has_begun = True
-        concerns = [item for item in self._concerns if item not in self._unlisted] if self._unlisted else self._concerns
+        concerns = (
+            [item for item in self._concerns if item not in self._unlisted]
+            if self._unlisted
+            else self._concerns
+        )
         cluster = await self._client.get(RAY_CLUSTER, request)
         observed = None
         if cluster is not None:
             facts = RayClusterFacts(cluster)
             if not is_deleting(cluster):
-                settings = await self._environment.profiles.settings(self._client, request.namespace)
+                settings = await self._environment.profiles.settings(
+                    self._client, request.namespace
+                )
                 observed = ObservedCluster(facts, settings, self._environment)
         errors: list[Exception] = []
         retry_after = 0.0
         for concern in concerns:
-            children = Children(self._client, concern.events, cluster, facts) if cluster is not None else None
+            children = (
+                Children(self._client, concern.events, cluster, facts)
+                if cluster is not None
+                else None
+            )
             try:
                 if children is None or observed is None:
                     await concern.release(request, children)
@@ -148,9 +164,13 @@ class RayClusterReconciler:
         """Feed ``controller`` with everything that the concerns depend on, except the RayClusters themselves."""
         manager, owner = self._manager, EnqueueRequestForOwner(RAY_CLUSTER)
         # All RayClusters are enqueued when they are listed, so the first lists of their objects enqueue nothing.
-        for informer, predicate in {key: value for item in self._concerns for key, value in item.owned.items()}.items():
+        for informer, predicate in {
+            key: value for item in self._concerns for key, value in item.owned.items()
+        }.items():
             predicates = (not_(in_first_list), *((predicate,) if predicate is not None else ()))
-            controller.watch(Kind(informer, owner, *predicates, mapper=manager.mapper, optional=True))
+            controller.watch(
+                Kind(informer, owner, *predicates, mapper=manager.mapper, optional=True)
+            )
         for informer in {informer for concern in self._concerns for informer in concern.required}:
             informer.add_state_handler(self._on_state)
         self._on_state()
@@ -159,11 +179,17 @@ class RayClusterReconciler:
             concern.watch(controller)
         self._environment.profiles.subscribe(controller, self.clusters.reader)
         self._environment.access.subscribe(manager, controller, self.clusters.reader)
-        self._environment.routes.enqueue_when_served(controller, lambda: all_clusters(self.clusters.reader))
+        self._environment.routes.enqueue_when_served(
+            controller, lambda: all_clusters(self.clusters.reader)
+        )
 
     def _on_state(self) -> None:
         """Include the concerns whose kinds have been listed; those that are late need all RayClusters."""
-        ready = {item for item in self._unlisted if all(informer.has_synced for informer in item.required)}
+        ready = {
+            item
+            for item in self._unlisted
+            if all(informer.has_synced for informer in item.required)
+        }
         self._unlisted -= ready
         if ready and self._has_begun:
             self._became_ready.enqueue(all_clusters(self.clusters.reader), reason="listed")

@@ -29,21 +29,32 @@ from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
 def child_object(facts: RayClusterFacts, gvk: GVK, name: str, **fields: Any) -> Object:
     """Return an object called ``name`` in the namespace of the cluster, with its label and further ``fields``."""
-    return new_object(gvk, name, facts.names.namespace, labels=cluster_labels(facts.cluster), **fields)
+    return new_object(
+        gvk, name, facts.names.namespace, labels=cluster_labels(facts.cluster), **fields
+    )
 
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
-def desired_dashboard_route(facts: RayClusterFacts, backend: Backend, destination_ca: str = "") -> Object:
+def desired_dashboard_route(
+    facts: RayClusterFacts, backend: Backend, destination_ca: str = ""
+) -> Object:
     """Return the Route of the dashboard, which targets ``backend``.
 
     ``destination_ca`` (PEM) is the CA of its certificate; if empty, OpenShift's own CA.
     """
-    tls = {"termination": "reencrypt" if backend.tls else "edge", "insecureEdgeTerminationPolicy": "Redirect"}
+    tls = {
+        "termination": "reencrypt" if backend.tls else "edge",
+        "insecureEdgeTerminationPolicy": "Redirect",
+    }
     if destination_ca:
         tls["destinationCACertificate"] = destination_ca
-    spec = {"to": {"kind": "Service", "name": backend.service}, "port": {"targetPort": backend.port_name}, "tls": tls}
+    spec = {
+        "to": {"kind": "Service", "name": backend.service},
+        "port": {"targetPort": backend.port_name},
+        "tls": tls,
+    }
     return child_object(facts, ROUTE, facts.names.dashboard, spec=spec)
 
 
@@ -67,7 +78,10 @@ def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool
     target = PROXY_PORT_NAME if openshift_certificate else PROXY_PORT
     port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": target}
     service = child_object(
-        facts, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(facts.cluster, "head")}
+        facts,
+        SERVICE,
+        names.proxy_service,
+        spec={"ports": [port], "selector": pod_labels(facts.cluster, "head")},
     )
     if openshift_certificate:
         service["metadata"]["annotations"] = {
@@ -91,7 +105,9 @@ def desired_proxy_service_account(facts: RayClusterFacts, *, openshift_client: b
         "reference": {"kind": "Route", "name": names.dashboard},
     }
     account["metadata"]["annotations"] = {
-        "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":"))
+        "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(
+            reference, separators=(",", ":")
+        )
     }
     return account
 
@@ -106,8 +122,18 @@ def desired_cluster_role_binding(facts: RayClusterFacts, name: str) -> Object:
         CLUSTER_ROLE_BINDING,
         name,
         labels=cluster_labels(facts.cluster, with_namespace=True),
-        roleRef={"apiGroup": CLUSTER_ROLE_BINDING.group, "kind": "ClusterRole", "name": "system:auth-delegator"},
-        subjects=[{"kind": "ServiceAccount", "name": names.proxy_service_account, "namespace": names.namespace}],
+        roleRef={
+            "apiGroup": CLUSTER_ROLE_BINDING.group,
+            "kind": "ClusterRole",
+            "name": "system:auth-delegator",
+        },
+        subjects=[
+            {
+                "kind": "ServiceAccount",
+                "name": names.proxy_service_account,
+                "namespace": names.namespace,
+            }
+        ],
     )
 
 
@@ -139,7 +165,9 @@ def desired_dashboard_http_route(
     return _dashboard_route(facts, config, host, [rule])
 
 
-def desired_path_http_route(facts: RayClusterFacts, backend: Backend, config: GatewayConfiguration) -> Object:
+def desired_path_http_route(
+    facts: RayClusterFacts, backend: Backend, config: GatewayConfiguration
+) -> Object:
     """Return the HTTPRoute of a dashboard at its path on the host that all dashboards share.
 
     CodeFlare SDK 0.32 and later finds the route by its labels, and derives the address from the host of the Gateway's
@@ -147,7 +175,10 @@ def desired_path_http_route(facts: RayClusterFacts, backend: Backend, config: Ga
     are relative, so the path must end in a slash.
     """
     path = dashboard_path(facts)
-    redirect = {"path": {"type": "ReplaceFullPath", "replaceFullPath": f"{path}/"}, "statusCode": 302}
+    redirect = {
+        "path": {"type": "ReplaceFullPath", "replaceFullPath": f"{path}/"},
+        "statusCode": 302,
+    }
     rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
     rules = [
         {
@@ -168,9 +199,13 @@ def desired_path_http_route(facts: RayClusterFacts, backend: Backend, config: Ga
     return route
 
 
-def desired_tls_route(facts: RayClusterFacts, gvk: GVK, config: GatewayConfiguration, host: str) -> Object:
+def desired_tls_route(
+    facts: RayClusterFacts, gvk: GVK, config: GatewayConfiguration, host: str
+) -> Object:
     """Return the TLSRoute (of the version ``gvk``) of the Ray client, which verifies the certificates itself."""
-    backend = backend_reference({"name": facts.head_service, "port": facts.ports.service_port("client")})
+    backend = backend_reference(
+        {"name": facts.head_service, "port": facts.ports.service_port("client")}
+    )
     port = {"port": config.client_port} if config.client_port != HTTPS_PORT else {}
     spec = {
         "parentRefs": [{**_parent(config, config.client_listener), **port}],
@@ -183,7 +218,9 @@ def desired_tls_route(facts: RayClusterFacts, gvk: GVK, config: GatewayConfigura
 def target_services(route: Mapping[str, Any]) -> set[str]:
     """Return the names of the Services that the rules of a stored HTTPRoute target."""
     rules = (route.get("spec") or {}).get("rules") or ()
-    return {str(reference.get("name")) for rule in rules for reference in rule.get("backendRefs") or ()}
+    return {
+        str(reference.get("name")) for rule in rules for reference in rule.get("backendRefs") or ()
+    }
 
 
 def desired_ca_config_map(facts: RayClusterFacts, ca: str) -> Object:
@@ -206,12 +243,18 @@ def desired_backend_tls_policy(facts: RayClusterFacts, gvk: GVK, backend: Backen
 def _dashboard_route(
     facts: RayClusterFacts, config: GatewayConfiguration, host: str, rules: list[dict[str, Any]]
 ) -> Object:
-    spec = {"parentRefs": [_parent(config, config.dashboard_listener)], "hostnames": [host], "rules": rules}
+    spec = {
+        "parentRefs": [_parent(config, config.dashboard_listener)],
+        "hostnames": [host],
+        "rules": rules,
+    }
     return child_object(facts, HTTP_ROUTE, facts.names.dashboard, spec=spec)
 
 
 def _parent(config: GatewayConfiguration, listener: str) -> Object:
-    return parent_reference({"namespace": config.namespace, "name": config.name, "sectionName": listener})
+    return parent_reference(
+        {"namespace": config.namespace, "name": config.name, "sectionName": listener}
+    )
 
 
 def _reference(backend: Backend) -> Object:

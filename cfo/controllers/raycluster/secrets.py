@@ -61,7 +61,9 @@ class ClusterSecrets(msgspec.Struct, frozen=True, eq=False):
     informer: Reader
     content: Collection[str]
     valid_until: Callable[[Object], datetime | None] = lambda _: NEVER
-    _verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = msgspec.field(default_factory=dict)
+    _verified: dict[NamespacedName, tuple[tuple[str, str], datetime]] = msgspec.field(
+        default_factory=dict
+    )
     """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
 
     async def read(self, key: NamespacedName) -> Object | None:
@@ -69,23 +71,33 @@ class ClusterSecrets(msgspec.Struct, frozen=True, eq=False):
 
         Raises the errors of :meth:`Client.get`.
         """
-        return await self.client.get(SECRET, key, live=True) if self.informer.contains(key) else None
+        return (
+            await self.client.get(SECRET, key, live=True) if self.informer.contains(key) else None
+        )
 
     async def write(
-        self, children: Children, name: str, desired: Callable[[Object | None], Awaitable[Object]], consequence: str
+        self,
+        children: Children,
+        name: str,
+        desired: Callable[[Object | None], Awaitable[Object]],
+        consequence: str,
     ) -> Object | None:
         """Create or update the Secret ``name``; content in a Secret without an owner reference is not trusted.
 
         ``desired``, ``consequence`` and the result are those of :meth:`Children.create_or_update`.
         """
         current = await self.read(NamespacedName(children.facts.names.namespace, name))
-        return await children.create_or_update(SECRET, name, current, desired, consequence, trust_labels=False)
+        return await children.create_or_update(
+            SECRET, name, current, desired, consequence, trust_labels=False
+        )
 
     def was_verified(self, cluster: NamespacedName) -> bool:
         """Return whether this process has verified the content of the cluster's Secret."""
         return cluster in self._verified
 
-    def remember(self, cluster: NamespacedName, secret: Object, valid_until: datetime = NEVER) -> None:
+    def remember(
+        self, cluster: NamespacedName, secret: Object, valid_until: datetime = NEVER
+    ) -> None:
         """Record that the content of ``secret`` was verified, or written, and until when it needs no other write."""
         self._verified[cluster] = (uid_of(secret), resource_version_of(secret)), valid_until
 

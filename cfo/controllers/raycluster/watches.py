@@ -43,10 +43,14 @@ CLUSTER_CHANGED: Predicate = or_(GenerationChanged(), LabelChanged(), Annotation
 STATUS_CHANGED: Predicate = on_update(lambda old, new: _status(old) != _status(new))
 """The JSON changed of what other predicates decode of the status: most updates end here."""
 
-HEAD_SERVICE_CHANGED: Predicate = on_update(lambda old, new: _head_service(old) != _head_service(new))
+HEAD_SERVICE_CHANGED: Predicate = on_update(
+    lambda old, new: _head_service(old) != _head_service(new)
+)
 """KubeRay reports another name for the head's Service in the status of a RayCluster."""
 
-FINALIZERS_CHANGED: Predicate = on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers)
+FINALIZERS_CHANGED: Predicate = on_update(
+    lambda old, new: old.meta.finalizers != new.meta.finalizers
+)
 
 CHILD_CHANGED: Predicate = or_(
     GenerationChanged(),
@@ -65,7 +69,9 @@ def in_first_list(event: Event) -> bool:
 CREATED_OR_DELETED: Predicate = on_update(lambda _old, _new: False)
 """An object was created or deleted."""
 
-ROUTE_CHANGED: Predicate = or_(CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new)))
+ROUTE_CHANGED: Predicate = or_(
+    CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new))
+)
 """A field of a route of the Gateway API changed, or what a Gateway reports about it."""
 
 _LABEL = "label"

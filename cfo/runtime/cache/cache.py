@@ -61,7 +61,9 @@ class Cache(ClientCache):
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
-        self._selectors = {kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text}
+        self._selectors = {
+            kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text
+        }
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
@@ -97,7 +99,9 @@ class Cache(ClientCache):
         if max_bytes < 1:
             raise ValueError(f"max_bytes: {max_bytes}: must be 1 or more")
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
-            raise ValueError(f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}")
+            raise ValueError(
+                f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}"
+            )
         selection = Selection.of(
             label_selector=self._restrict(gvk, LabelSelector.of(label_selector)),
             field_selector=field_selector,
@@ -165,7 +169,9 @@ class Cache(ClientCache):
         for informer in self._of_kind.get(gvk, ()):
             informer.wake()
 
-    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+    async def run(
+        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
         """Run all informers, existing and future ones, until cancelled.
 
         Start it in the manager's task group. It reports through ``task_status`` that the informers have been started,
@@ -202,7 +208,9 @@ class Cache(ClientCache):
         informer = self.covering_informer(gvk, namespace, label_selector)
         return informer.reader if informer is not None else None
 
-    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
+    def covering_informer(
+        self, gvk: GVK, namespace: str, label_selector: str = ""
+    ) -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
 
         It is not metadata-only, has no field selector and the default size limit, and each requirement in its label
@@ -213,17 +221,27 @@ class Cache(ClientCache):
         if not informers:
             return None  # most kinds are only written, and their selectors need not be parsed
         restriction = self._selectors.get(gvk, LabelSelector())
-        required = {*restriction.requirements, *LabelSelector.of(label_selector).requirements} if label_selector else ()
+        required = (
+            {*restriction.requirements, *LabelSelector.of(label_selector).requirements}
+            if label_selector
+            else ()
+        )
         for informer in informers:
             selection = informer.selection
-            if selection.metadata_only or selection.max_bytes < MAX_BYTES or selection.field_selector:
+            if (
+                selection.metadata_only
+                or selection.max_bytes < MAX_BYTES
+                or selection.field_selector
+            ):
                 continue  # an object that it does not hold can exist, or has more fields
             if selection.label_selector != restriction and not (
                 required and set(selection.label_selector.requirements).issubset(required)
             ):
                 continue
             if informer.has_synced and (
-                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
+                selection.namespaces == self._namespaces
+                if not namespace
+                else informer.watches_namespace(namespace)
             ):
                 return informer
         return None
@@ -233,7 +251,8 @@ class Cache(ClientCache):
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only and (entry := informer.store.get(key)) is not None
+            if not informer.selection.metadata_only
+            and (entry := informer.store.get(key)) is not None
         ]
         if not entries:
             return None
@@ -257,11 +276,17 @@ class Cache(ClientCache):
             head = _response.decode(response)
             if head.kind != gvk.kind:
                 return  # the response of a subresource: a Scale, for example
-            self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
+            self._uncertain.pop(
+                (gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None
+            )
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
         except (msgspec.DecodeError, RecursionError) as error:
-            _log.warning("Failed to decode write response, relying on the watch", kind=str(gvk), error=str(error))
+            _log.warning(
+                "Failed to decode write response, relying on the watch",
+                kind=str(gvk),
+                error=str(error),
+            )
 
     def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
         """Record that the object of this uid was deleted; an empty uid: it does not exist and was not stored.
@@ -291,7 +316,9 @@ class Cache(ClientCache):
 
     def uncertain_keys(self, gvk: GVK, namespace: str) -> Collection[NamespacedName]:
         """Return the uncertain objects of this kind and namespace (empty: all namespaces)."""
-        return [key for kind, key in self._uncertain if kind == gvk and namespace in ("", key.namespace)]
+        return [
+            key for kind, key in self._uncertain if kind == gvk and namespace in ("", key.namespace)
+        ]
 
     # Implementation.
 

@@ -70,7 +70,9 @@ class Meta(msgspec.Struct, gc=False):
     @property
     def annotations(self) -> Mapping[str, str]:
         """The annotations; decoded on each access, because they may be larger than all other metadata."""
-        return (_annotations.decode(self.raw_annotations) if self.raw_annotations else None) or _NONE
+        return (
+            _annotations.decode(self.raw_annotations) if self.raw_annotations else None
+        ) or _NONE
 
     @property
     def is_deleting(self) -> bool:
@@ -111,7 +113,9 @@ _encode = msgspec.json.Encoder().encode
 def _field(name: str) -> msgspec.json.Decoder[Any]:
     """Return the decoder of an object of which only the field ``name`` is read."""
     fields = [("value", msgspec.Raw, _NO_RAW)]
-    return msgspec.json.Decoder(msgspec.defstruct("Field", fields, rename={"value": name}, gc=False))
+    return msgspec.json.Decoder(
+        msgspec.defstruct("Field", fields, rename={"value": name}, gc=False)
+    )
 
 
 class _Manager(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
@@ -160,7 +164,15 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     def of(cls, raw: bytes, meta: Meta, managers: bytes = b"", parts: Parts | None = None) -> Self:
         """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
-        return cls(intern(meta.namespace), meta.name, raw, version, _without_identity(managers, meta), meta, parts)
+        return cls(
+            intern(meta.namespace),
+            meta.name,
+            raw,
+            version,
+            _without_identity(managers, meta),
+            meta,
+            parts,
+        )
 
     @property
     def key(self) -> NamespacedName:
@@ -225,7 +237,9 @@ class EntryDecoder:
     stored. With ``metadata_only`` everything except the metadata is dropped.
     """
 
-    def __init__(self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False) -> None:
+    def __init__(
+        self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False
+    ) -> None:
         self._api_version = msgspec.Raw(_encode(gvk.api_version))
         self._kind = msgspec.Raw(_encode(gvk.kind))
         self._field_managers = frozenset(field_managers)
@@ -252,7 +266,11 @@ class EntryDecoder:
             managers = self._own_managers(metadata.pop("managedFields"))
             parts["metadata"] = msgspec.Raw(_encode(metadata))
         if self._metadata_only:
-            parts = {"apiVersion": self._api_version, "kind": self._kind, "metadata": parts["metadata"]}
+            parts = {
+                "apiVersion": self._api_version,
+                "kind": self._kind,
+                "metadata": parts["metadata"],
+            }
         elif "kind" not in parts or "apiVersion" not in parts:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
@@ -262,7 +280,9 @@ class EntryDecoder:
         encoded = bytes(managed_fields)
         if not any(manager in encoded for manager in self._quoted_managers):
             return b""  # most objects of other clients: not decoded
-        own = [entry for entry in _managers.decode(encoded) if entry.manager in self._field_managers]
+        own = [
+            entry for entry in _managers.decode(encoded) if entry.manager in self._field_managers
+        ]
         managers = _encode(own) if own else b""
         return managers if len(managers) <= _MAX_MANAGERS_BYTES else b""
 

@@ -77,7 +77,9 @@ class Feed:
         if current is not None and current.version > version > 0:
             return  # the response to our own write overtook the watch: this event is the past
         was_left_out = event is EventType.DELETED and store.include(key)
-        if event is not EventType.DELETED and not store.fits(entry, store.of_namespace(entry.namespace)):
+        if event is not EventType.DELETED and not store.fits(
+            entry, store.of_namespace(entry.namespace)
+        ):
             self._remove_from_selection(entry)
             return
         if event is EventType.DELETED:
@@ -114,7 +116,9 @@ class Feed:
             self.high_water_mark = version
             self.latest_version = max(self.latest_version, version)
             if self._floors:
-                self._floors = {key: floor for key, floor in self._floors.items() if floor > version}
+                self._floors = {
+                    key: floor for key, floor in self._floors.items() if floor > version
+                }
 
     def is_late(self, entry: Entry) -> bool:
         """Return whether a tombstone or a floor shows that this state is outdated."""
@@ -135,13 +139,19 @@ class Feed:
             return  # a later write of ours, whose response came first, removed the object
         if current is not None and (current.version == 0 or current.version >= version):
             return  # the watch, or a later write whose response came first, overtook this response
-        if self.synced and version <= self.high_water_mark and (current is None or current.meta.uid != entry.meta.uid):
+        if (
+            self.synced
+            and version <= self.high_water_mark
+            and (current is None or current.meta.uid != entry.meta.uid)
+        ):
             return  # the watch has passed this version without the object: it was deleted, and must not come back
         others = store.of_namespace(key.namespace)
         if store.selection.matches(key, entry.meta.labels) and store.fits(entry, others):
             self._deliver(store.put(entry))
             return
-        self._floors[key] = version  # the watch has yet to report older states, which still match the selection
+        self._floors[key] = (
+            version  # the watch has yet to report older states, which still match the selection
+        )
         if current is not None:
             store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
@@ -152,7 +162,9 @@ class Feed:
         current = self._store.get(key)
         if current is not None and current.meta.uid == uid:
             if current.version > self.high_water_mark:
-                self._floors[key] = current.version  # the watch has yet to report how the object came to this state
+                self._floors[key] = (
+                    current.version
+                )  # the watch has yet to report how the object came to this state
             self._store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
@@ -178,7 +190,9 @@ class Feed:
         self.advance(version)
         if self._tombstones:
             oldest = self._store.clock.monotonic() - TOMBSTONE_SECONDS
-            self._tombstones = {uid: since for uid, since in self._tombstones.items() if since > oldest}
+            self._tombstones = {
+                uid: since for uid, since in self._tombstones.items() if since > oldest
+            }
 
 
 class Listing:
@@ -220,7 +234,9 @@ class Listing:
                 store.remove(old)
                 if not initial:
                     store.remember_deleted(old)
-                    events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
+                    events.append(
+                        Event(EventType.DELETED, old.key, old, None, final_state_unknown=True)
+                    )
         for entry in chain.from_iterable(items.values() for items in self._items.values()):
             entry.keep_meta()  # decoded once for all indexes
             if self._is_newer(store.get(entry.key), entry):
@@ -230,7 +246,8 @@ class Listing:
             entry.drop_meta()
         if initial:
             events = [
-                Event(EventType.ADDED, entry.key, None, entry, initial=True) for entry in store.entries(feed.namespace)
+                Event(EventType.ADDED, entry.key, None, entry, initial=True)
+                for entry in store.entries(feed.namespace)
             ]
         self._items = {}
         store.keep_left_out(feed.namespace, self._left_out)

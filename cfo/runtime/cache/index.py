@@ -68,7 +68,11 @@ class Index:
         try:
             return frozenset(self.function(entry))
         except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
-            _log.exception("Index function failed, object is not indexed", index=self.name, object=str(entry.key))
+            _log.exception(
+                "Index function failed, object is not indexed",
+                index=self.name,
+                object=str(entry.key),
+            )
             return frozenset()
 
 

@@ -119,7 +119,11 @@ class Reader:
         if index is None:
             found = self._store.entries(namespace)
         else:
-            found = [entry for entry in self._store.indexed(*index) if not namespace or entry.namespace == namespace]
+            found = [
+                entry
+                for entry in self._store.indexed(*index)
+                if not namespace or entry.namespace == namespace
+            ]
         return [entry for entry in found if parsed.matches(entry.meta.labels)] if parsed else found
 
     def keys(self, index: str, value: str) -> Collection[NamespacedName]:
@@ -166,7 +170,9 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
+        self._decoder = EntryDecoder(
+            gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only
+        )
         self.store = self._new_store()
         self._feeds = Feeds(self.store)
         self.reader = Reader(self.store)
@@ -219,7 +225,11 @@ class Informer:
             await self._changed.wait()
 
     async def wait_for(
-        self, key: NamespacedName, condition: Callable[[Object | None], bool], *, timeout: float | None
+        self,
+        key: NamespacedName,
+        condition: Callable[[Object | None], bool],
+        *,
+        timeout: float | None,
     ) -> Object | None:
         """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
 
@@ -258,7 +268,9 @@ class Informer:
         for feed in self._feeds.values():
             if feed.synced:
                 for entry in self.store.entries(feed.namespace):
-                    self._call(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
+                    self._call(
+                        handler, Event(EventType.ADDED, entry.key, None, entry, initial=True)
+                    )
 
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
@@ -309,7 +321,9 @@ class Informer:
         """
         entry = self._decoder.decode(response)
         feed = self._feeds.of(entry.key)
-        if feed is not None:  # else the namespace is not watched, and the object would never be updated
+        if (
+            feed is not None
+        ):  # else the namespace is not watched, and the object would never be updated
             feed.record_write(entry)
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
@@ -336,11 +350,17 @@ class Informer:
     # Implementation.
 
     def _new_store(self) -> Store:
-        return Store(deliver=self._deliver, clock=self._clock, selection=self.selection, report=self._report)
+        return Store(
+            deliver=self._deliver, clock=self._clock, selection=self.selection, report=self._report
+        )
 
     def _report(self, found: LeftOut) -> None:
         is_large = found.reason == "ObjectTooLarge"
-        message = "Object is too large, skipping it" if is_large else "Too many objects in a namespace, skipping some"
+        message = (
+            "Object is too large, skipping it"
+            if is_large
+            else "Too many objects in a namespace, skipping some"
+        )
         _log.error(message, kind=str(self.gvk), object=str(found.key), cause=found.message)
         self._report_left_out(self.gvk, found)
 
@@ -386,7 +406,9 @@ class Informer:
 
     def _stop_following(self) -> None:
         if self._resource is not None:
-            _log.warning("Kind is no longer served, deleting its objects from the cache", kind=str(self.gvk))
+            _log.warning(
+                "Kind is no longer served, deleting its objects from the cache", kind=str(self.gvk)
+            )
             self._feeds.close()
             self._resource = None
             self._reflectors = []
@@ -413,5 +435,7 @@ class Informer:
             handler(event)
         except Exception:  # noqa: BLE001 - logged; handlers are code of the library's users
             _log.exception(
-                "Event handler failed, continuing with the others", kind=str(self.gvk), object=str(event.key)
+                "Event handler failed, continuing with the others",
+                kind=str(self.gvk),
+                object=str(event.key),
             )

@@ -80,7 +80,9 @@ POSITION_CHECK_SECONDS: Final = 10.0
 _EARLY_SECONDS: Final = 2.0
 """Seconds; a watch that ends more than this before its timeout was ended by something else."""
 
-_PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_PARTIAL_LIST: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+)
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 _MAX_PAGE_BYTES: Final = 32 << 20
@@ -150,7 +152,9 @@ class Reflector:
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
         self._items = ItemDecoder(decoder, self._name, metadata_only=selection.metadata_only)
-        self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
+        self._accept_list, self._accept_watch = (
+            (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
+        )
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)
         self._version = ""
@@ -216,7 +220,9 @@ class Reflector:
         delay = self._backoff.delay(error.retry_after if isinstance(error, APIError) else None)
         if not (was_forbidden and self.forbidden):
             _log.warning(
-                "Permission denied, will retry" if self.forbidden else "List or watch failed, will retry",
+                "Permission denied, will retry"
+                if self.forbidden
+                else "List or watch failed, will retry",
                 verb=verb,
                 resource=self._name,
                 error=cause,
@@ -262,7 +268,10 @@ class Reflector:
         params = dict(self._selectors)
         quorum = self._use_quorum or not listing.known_version
         if not quorum:
-            params |= {"resourceVersion": str(listing.known_version), "resourceVersionMatch": "NotOlderThan"}
+            params |= {
+                "resourceVersion": str(listing.known_version),
+                "resourceVersionMatch": "NotOlderThan",
+            }
         page = await self._get_page(params, limit)
         version = page.metadata.resource_version
         if not self._check_version(listing, version, quorum=quorum):
@@ -270,7 +279,11 @@ class Reflector:
         while True:
             decoded = 0
             for raw in page.items or ():
-                entry = await self._items.decode_nested(raw) if isinstance(raw, bytes) else self._items.decode(raw)
+                entry = (
+                    await self._items.decode_nested(raw)
+                    if isinstance(raw, bytes)
+                    else self._items.decode(raw)
+                )
                 if entry is not None:
                     listing.add(entry)
                     decoded += len(entry.raw)
@@ -279,7 +292,9 @@ class Reflector:
                     decoded = 0
             if not page.metadata.continue_:
                 break
-            page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
+            page = await self._get_page(
+                {**self._selectors, "continue": page.metadata.continue_}, limit
+            )
         self._commit(listing, version)
         return True
 
@@ -287,7 +302,9 @@ class Reflector:
         """Return whether a list can be used: it is not older than known, or a quorum list after a restore."""
         if not 0 < version_number(version) < listing.known_version:
             return True
-        if not quorum:  # one of several API servers may lag behind; only a quorum list proves a restore
+        if (
+            not quorum
+        ):  # one of several API servers may lag behind; only a quorum list proves a restore
             self._use_quorum = True
             return False
         listing.discard_known = True
@@ -306,7 +323,12 @@ class Reflector:
         self._use_quorum = self._must_check_position = False
 
     async def _get_page(
-        self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
+        self,
+        params: dict[str, str],
+        limit: int,
+        *,
+        timeout: float | None = None,
+        new_connection: bool = False,
     ) -> Page | SplitPage:
         if limit:
             params["limit"] = str(limit)
@@ -370,10 +392,14 @@ class Reflector:
                         silence.deadline = anyio.current_time() + self._options.idle_seconds
         except TimeoutError:
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
-            self._must_check_position = True  # silence can mean a dead connection, or a version from the future
+            self._must_check_position = (
+                True  # silence can mean a dead connection, or a version from the future
+            )
             return
         if self._feed.has_room:
-            self.state = State.LISTING  # at most once for each watch, so that no tenant can cause lists
+            self.state = (
+                State.LISTING
+            )  # at most once for each watch, so that no tenant can cause lists
         duration = self._clock.monotonic() - started
         # A server that ends a watch early may be another one now, or a restored one.
         self._must_check_position = duration < seconds - _EARLY_SECONDS
@@ -420,7 +446,12 @@ class Reflector:
         status = decode_status(parts)
         code = status.get("code")
         self.state = State.LISTING
-        raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))
+        raise error_for(
+            code if isinstance(code, int) else 500,
+            status,
+            verb="watch",
+            resource=str(self._resource.gvr),
+        )
 
     async def _check_position(self) -> bool:
         """Return whether the server has reached the last received version; if not, a new list is required.

@@ -35,7 +35,9 @@ class Operator(StrEnum):
     LESS_THAN = "Lt"
 
 
-_PREFIX: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_PREFIX: Final = re.compile(
+    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+)
 _TOKEN: Final = re.compile(r"==|!=|[=!<>(),]|[^\s=!<>(),]+")
 
 
@@ -50,7 +52,9 @@ def _check_key(key: str) -> str:
 
 def _check_value(key: str, value: str) -> str:
     if value and not is_label_value(value):
-        raise SelectorError(f"{key}: {value!r} is not a label value: must be up to 63 letters, digits, '-', '_' or '.'")
+        raise SelectorError(
+            f"{key}: {value!r} is not a label value: must be up to 63 letters, digits, '-', '_' or '.'"
+        )
     return value
 
 
@@ -73,7 +77,9 @@ class Requirement:
             raise SelectorError(f"{key}: {operator} needs at least one value")
         if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and unique:
             raise SelectorError(f"{key}: {operator} takes no values")
-        if operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and (len(unique) != 1 or not _is_integer(unique[0])):
+        if operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and (
+            len(unique) != 1 or not _is_integer(unique[0])
+        ):
             raise SelectorError(f"{key}: {operator} needs one integer")
         return cls(_check_key(key), operator, unique)
 
@@ -98,9 +104,15 @@ class Requirement:
         joined = ",".join(self.values)
         match self.operator:
             case Operator.IN:
-                return f"{self.key}={joined}" if len(self.values) == 1 else f"{self.key} in ({joined})"
+                return (
+                    f"{self.key}={joined}" if len(self.values) == 1 else f"{self.key} in ({joined})"
+                )
             case Operator.NOT_IN:
-                return f"{self.key}!={joined}" if len(self.values) == 1 else f"{self.key} notin ({joined})"
+                return (
+                    f"{self.key}!={joined}"
+                    if len(self.values) == 1
+                    else f"{self.key} notin ({joined})"
+                )
             case Operator.EXISTS:
                 return self.key
             case Operator.DOES_NOT_EXIST:
@@ -148,16 +160,23 @@ class LabelSelector:
 def _from_api(selector: Mapping[str, Any]) -> list[Requirement]:
     unknown = set(selector) - {"matchLabels", "matchExpressions"}
     if unknown:
-        raise SelectorError(f"a label selector has matchLabels and matchExpressions, not {', '.join(sorted(unknown))}")
+        raise SelectorError(
+            f"a label selector has matchLabels and matchExpressions, not {', '.join(sorted(unknown))}"
+        )
     requirements = [
-        Requirement.create(key, Operator.IN, [value]) for key, value in (selector.get("matchLabels") or {}).items()
+        Requirement.create(key, Operator.IN, [value])
+        for key, value in (selector.get("matchLabels") or {}).items()
     ]
     for expression in selector.get("matchExpressions") or ():
         key, operator = expression.get("key") or "", expression.get("operator") or ""
         allowed = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
         if operator not in allowed:
-            raise SelectorError(f"{key}: operator {operator!r}: must be one of {', '.join(allowed)}")
-        requirements.append(Requirement.create(key, Operator(operator), expression.get("values") or ()))
+            raise SelectorError(
+                f"{key}: operator {operator!r}: must be one of {', '.join(allowed)}"
+            )
+        requirements.append(
+            Requirement.create(key, Operator(operator), expression.get("values") or ())
+        )
     return requirements
 
 
@@ -180,12 +199,16 @@ class _Tokens:
     def expect(self, wanted: str) -> None:
         found = self.take()
         if found != wanted:
-            raise SelectorError(f"{self._selector!r}: found {found or 'the end'!r} where {wanted!r} was expected")
+            raise SelectorError(
+                f"{self._selector!r}: found {found or 'the end'!r} where {wanted!r} was expected"
+            )
 
     def word(self, expected: str) -> str:
         token = self.take()
         if not token or token[0] in "=!<>(),":
-            raise SelectorError(f"{self._selector!r}: found {token or 'the end'!r} where a {expected} was expected")
+            raise SelectorError(
+                f"{self._selector!r}: found {token or 'the end'!r} where a {expected} was expected"
+            )
         return token
 
 
@@ -259,7 +282,9 @@ class FieldSelector(msgspec.Struct, frozen=True):
         for part in _split_terms(selector or ""):
             matched = re.fullmatch(r"\s*([A-Za-z0-9_.\-/\[\]']+)\s*(==|=|!=)(.*)", part, re.DOTALL)
             if matched is None:
-                raise SelectorError(f"{part!r} is not a field selector: must be 'field=value' or 'field!=value'")
+                raise SelectorError(
+                    f"{part!r} is not a field selector: must be 'field=value' or 'field!=value'"
+                )
             name, operator, value = matched.groups()
             terms.add((name, operator != "!=", re.sub(r"\\(.)", r"\1", value)))
         return cls(tuple(sorted(terms)))
@@ -283,7 +308,8 @@ class FieldSelector(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return ",".join(
-            f"{name}{'=' if equal else '!='}{_SPECIAL.sub(_ESCAPED, value)}" for name, equal, value in self.terms
+            f"{name}{'=' if equal else '!='}{_SPECIAL.sub(_ESCAPED, value)}"
+            for name, equal, value in self.terms
         )
 
 
@@ -349,5 +375,8 @@ class Selection:
     @property
     def params(self) -> dict[str, str]:
         """The query parameters for the selectors that are not empty."""
-        selectors = {"labelSelector": str(self.label_selector), "fieldSelector": str(self.field_selector)}
+        selectors = {
+            "labelSelector": str(self.label_selector),
+            "fieldSelector": str(self.field_selector),
+        }
         return {name: value for name, value in selectors.items() if value}

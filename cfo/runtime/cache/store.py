@@ -126,13 +126,20 @@ class Store:
     @property
     def left_out(self) -> list[LeftOut]:
         """The objects that were reported and are still left out."""
-        return [*self._crowded.values(), *(found for names in self._too_large.values() for found in names.values())]
+        return [
+            *self._crowded.values(),
+            *(found for names in self._too_large.values() for found in names.values()),
+        ]
 
     @property
     def has_room(self) -> bool:
         """Whether a list would find objects that were left out because of others, which were deleted since."""
         limit, crowded = self._max_objects, self._crowded.items()
-        return any(len(self.of_namespace(name)) < limit for name, found in crowded if found.reason == "TooManyObjects")
+        return any(
+            len(self.of_namespace(name)) < limit
+            for name, found in crowded
+            if found.reason == "TooManyObjects"
+        )
 
     def of_namespace(self, namespace: str) -> Mapping[str, Entry]:
         """Return the entries of a namespace by name."""
@@ -186,13 +193,21 @@ class Store:
         """Return whether to store an entry in a namespace with ``others``; remember and report it if not."""
         max_bytes, namespace = self.selection.max_bytes, entry.namespace
         is_large = len(entry.raw) > max_bytes
-        if not is_large and (len(others) < self._max_objects or entry.name in others or not namespace):
+        if not is_large and (
+            len(others) < self._max_objects or entry.name in others or not namespace
+        ):
             return True
-        reason, cause, identity = "TooManyObjects", f"its namespace has more than {self._max_objects}", namespace
+        reason, cause, identity = (
+            "TooManyObjects",
+            f"its namespace has more than {self._max_objects}",
+            namespace,
+        )
         if is_large:
             reason, identity = "ObjectTooLarge", entry.meta.uid
             cause = f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
-        found = LeftOut(entry.key, entry.meta.uid, reason, f"The operator ignores the object: {cause}")
+        found = LeftOut(
+            entry.key, entry.meta.uid, reason, f"The operator ignores the object: {cause}"
+        )
         known = self._too_large.setdefault(namespace, {}) if is_large else {}
         if is_large and len(known) < MAX_LEFT_OUT:
             known[entry.name] = found

@@ -47,10 +47,16 @@ async def wait_for(
 
 
 async def _watch_object(
-    client: Client, gvk: GVK, key: NamespacedName, condition: Callable[[Object | None], bool], timeout: float | None
+    client: Client,
+    gvk: GVK,
+    key: NamespacedName,
+    condition: Callable[[Object | None], bool],
+    timeout: float | None,
 ) -> Object | None:
     """Wait with an informer of only this object, which ends with the call."""
-    selection = Selection.of(field_selector=f"metadata.name={key.name}", namespaces=(key.namespace,))
+    selection = Selection.of(
+        field_selector=f"metadata.name={key.name}", namespaces=(key.namespace,)
+    )
     informer = Informer(client.transport, client.mapper, gvk, selection)
     try:
         async with anyio.create_task_group() as tasks:

@@ -110,7 +110,9 @@ def decode_status(parts: Parts) -> dict[str, Any]:
 def split_page(body: bytes) -> SplitPage:
     """Return a page of which some items are nested too deeply."""
     parts = split_members(body)
-    return SplitPage(_list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null")))
+    return SplitPage(
+        _list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null"))
+    )
 
 
 class LineSplitter:
@@ -174,7 +176,12 @@ class ItemDecoder:
 
     def report_nesting(self, entry: Entry) -> None:
         """Log that an object is skipped because it is nested too deeply."""
-        self._report(_UNDECODABLE, entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
+        self._report(
+            _UNDECODABLE,
+            entry.meta.uid or entry.key,
+            object=str(entry.key),
+            error="nested too deeply",
+        )
 
     def _report(self, message: str, identity: object, **fields: object) -> None:
         """Log that an object is skipped, unless that was reported before."""
@@ -240,5 +247,7 @@ def object_without_nesting(raw: bytes) -> bytes:
     kept: dict[str, msgspec.Raw] = {
         field: msgspec.Raw(parts[field]) for field in ("apiVersion", "kind") if field in parts
     }
-    kept["metadata"] = msgspec.Raw(msgspec.json.encode({key: msgspec.Raw(value) for key, value in metadata.items()}))
+    kept["metadata"] = msgspec.Raw(
+        msgspec.json.encode({key: msgspec.Raw(value) for key, value in metadata.items()})
+    )
     return msgspec.json.encode(kept)

@@ -11,11 +11,17 @@ if TYPE_CHECKING:
 async def is_allowed(client: Client, **spec: Any) -> bool:
     """Return the answer to a SubjectAccessReview with ``spec``; without ``user``, about the user of ``client``."""
     kind = "SubjectAccessReview" if "user" in spec else "SelfSubjectAccessReview"
-    response = await client.create({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+    response = await client.create(
+        {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    )
     return bool((response.get("status") or {}).get("allowed"))
 
 
 def service_account(namespace: str, name: str) -> dict[str, Any]:
     """Return the user of a service account and its groups, as fields of a review."""
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    groups = [
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{namespace}",
+        "system:authenticated",
+    ]
     return {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}

@@ -68,7 +68,9 @@ def encode_string_data(obj: Object) -> Object:
     return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
 
 
-def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequence[Mapping[str, Any]]) -> bool:
+def is_applied(
+    intent: ApplyIntent, current: Mapping[str, Any], managers: Sequence[Mapping[str, Any]]
+) -> bool:
     """Return whether sending ``intent`` would leave ``current`` unchanged.
 
     ``managers`` are managedFields entries of ``current``, at least those of our field manager. The result is true if
@@ -92,16 +94,28 @@ def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequen
         return False
     desired_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}
     for precondition in ("uid", "resourceVersion"):
-        if desired_metadata.get(precondition, metadata.get(precondition)) != metadata.get(precondition):
+        if desired_metadata.get(precondition, metadata.get(precondition)) != metadata.get(
+            precondition
+        ):
             return False
-    owned = own_entries[0].get("fieldsV1") or {} if own_entries else {}  # managers that own nothing have no entry
+    owned = (
+        own_entries[0].get("fieldsV1") or {} if own_entries else {}
+    )  # managers that own nothing have no entry
     return _matches_fields(owned, _ownable_fields(desired), current)
 
 
 def _ownable_fields(desired: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of ``desired`` that a manager owns after the apply."""
-    metadata = {key: value for key, value in (desired.get("metadata") or {}).items() if key not in _NEVER_OWNED}
-    fields = {key: value for key, value in desired.items() if key not in {"apiVersion", "kind", "metadata"}}
+    metadata = {
+        key: value
+        for key, value in (desired.get("metadata") or {}).items()
+        if key not in _NEVER_OWNED
+    }
+    fields = {
+        key: value
+        for key, value in desired.items()
+        if key not in {"apiVersion", "kind", "metadata"}
+    }
     return {**fields, "metadata": metadata} if metadata else fields
 
 
@@ -124,7 +138,9 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
     return False
 
 
-def _matches_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+def _matches_fields(
+    owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]
+) -> bool:
     if len(owned) - ("." in owned) != len(desired):
         return False  # an apply would remove a field that we no longer desire, or add one
     for name, value in desired.items():
@@ -161,7 +177,10 @@ def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: lis
 
 
 def _completed(
-    desired: list[Any], keys: Mapping[str, Mapping[str, Any]], fields: Collection[str], values: Sequence[object]
+    desired: list[Any],
+    keys: Mapping[str, Mapping[str, Any]],
+    fields: Collection[str],
+    values: Sequence[object],
 ) -> list[object]:
     """Return the values of ``fields`` of each desired element; ``None`` if they are not known.
 
@@ -252,7 +271,9 @@ class UnchangedApplies:
     def __len__(self) -> int:
         return len(self._states)
 
-    def contains(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
+    def contains(
+        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]
+    ) -> bool:
         """Return whether ``intent`` is known to change nothing in this state of the object."""
         key = _key(intent, current)
         state = self._states.get(key)
@@ -261,7 +282,9 @@ class UnchangedApplies:
         self._states.move_to_end(key)
         return True
 
-    def remember(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> None:
+    def remember(
+        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Record that ``intent`` changed nothing in this state of the object."""
         key = _key(intent, current)
         self._states[key] = _digest(_state(intent, current, managers))
@@ -274,12 +297,21 @@ def _key(intent: ApplyIntent, current: Object) -> tuple[str, bytes]:
     return str((current.get("metadata") or {}).get("uid")), _digest(intent)
 
 
-def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> list[Any]:
-    metadata = {key: value for key, value in (current.get("metadata") or {}).items() if key != "resourceVersion"}
+def _state(
+    intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    metadata = {
+        key: value
+        for key, value in (current.get("metadata") or {}).items()
+        if key != "resourceVersion"
+    }
     state = {**current, "metadata": metadata}
     if "status" not in intent.desired:
         state.pop("status", None)
-    return [state, [{key: value for key, value in entry.items() if key != "time"} for entry in managers]]
+    return [
+        state,
+        [{key: value for key, value in entry.items() if key != "time"} for entry in managers],
+    ]
 
 
 def _digest(value: Any) -> bytes:

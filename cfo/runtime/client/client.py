@@ -87,7 +87,12 @@ class Client:
     """
 
     def __init__(
-        self, transport: Transport, mapper: RESTMapper, *, field_manager: str, cache: ClientCache | None = None
+        self,
+        transport: Transport,
+        mapper: RESTMapper,
+        *,
+        field_manager: str,
+        cache: ClientCache | None = None,
     ) -> None:
         self.transport = transport
         self.mapper = mapper
@@ -109,7 +114,9 @@ class Client:
 
     # Reads.
 
-    async def get(self, kind: ObjectKind[T], key: NamespacedName, *, live: bool = False) -> T | None:
+    async def get(
+        self, kind: ObjectKind[T], key: NamespacedName, *, live: bool = False
+    ) -> T | None:
         """Return a copy of the object, or ``None`` if it does not exist.
 
         ``live`` reads from the API server even if the cache covers the object.
@@ -117,7 +124,9 @@ class Client:
         obj = await self._requests.get(kind.gvk, key, live=live)
         return kind.decode(obj) if obj is not None else None
 
-    async def get_subresource(self, kind: ObjectKind[Any], key: NamespacedName, subresource: str) -> Object | None:
+    async def get_subresource(
+        self, kind: ObjectKind[Any], key: NamespacedName, subresource: str
+    ) -> Object | None:
         """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
         return await self._requests.get_subresource(kind.gvk, key, subresource)
 
@@ -135,7 +144,9 @@ class Client:
         The cache also answers if an informer has a label selector whose requirements are all in ``label_selector``.
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
-        found = await self._requests.list(kind.gvk, namespace, label_selector, field_selector, live=live)
+        found = await self._requests.list(
+            kind.gvk, namespace, label_selector, field_selector, live=live
+        )
         return [kind.decode(obj) for obj in found]
 
     # Writes.
@@ -144,7 +155,9 @@ class Client:
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object: ...
     @overload
     async def create(self, obj: TypedT, *, dry_run: bool = False) -> TypedT: ...
-    async def create(self, obj: Object | TypedObject, *, dry_run: bool = False) -> Object | TypedObject:
+    async def create(
+        self, obj: Object | TypedObject, *, dry_run: bool = False
+    ) -> Object | TypedObject:
         """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
 
         Raises :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
@@ -155,11 +168,19 @@ class Client:
         changed = target._replace(key=target.key._replace(name=name_of(obj)))
         await self._requests.require_controller(changed, obj)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
-        created: Object | TypedObject = kind.decode(await self._write(request, changed, obj, dry_run=dry_run))
+        created: Object | TypedObject = kind.decode(
+            await self._write(request, changed, obj, dry_run=dry_run)
+        )
         return created
 
     async def create_subresource(
-        self, kind: ObjectKind[Any], key: NamespacedName, subresource: str, body: Object, *, dry_run: bool = False
+        self,
+        kind: ObjectKind[Any],
+        key: NamespacedName,
+        subresource: str,
+        body: Object,
+        *,
+        dry_run: bool = False,
     ) -> Object:
         """Post ``body`` to a subresource (an Eviction, a TokenRequest, a Binding); return the response."""
         target = await self._requests.resolve_object(kind.gvk, key, subresource)
@@ -167,9 +188,13 @@ class Client:
         return await self._write(request, target, body, dry_run=dry_run)
 
     @overload
-    async def update(self, obj: Object, *, subresource: str = "", dry_run: bool = False) -> Object: ...
+    async def update(
+        self, obj: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Object: ...
     @overload
-    async def update(self, obj: TypedT, *, subresource: str = "", dry_run: bool = False) -> TypedT: ...
+    async def update(
+        self, obj: TypedT, *, subresource: str = "", dry_run: bool = False
+    ) -> TypedT: ...
     async def update(
         self, obj: Object | TypedObject, *, subresource: str = "", dry_run: bool = False
     ) -> Object | TypedObject:
@@ -181,7 +206,9 @@ class Client:
         kind, obj = kind_of(obj), to_object(obj)
         target = await self._requests.resolve_object(gvk_of(obj), key_of(obj), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
-        updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
+        updated: Object | TypedObject = kind.decode(
+            await self._write(request, target, obj, dry_run=dry_run)
+        )
         return updated
 
     async def patch(
@@ -196,7 +223,9 @@ class Client:
     ) -> T:
         """Patch an object and return it as persisted."""
         target = await self._requests.resolve_object(kind.gvk, key, subresource)
-        request = APIRequest("PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label)
+        request = APIRequest(
+            "PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label
+        )
         return kind.decode(await self._write(request, target, body, dry_run=dry_run))
 
     @overload
@@ -238,7 +267,11 @@ class Client:
         # A dry run must reach the server; only the object and its status have managedFields that the cache can compare;
         # and after a write with unknown outcome, the cached state may be outdated.
         comparable = None
-        if not dry_run and subresource in {"", "status"} and not self._cache.is_uncertain(gvk, cached):
+        if (
+            not dry_run
+            and subresource in {"", "status"}
+            and not self._cache.is_uncertain(gvk, cached)
+        ):
             comparable = stored
         current: Object = orjson.loads(comparable.object) if comparable is not None else {}
         if comparable is not None and self._is_unchanged(intent, current, comparable):
@@ -253,11 +286,17 @@ class Client:
             "PATCH",
             target.path,
             content_type=_APPLY,
-            idempotent=not resource_version_of(desired),  # repeated, it would conflict with its own first attempt
+            idempotent=not resource_version_of(
+                desired
+            ),  # repeated, it would conflict with its own first attempt
             verb="apply",
             resource=target.label,
         )
-        params = {"fieldManager": intent.manager, "force": "true" if force else "false", **_dry_run(dry_run)}
+        params = {
+            "fieldManager": intent.manager,
+            "force": "true" if force else "false",
+            **_dry_run(dry_run),
+        }
         uid = stored.uid if stored is not None else None
         result = await self._requests.write(request, target, desired, params=params, cached_uid=uid)
         if comparable is not None and resource_version_of(result) == comparable.resource_version:
@@ -294,7 +333,8 @@ class Client:
         target = await self._requests.resolve_object(gvk, key)
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         given = {
-            "preconditions": {name: value for name, value in preconditions.items() if value} or None,
+            "preconditions": {name: value for name, value in preconditions.items() if value}
+            or None,
             "propagationPolicy": propagation_policy,
             "gracePeriodSeconds": grace_period_seconds,
             "dryRun": ["All"] if dry_run else None,
@@ -304,13 +344,20 @@ class Client:
         request = APIRequest(
             "DELETE",
             target.path,
-            body=orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options}) if options else None,
-            idempotent=uid is not None,  # without a uid, a second DELETE might delete an object created after the first
+            body=orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+            if options
+            else None,
+            idempotent=uid
+            is not None,  # without a uid, a second DELETE might delete an object created after the first
             verb="delete",
             resource=target.label,
         )
         try:
-            body = await (self._requests.send(request) if dry_run else self._requests.send_write(request, target))
+            body = await (
+                self._requests.send(request)
+                if dry_run
+                else self._requests.send_write(request, target)
+            )
         except NotFound:
             self._requests.record_not_found(target, cached_uid)
             return False
@@ -326,7 +373,9 @@ class Client:
                 self._cache.record_deletion(gvk, target.key, deleted_uid)
         return True
 
-    async def _write(self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool) -> Object:
+    async def _write(
+        self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool
+    ) -> Object:
         params = {"fieldManager": self.field_manager, **_dry_run(dry_run)}
         return await self._requests.write(request, changed, body, params=params)
 

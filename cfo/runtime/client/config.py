@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
-from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource, Kubeconfig, ServiceAccount
+from cfo.runtime.client.credentials import (
+    CredentialError,
+    Credentials,
+    CredentialSource,
+    Kubeconfig,
+    ServiceAccount,
+)
 from cfo.runtime.process.clock import Clock
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -82,12 +88,19 @@ class ClientConfig:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError(f"server {self.server!r}: must be an http or https URL with a host")
         if self.proxy_url and urlsplit(self.proxy_url).scheme not in {"http", "https"}:
-            raise ConfigError(f"proxy-url of {self.server}: only http and https proxies are supported")
+            raise ConfigError(
+                f"proxy-url of {self.server}: only http and https proxies are supported"
+            )
 
     @classmethod
     def for_control_plane(cls, plane: ControlPlane, *, token: str | None = None) -> Self:
         """Return the configuration for a test control plane, as its administrator or with ``token``."""
-        return cls(server=plane.url, ca_pem=plane.ca_pem, token=token or plane.token, source="the test control plane")
+        return cls(
+            server=plane.url,
+            ca_pem=plane.ca_pem,
+            token=token or plane.token,
+            source="the test control plane",
+        )
 
     @property
     def in_cluster(self) -> bool:
@@ -109,7 +122,9 @@ class ClientConfig:
         self-signed, as in Go. Raises :class:`ConfigError`.
         """
         try:
-            context = ssl.create_default_context(cadata=self.ca_pem.decode("ascii", "replace") or None)
+            context = ssl.create_default_context(
+                cadata=self.ca_pem.decode("ascii", "replace") or None
+            )
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"certificate authority of {self.server}: {error}") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -177,7 +192,8 @@ async def _from_kubeconfig(
             credentials=source,
             verify=not source.cluster.get("insecure-skip-tls-verify"),
             tls_server_name=str(source.cluster.get("tls-server-name") or ""),
-            proxy_url=str(source.cluster.get("proxy-url") or "") or _proxy_for(source.server, environ),
+            proxy_url=str(source.cluster.get("proxy-url") or "")
+            or _proxy_for(source.server, environ),
             headers=_impersonation_headers(source.user),
             namespace=str(source.context.get("namespace") or "default"),
             source=paths,
@@ -240,7 +256,10 @@ def _proxy_for(server: str, environ: Mapping[str, str]) -> str:
 
 
 def _matches_no_proxy(
-    entry: str, host: str, port: int | None, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
+    entry: str,
+    host: str,
+    port: int | None,
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None,
 ) -> bool:
     if not entry:
         return False

@@ -17,7 +17,13 @@ import anyio
 import structlog
 import yaml
 
-from cfo.runtime.client.kubeconfig_errors import CredentialError, KubeconfigError, read_document, read_file, read_pem
+from cfo.runtime.client.kubeconfig_errors import (
+    CredentialError,
+    KubeconfigError,
+    read_document,
+    read_file,
+    read_pem,
+)
 from cfo.runtime.client.kubeconfig_logins import basic_authorization, oidc_token, run_exec_plugin
 from cfo.runtime.process.clock import Clock, SystemClock
 
@@ -61,7 +67,10 @@ class ServiceAccount:
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self._token_file = directory / "token"
         self._namespace_file = directory / "namespace"
-        host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+        host, port = (
+            environ.get("KUBERNETES_SERVICE_HOST", ""),
+            environ.get("KUBERNETES_SERVICE_PORT", ""),
+        )
         if not host or not port:
             raise CredentialError("Service host/port is not set.")
         self.server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -99,7 +108,10 @@ class ServiceAccount:
             try:
                 self._read()
             except (CredentialError, OSError) as error:
-                _log.warning("Failed to read the service account token, using the previous one", error=str(error))
+                _log.warning(
+                    "Failed to read the service account token, using the previous one",
+                    error=str(error),
+                )
         return Credentials(self._authorization)
 
 
@@ -111,7 +123,9 @@ class Kubeconfig:
     ``$KUBECONFIG``. Raises :class:`CredentialError`.
     """
 
-    def __init__(self, paths: str, *, context: str | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, paths: str, *, context: str | None = None, clock: Clock | None = None
+    ) -> None:
         self._clock = clock or SystemClock()
         self._lock = anyio.Lock()
         self._credentials: Credentials | None = None
@@ -125,10 +139,18 @@ class Kubeconfig:
         current = (document.get("current-context") for document in self._documents.values())
         self._context_name = str(context or next(filter(None, current), ""))
         if not self._context_name:
-            contexts = ", ".join(sorted({entry["name"] for _, entry in self._entries("contexts")})) or "none"
-            raise KubeconfigError(f"current-context is not set, and no context was given ({contexts})", file=self._file)
+            contexts = (
+                ", ".join(sorted({entry["name"] for _, entry in self._entries("contexts")}))
+                or "none"
+            )
+            raise KubeconfigError(
+                f"current-context is not set, and no context was given ({contexts})",
+                file=self._file,
+            )
         self.context, self._file, _ = self._entry("contexts", self._context_name, "context")
-        self.cluster, self._file, base = self._entry("clusters", self.context.get("cluster") or "", "cluster")
+        self.cluster, self._file, base = self._entry(
+            "clusters", self.context.get("cluster") or "", "cluster"
+        )
         cluster_field = f"clusters[name={self.context.get('cluster')}].cluster"
         self.server = str(self.cluster.get("server") or "").rstrip("/")
         if not self.server:
@@ -137,7 +159,9 @@ class Kubeconfig:
         try:
             self.ca_pem = read_pem(self.cluster, "certificate-authority", base, cluster_field)
             if self.context.get("user"):
-                self.user, self._file, self._user_base = self._entry("users", self.context["user"], "user")
+                self.user, self._file, self._user_base = self._entry(
+                    "users", self.context["user"], "user"
+                )
         except KubeconfigError as error:
             raise self._located(error) from None
 
@@ -154,7 +178,9 @@ class Kubeconfig:
                 continue
             value = entry.get(key)
             if not isinstance(value, dict):
-                problem = KubeconfigError("must be a mapping", field=f"{section}[name={name}].{key}")
+                problem = KubeconfigError(
+                    "must be a mapping", field=f"{section}[name={name}].{key}"
+                )
                 raise self._located(problem, path)
             return value, path, str(Path(path).resolve().parent)
         files = os.pathsep.join(self._documents)
@@ -196,14 +222,20 @@ class Kubeconfig:
             if not token and not certificate:
                 problem = f"the plugin {user['exec']['command']} returned neither a token nor a certificate"
                 raise KubeconfigError(problem, field=f"{field}.exec")
-            return Credentials(f"Bearer {token}" if token else "", certificate, key), _expiry(status, certificate)
+            return Credentials(f"Bearer {token}" if token else "", certificate, key), _expiry(
+                status, certificate
+            )
         token = str(user.get("token") or "")
         if not token and user.get("tokenFile"):
-            token = read_file(user["tokenFile"], self._user_base, f"{field}.tokenFile").decode(errors="replace")
+            token = read_file(user["tokenFile"], self._user_base, f"{field}.tokenFile").decode(
+                errors="replace"
+            )
         if token:
             return Credentials(f"Bearer {token.strip()}", certificate, key), None
         if "username" in user and "password" in user:
-            return Credentials(basic_authorization(user["username"], user["password"]), certificate, key), None
+            return Credentials(
+                basic_authorization(user["username"], user["password"]), certificate, key
+            ), None
         if isinstance(provider, dict) and not certificate:
             raise KubeconfigError(
                 f"the auth provider {provider.get('name')!r} is not supported",
@@ -220,7 +252,9 @@ class Kubeconfig:
         token = await oidc_token(settings, self._user_base, field)
         if settings != before:
             try:
-                Path(self._file).write_text(yaml.safe_dump(self._documents[self._file]), encoding="utf-8")
+                Path(self._file).write_text(
+                    yaml.safe_dump(self._documents[self._file]), encoding="utf-8"
+                )
             except OSError as error:
                 raise KubeconfigError(
                     f"cannot write the new token to the file: {error.strerror}", field=field
@@ -242,7 +276,11 @@ class Kubeconfig:
         plugin, provider = self.user.get("exec"), self.user.get("auth-provider")
         environment = plugin.get("env") if isinstance(plugin, dict) else None
         settings = provider.get("config") if isinstance(provider, dict) else provider
-        rest = {key: value for key, value in self.user.items() if key not in {"exec", "auth-provider", *_USER_FILES}}
+        rest = {
+            key: value
+            for key, value in self.user.items()
+            if key not in {"exec", "auth-provider", *_USER_FILES}
+        }
         for secret in _secret_strings([rest, environment, settings]):
             message = message.replace(secret, "***")
         return message
@@ -260,7 +298,9 @@ class Kubeconfig:
         if previous is not None and not self._is_due(renew):
             return previous
         async with self._lock:
-            if self._credentials is not None and (self._credentials is not previous or not self._is_due(renew)):
+            if self._credentials is not None and (
+                self._credentials is not previous or not self._is_due(renew)
+            ):
                 return self._credentials  # another task has just renewed them or has tried to
             try:
                 with anyio.fail_after(_RENEWAL_LIMIT_SECONDS):

@@ -28,7 +28,8 @@ from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.process.clock import Clock, SystemClock
 
 _ACCEPT = ",".join(
-    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
+    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    for version in ("v2", "v2beta1")
 )
 _READS_PER_SECOND = 10.0
 _READ_BURST = 5
@@ -70,7 +71,11 @@ class Resource:
 
         ``namespace`` is ignored for a cluster-scoped resource.
         """
-        path = f"/apis/{self.gvk.group}/{self.gvk.version}" if self.gvk.group else f"/api/{self.gvk.version}"
+        path = (
+            f"/apis/{self.gvk.group}/{self.gvk.version}"
+            if self.gvk.group
+            else f"/api/{self.gvk.version}"
+        )
         if namespace and self.namespaced:
             path += f"/namespaces/{quote(namespace, safe='')}"
         path += f"/{self.plural}"
@@ -164,7 +169,9 @@ class RESTMapper:
             return found
         known = document.version(gvk.group, gvk.version)
         if known is not None and known.stale:
-            raise DiscoveryIncomplete(f"{gvk.api_version} is registered, but its API server does not respond")
+            raise DiscoveryIncomplete(
+                f"{gvk.api_version} is registered, but its API server does not respond"
+            )
         raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
 
     async def resources(self) -> list[list[Resource]]:
@@ -177,7 +184,11 @@ class RESTMapper:
         for document in (self._core, self._others):
             await self._ensure_read(document)
             await self._wait_for_read(document)  # another task's read, which may be the first one
-            found += [version.resources for versions in document.groups.values() for version in versions.values()]
+            found += [
+                version.resources
+                for versions in document.groups.values()
+                for version in versions.values()
+            ]
         return found
 
     async def serves_group(self, group: str) -> bool:
@@ -191,12 +202,16 @@ class RESTMapper:
         begun = document.reads_begun
         try:
             await self._ensure_read(document)
-            if self._is_served(group) or (await self._wait_for_read(document) and self._is_served(group)):
+            if self._is_served(group) or (
+                await self._wait_for_read(document) and self._is_served(group)
+            ):
                 return True
             await self._read_since(document, begun)
             return self._is_served(group)
         except (APIError, TransportError) as error:
-            raise DiscoveryIncomplete(f"cannot determine whether group {group} is served: {error}") from error
+            raise DiscoveryIncomplete(
+                f"cannot determine whether group {group} is served: {error}"
+            ) from error
 
     def _is_served(self, group: str) -> bool:
         versions = self._document(group).groups.get(group, {})
@@ -248,7 +263,14 @@ class RESTMapper:
     async def _read(self, document: _Document) -> None:
         headers = {"If-None-Match": document.etag} if document.etag else {}
         response = await self._transport.request(
-            APIRequest("GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover")
+            APIRequest(
+                "GET",
+                document.path,
+                accept=_ACCEPT,
+                headers=headers,
+                compress=True,
+                verb="discover",
+            )
         )
         if response.code == 304:
             return  # unchanged, by its ETag
@@ -257,7 +279,12 @@ class RESTMapper:
             if content["kind"] != "APIGroupDiscoveryList":
                 raise ValueError(content["kind"])  # noqa: TRY301 - as for a document without a kind
             document.groups = dict(_group(item) for item in content.get("items") or ())
-        except (ValueError, TypeError, KeyError, AttributeError) as error:  # the page of a proxy, for example
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+        ) as error:  # the page of a proxy, for example
             problem = "the response is not an aggregated discovery document"
             raise DiscoveryIncomplete(f"discover {document.path}: {problem}") from error
         document.etag = response.headers.get("ETag", "")
@@ -266,7 +293,9 @@ class RESTMapper:
 def _group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
     group = (item.get("metadata") or {}).get("name") or ""
     return group, {
-        version["version"]: _Version(_resources(group, version), stale=version.get("freshness") == "Stale")
+        version["version"]: _Version(
+            _resources(group, version), stale=version.get("freshness") == "Stale"
+        )
         for version in item.get("versions") or ()
     }
 

@@ -32,7 +32,9 @@ class APIError(Exception):
         self.code = code
         self.status: Mapping[str, Any] = status or {}
         self.reason: str = self.status.get("reason") or ""
-        self.message: str = self.status.get("message") or message or f"the server responded with {code}"
+        self.message: str = (
+            self.status.get("message") or message or f"the server responded with {code}"
+        )
         self.retry_after = retry_after
         self.verb = verb
         self.resource = resource
@@ -106,7 +108,13 @@ class TransportError(Exception):
     """
 
     def __init__(
-        self, message: str, *, outcome_unknown: bool, verb: str = "", resource: str = "", refused: bool = False
+        self,
+        message: str,
+        *,
+        outcome_unknown: bool,
+        verb: str = "",
+        resource: str = "",
+        refused: bool = False,
     ) -> None:
         self.outcome_unknown = outcome_unknown
         self.refused = refused
@@ -142,7 +150,9 @@ _BY_CODE: dict[int, type[APIError]] = {
     500: InternalError,
     503: ServiceUnavailable,
 }
-_BY_REASON = {kind.__name__: kind for kind in (*_BY_CODE.values(), AlreadyExists)} | {"Gone": Expired}
+_BY_REASON = {kind.__name__: kind for kind in (*_BY_CODE.values(), AlreadyExists)} | {
+    "Gone": Expired
+}
 """The classes are named after the reasons of the API server; ``Gone`` is another reason of 410."""
 
 
@@ -158,4 +168,6 @@ def error_for(
     """Return the exception for a response: by the reason of the Status, otherwise by the HTTP status ``code``."""
     reason = (status or {}).get("reason") or ""
     kind: type[APIError] = _BY_REASON.get(reason) or _BY_CODE.get(code, APIError)
-    return kind(code, status, message=message, retry_after=retry_after, verb=verb, resource=resource)
+    return kind(
+        code, status, message=message, retry_after=retry_after, verb=verb, resource=resource
+    )

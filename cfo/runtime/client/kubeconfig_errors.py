@@ -33,7 +33,9 @@ class KubeconfigError(CredentialError):
     They are empty if they are unknown. ``problem``: what is wrong. ``hint``: what to do, empty if there is no advice.
     """
 
-    def __init__(self, problem: str, *, file: str = "", context: str = "", field: str = "", hint: str = "") -> None:
+    def __init__(
+        self, problem: str, *, file: str = "", context: str = "", field: str = "", hint: str = ""
+    ) -> None:
         self.problem = problem
         self.file = file
         self.context = context

@@ -42,11 +42,17 @@ async def run_exec_plugin(plugin: object, base: str, field: str) -> Mapping[str,
     try:
         environment = {str(variable["name"]): str(variable["value"]) for variable in variables}
     except (TypeError, KeyError):
-        raise KubeconfigError("must be a list of mappings with name and value", field=f"{field}.env") from None
+        raise KubeconfigError(
+            "must be a list of mappings with name and value", field=f"{field}.env"
+        ) from None
     version, command = plugin["apiVersion"], plugin["command"]
     if "/" in command:
         command = str(Path(base) / command)
-    request = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": sys.stdout.isatty()}}
+    request = {
+        "apiVersion": version,
+        "kind": "ExecCredential",
+        "spec": {"interactive": sys.stdout.isatty()},
+    }
     environment = {**os.environ, **environment, "KUBERNETES_EXEC_INFO": json.dumps(request)}
     try:
         code, output, errors = await _run([command, *map(str, arguments)], environment)
@@ -56,17 +62,25 @@ async def run_exec_plugin(plugin: object, base: str, field: str) -> Mapping[str,
         hint = one_line(str(plugin.get("installHint") or ""))
         raise KubeconfigError(problem, field=f"{field}.command", hint=hint) from None
     except (OSError, ValueError) as error:
-        raise KubeconfigError(f"the plugin {command} failed: {reason(error)}", field=field) from None
+        raise KubeconfigError(
+            f"the plugin {command} failed: {reason(error)}", field=field
+        ) from None
     if code:
         printed = one_line(errors.decode(errors="replace")) or "it printed nothing on stderr"
-        raise KubeconfigError(f"the plugin {command} exited with code {code}: {printed}", field=field)
+        raise KubeconfigError(
+            f"the plugin {command} exited with code {code}: {printed}", field=field
+        )
     try:
         credential = json.loads(output)
     except ValueError as error:
-        raise KubeconfigError(f"the plugin {command} printed no valid JSON: {reason(error)}", field=field) from None
+        raise KubeconfigError(
+            f"the plugin {command} printed no valid JSON: {reason(error)}", field=field
+        ) from None
     status = credential.get("status") if isinstance(credential, dict) else None
     if not isinstance(status, dict):
-        raise KubeconfigError(f"the plugin {command} printed no ExecCredential with a status", field=field)
+        raise KubeconfigError(
+            f"the plugin {command} printed no ExecCredential with a status", field=field
+        )
     if credential.get("apiVersion") != version:
         problem = f"the plugin {command} printed an ExecCredential of {credential.get('apiVersion')}, not {version}"
         raise KubeconfigError(problem, field=field)
@@ -80,7 +94,9 @@ async def oidc_token(settings: MutableMapping[str, Any], base: str, field: str) 
     """
     try:
         if "id-token" not in settings or _jwt_expires(str(settings["id-token"])):
-            await _refresh(settings, read_pem(settings, "idp-certificate-authority", base, f"{field}.config"))
+            await _refresh(
+                settings, read_pem(settings, "idp-certificate-authority", base, f"{field}.config")
+            )
         return str(settings["id-token"])
     except (aiohttp.ClientError, *_INVALID, TimeoutError, OSError) as error:
         raise KubeconfigError(f"the login failed: {reason(error)}", field=field) from None
@@ -115,7 +131,9 @@ def _jwt_expires(token: str) -> bool:
     if len(parts) != 3:
         raise ValueError("JWT tokens should contain 3 period-delimited parts")
     expiry = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).get("exp")
-    return expiry is not None and datetime.fromtimestamp(expiry, UTC) - _EXPIRY_MARGIN <= datetime.now(UTC)
+    return expiry is not None and datetime.fromtimestamp(
+        expiry, UTC
+    ) - _EXPIRY_MARGIN <= datetime.now(UTC)
 
 
 def basic_authorization(user: object, password: object) -> str:
@@ -126,7 +144,9 @@ def basic_authorization(user: object, password: object) -> str:
 async def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, bytes, bytes]:
     """Run a program with the standard input of this process; return its exit code and output."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, stdout=pipe, stderr=pipe
+    )
     try:
         output, errors = await process.communicate()
     except asyncio.CancelledError:

@@ -43,7 +43,9 @@ class CachedObjects(Protocol):
 class ClientCache:
     """The part of the cache that the client uses; this base class is an empty one. No method blocks."""
 
-    def covering_reader(self, gvk: GVK, namespace: str, label_selector: str = "") -> CachedObjects | None:
+    def covering_reader(
+        self, gvk: GVK, namespace: str, label_selector: str = ""
+    ) -> CachedObjects | None:
         """Return what serves reads of this kind in this namespace (empty: all namespaces), or ``None``.
 
         It is a synced informer that is not metadata-only, with all these objects that ``label_selector`` matches.

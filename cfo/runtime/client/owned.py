@@ -53,7 +53,10 @@ class NameTaken(ReconcileError):
     def __init__(self, obj: Object, owner: Object) -> None:
         self.obj = obj
         reference = controller_of(obj) or {}
-        self.is_of_predecessor = (reference.get("kind"), reference.get("name")) == (gvk_of(owner).kind, name_of(owner))
+        self.is_of_predecessor = (reference.get("kind"), reference.get("name")) == (
+            gvk_of(owner).kind,
+            name_of(owner),
+        )
         """Whether the owner's name had another owner before, which was deleted: ``obj`` will be garbage-collected."""
         super().__init__(
             f"{gvk_of(obj).kind} {name_of(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
@@ -69,9 +72,13 @@ def identity_of(obj: Mapping[str, Any]) -> Object:
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
 
 
-async def apply_status(client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True) -> Object:
+async def apply_status(
+    client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True
+) -> Object:
     """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored."""
-    return await client.apply({**identity_of(obj), "status": status}, subresource="status", force=force)
+    return await client.apply(
+        {**identity_of(obj), "status": status}, subresource="status", force=force
+    )
 
 
 async def apply_to(client: Client, desired: Object, uid: str, version: str = "") -> Object:
@@ -84,7 +91,12 @@ async def apply_to(client: Client, desired: Object, uid: str, version: str = "")
 
 
 async def patch_checked(
-    client: Client, obj: Object, patch: Mapping[str, Any], *, unchanged: bool = False, subresource: str = ""
+    client: Client,
+    obj: Object,
+    patch: Mapping[str, Any],
+    *,
+    unchanged: bool = False,
+    subresource: str = "",
 ) -> Object:
     """Send a merge patch to ``obj``, unless it was deleted or recreated; return it as stored.
 
@@ -94,10 +106,14 @@ async def patch_checked(
     precondition = {"uid": uid_of(obj)}
     if unchanged:
         precondition["resourceVersion"] = resource_version_of(obj)
-    return await client.patch(gvk_of(obj), key_of(obj), _with_metadata(patch, precondition), subresource=subresource)
+    return await client.patch(
+        gvk_of(obj), key_of(obj), _with_metadata(patch, precondition), subresource=subresource
+    )
 
 
-async def create_or_read(client: Client, desired: Object, *, by_apply: bool = False) -> tuple[Object, bool]:
+async def create_or_read(
+    client: Client, desired: Object, *, by_apply: bool = False
+) -> tuple[Object, bool]:
     """Create ``desired``, with a POST or an apply; return the stored object and whether it was created.
 
     If its name is taken, that object is returned, as the API server has it.
@@ -123,7 +139,9 @@ class OwnedWrites:
     and the methods ``report_*`` to tell the user.
     """
 
-    def __init__(self, client: Client, owner: Object, *, block_owner_deletion: bool | None = None) -> None:
+    def __init__(
+        self, client: Client, owner: Object, *, block_owner_deletion: bool | None = None
+    ) -> None:
         self.client = client
         self.owner = owner
         self.errors: list[APIError] = []
@@ -137,7 +155,9 @@ class OwnedWrites:
 
     def owned(self, desired: Object) -> Object:
         """Return ``desired`` with what makes it belong to the owner."""
-        return set_controller_owner(desired, self.owner, block_owner_deletion=self._block_owner_deletion)
+        return set_controller_owner(
+            desired, self.owner, block_owner_deletion=self._block_owner_deletion
+        )
 
     async def adopt(self, current: Object) -> Object | None:
         """Prepare an object of the owner for an apply; ``None`` leaves it unchanged."""
@@ -207,7 +227,9 @@ class OwnedWrites:
         if current is None or is_deleting(current) or not (owns or self.owns)(current):
             return
         try:
-            await self.client.delete(gvk, key_of(current), uid=uid_of(current), propagation_policy=propagation_policy)
+            await self.client.delete(
+                gvk, key_of(current), uid=uid_of(current), propagation_policy=propagation_policy
+            )
         except Conflict:
             if not ignore_conflict:
                 raise
@@ -219,7 +241,13 @@ class OwnedWrites:
         return current
 
     async def attempt(
-        self, write: Awaitable[T], gvk: GVK, name: str, verb: str = "written", *, consequence: str = ""
+        self,
+        write: Awaitable[T],
+        gvk: GVK,
+        name: str,
+        verb: str = "written",
+        *,
+        consequence: str = "",
     ) -> T | None:
         """Return the result of ``write``; if it fails, keep and report the error, and return ``None``.
 
@@ -237,8 +265,12 @@ class OwnedWrites:
                 return None
             self.errors.append(error)
             # A conflict with causes names fields of another manager, which a retry does not release.
-            is_lasting = isinstance(error, _LASTING) or (isinstance(error, Conflict) and bool(error.causes))
-            self.report_failure(f"{gvk.kind} {name} could not be {verb}: {error.message}", is_lasting=is_lasting)
+            is_lasting = isinstance(error, _LASTING) or (
+                isinstance(error, Conflict) and bool(error.causes)
+            )
+            self.report_failure(
+                f"{gvk.kind} {name} could not be {verb}: {error.message}", is_lasting=is_lasting
+            )
         return None
 
     def retry(self, seconds: float) -> None:

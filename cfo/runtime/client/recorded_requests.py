@@ -14,11 +14,27 @@ from typing import Any, NamedTuple
 import orjson
 
 from cfo.runtime.client.discovery import Resource, RESTMapper
-from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, OwnerDeleted, TransportError, UnknownKind
+from cfo.runtime.client.errors import (
+    APIError,
+    Expired,
+    Forbidden,
+    NotFound,
+    OwnerDeleted,
+    TransportError,
+    UnknownKind,
+)
 from cfo.runtime.client.object_cache import ClientCache
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.errors import TerminalError
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, controller_of, is_deleting, key_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    controller_of,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 
 _PAGE_SIZE = 500
 _PAGED_LIST_ATTEMPTS = 2
@@ -76,7 +92,9 @@ class RecordedRequests:
 
     # What a request addresses.
 
-    async def resolve_collection(self, gvk: GVK, namespace: str, *, all_namespaces: bool = False) -> RequestTarget:
+    async def resolve_collection(
+        self, gvk: GVK, namespace: str, *, all_namespaces: bool = False
+    ) -> RequestTarget:
         """Resolve all objects of a kind in a namespace.
 
         ``all_namespaces`` allows an empty namespace, which then means every namespace. Raises :class:`ValueError` for a
@@ -90,7 +108,9 @@ class RecordedRequests:
             raise ValueError(f"{gvk}: namespace is missing: the kind is namespaced")
         return RequestTarget(gvk, resource, NamespacedName(namespace, ""))
 
-    async def resolve_object(self, gvk: GVK, key: NamespacedName, subresource: str = "") -> RequestTarget:
+    async def resolve_object(
+        self, gvk: GVK, key: NamespacedName, subresource: str = ""
+    ) -> RequestTarget:
         """Resolve one object; raises :class:`ValueError` also for a name that no object can have."""
         # An empty name would result in the collection's path: deleting one object would delete all of them.
         if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
@@ -111,7 +131,9 @@ class RecordedRequests:
         target = await self.resolve_object(gvk, key)
         cached_uid = self.cached_uid(target)
         try:
-            body = await self.send(APIRequest("GET", target.path, verb="get", resource=target.label))
+            body = await self.send(
+                APIRequest("GET", target.path, verb="get", resource=target.label)
+            )
         except NotFound:
             self.record_not_found(target, cached_uid)
             return None
@@ -121,7 +143,9 @@ class RecordedRequests:
             self.record_response(target, obj, body)
         return obj
 
-    async def get_subresource(self, gvk: GVK, key: NamespacedName, subresource: str) -> Object | None:
+    async def get_subresource(
+        self, gvk: GVK, key: NamespacedName, subresource: str
+    ) -> Object | None:
         """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
         target = await self.resolve_object(gvk, key, subresource)
         request = APIRequest("GET", target.path, verb="get", resource=target.label)
@@ -135,7 +159,9 @@ class RecordedRequests:
         self, gvk: GVK, namespace: str, label_selector: str, field_selector: str, *, live: bool
     ) -> builtins.list[Object]:
         """Return copies of the objects that match (see :meth:`Client.list`)."""
-        if not live and not field_selector:  # the cache has no field values, only metadata, without decoding objects
+        if (
+            not live and not field_selector
+        ):  # the cache has no field values, only metadata, without decoding objects
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
             reader = self.cache.covering_reader(gvk, cached, label_selector)
             if reader is not None:
@@ -146,7 +172,9 @@ class RecordedRequests:
         params = selector_params(label_selector, field_selector)
         for _ in range(_PAGED_LIST_ATTEMPTS):
             try:
-                return [item async for item in self._pages(target, {**params, "limit": str(_PAGE_SIZE)})]
+                return [
+                    item async for item in self._pages(target, {**params, "limit": str(_PAGE_SIZE)})
+                ]
             except Expired:
                 continue
         # Pages of a large collection may expire each time before the last one is read; one page cannot expire.
@@ -154,7 +182,9 @@ class RecordedRequests:
 
     async def _pages(self, target: RequestTarget, params: dict[str, str]) -> AsyncIterator[Object]:
         while True:
-            request = APIRequest("GET", target.path, params=params, compress=True, verb="list", resource=target.label)
+            request = APIRequest(
+                "GET", target.path, params=params, compress=True, verb="list", resource=target.label
+            )
             page = orjson.loads(await self.send(request))
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", target.gvk.api_version)
@@ -175,7 +205,10 @@ class RecordedRequests:
         """
         controller = controller_of(obj)
         # Without a known deletion, the object is new, or the cache has it: no reason for a request.
-        if controller is None or self.cache.controller_of_deleted(target.gvk, target.key) != controller["uid"]:
+        if (
+            controller is None
+            or self.cache.controller_of_deleted(target.gvk, target.key) != controller["uid"]
+        ):
             return
         gvk = GVK.parse(controller["apiVersion"], controller["kind"])
         key = cache_key(self.mapper, gvk, NamespacedName(target.key.namespace, controller["name"]))
@@ -188,13 +221,19 @@ class RecordedRequests:
             found = None
         if found is None or uid_of(found) != controller["uid"]:
             state = "was deleted"
-        elif is_deleting(found) and stored is not None and not is_deleting(orjson.loads(stored.object)):
+        elif (
+            is_deleting(found)
+            and stored is not None
+            and not is_deleting(orjson.loads(stored.object))
+        ):
             state = "is being deleted"
         else:
             return  # a controller that is known to be deleted may need the object, for example for its finalizer
         if found is not None:
             self.cache.record_write(gvk, orjson.dumps(found))
-        raise OwnerDeleted(f"{target.label} {target.key}: not recreated, because {gvk.kind} {key} {state}")
+        raise OwnerDeleted(
+            f"{target.label} {target.key}: not recreated, because {gvk.kind} {key} {state}"
+        )
 
     async def write(
         self,
@@ -225,7 +264,9 @@ class RecordedRequests:
             response = await self.send_write(request, changed)
         except NotFound as error:
             # A create, and other requests of a subresource, can miss another object: a namespace, for example.
-            is_missing = request.method in {"PATCH", "PUT"} and error.details.get("name") == changed.key.name
+            is_missing = (
+                request.method in {"PATCH", "PUT"} and error.details.get("name") == changed.key.name
+            )
             if is_missing and error.details.get("kind") == changed.resource.gvr.resource:
                 self.record_not_found(changed, uid_before)
             raise
@@ -253,8 +294,12 @@ class RecordedRequests:
             return await self.send(request)
         except (TransportError, APIError) as error:
             # The API server may have stored the write before it failed to respond, or responded with a 5xx.
-            is_unknown = error.outcome_unknown if isinstance(error, TransportError) else error.code >= 500
-            if is_unknown and changed.key.name:  # a create with generateName has no name that could be read
+            is_unknown = (
+                error.outcome_unknown if isinstance(error, TransportError) else error.code >= 500
+            )
+            if (
+                is_unknown and changed.key.name
+            ):  # a create with generateName has no name that could be read
                 self.cache.mark_uncertain(changed.gvk, changed.key)
             raise
 
@@ -287,7 +332,11 @@ def _was_removed(obj: Object) -> bool:
     The response to removing the last finalizer of an object that is being deleted contains the object.
     """
     metadata = obj.get("metadata") or {}
-    if not is_deleting(obj) or metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
+    if (
+        not is_deleting(obj)
+        or metadata.get("finalizers")
+        or metadata.get("deletionGracePeriodSeconds")
+    ):
         return False  # a pod in its grace period has no finalizer, and still exists
     # A Namespace has finalizers in its spec, too; the namespace controller removes them.
     return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))

@@ -87,17 +87,27 @@ class Attempts:
     def failure(self, error: aiohttp.ClientError) -> TransportError:
         """Return the error for a connection that could not be established or that broke."""
         reason = _reason(error)
-        where = f"cannot connect to {self._host}" if _never_sent(error) else f"lost the connection to {self._host}"
-        refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
+        where = (
+            f"cannot connect to {self._host}"
+            if _never_sent(error)
+            else f"lost the connection to {self._host}"
+        )
+        refused = (
+            isinstance(error, aiohttp.ClientConnectorError)
+            and error.os_error.errno == errno.ECONNREFUSED
+        )
         return self._error(f"{where}: {reason}", self._may_have_executed, refused=refused)
 
     def timed_out(self, awaiting_response: bool) -> TransportError:
         """Return the error for a request whose time limit for all attempts has passed."""
         return self._error(
-            f"no response from {self._host} within {self._limit:g} s", self._may_have_executed or awaiting_response
+            f"no response from {self._host} within {self._limit:g} s",
+            self._may_have_executed or awaiting_response,
         )
 
-    def _error(self, message: str, may_have_executed: bool, *, refused: bool = False) -> TransportError:
+    def _error(
+        self, message: str, may_have_executed: bool, *, refused: bool = False
+    ) -> TransportError:
         return TransportError(
             message,
             outcome_unknown=may_have_executed and not self._read_only,
@@ -132,7 +142,9 @@ def _reason(error: aiohttp.ClientError) -> str:
         return f"the proxy responded with {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
-        description = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
+        description = (
+            os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
+        )
         return description or str(cause) or type(cause).__name__
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "connection timed out"

@@ -43,7 +43,9 @@ USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine(
 
 _TIMEOUT_SECONDS = 75.0  # kube-apiserver times out after 60 and sends a Status
 _CONNECT_SECONDS = 10.0
-_IDLE_CONNECTION_SECONDS = 30.0  # well below the 90 after which kube-apiserver closes an idle connection
+_IDLE_CONNECTION_SECONDS = (
+    30.0  # well below the 90 after which kube-apiserver closes an idle connection
+)
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 45_000}
 """TCP keep-alive: idle seconds before the first probe, seconds between probes, number of probes.
 
@@ -197,7 +199,9 @@ class Transport:
         now = self._clock.monotonic()
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
         self._retired.append((unresponsive, now))
-        while self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS:  # its requests have timed out by now
+        while (
+            self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS
+        ):  # its requests have timed out by now
             await self._retired.popleft()[0].close()
 
     async def request(self, request: APIRequest) -> Response:
@@ -220,7 +224,11 @@ class Transport:
                         session = self._session
                         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
                         async with self._exchange(attempt, timeout) as response:
-                            return Response(response.status, await _read_body(response, request), response.headers)
+                            return Response(
+                                response.status,
+                                await _read_body(response, request),
+                                response.headers,
+                            )
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
                         attempts = attempts or self._attempts(attempt, limit, deadline)
@@ -244,7 +252,9 @@ class Transport:
         """
         attempt = _first_attempt(request, is_stream=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-        attempts = self._attempts(attempt, _TIMEOUT_SECONDS, self._clock.monotonic() + _TIMEOUT_SECONDS)
+        attempts = self._attempts(
+            attempt, _TIMEOUT_SECONDS, self._clock.monotonic() + _TIMEOUT_SECONDS
+        )
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -264,7 +274,9 @@ class Transport:
             attempt.verb,
             attempt.resource,
             self.host,
-            idempotent=read_only if attempt.request.idempotent is None else attempt.request.idempotent,
+            idempotent=read_only
+            if attempt.request.idempotent is None
+            else attempt.request.idempotent,
             read_only=read_only,
             limit=limit,
             deadline=deadline,
@@ -299,13 +311,17 @@ class Transport:
             ) from None
 
     @asynccontextmanager
-    async def _send(self, attempt: _Attempt, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _send(
+        self, attempt: _Attempt, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         request = attempt.request
         session = self._streams if attempt.is_stream or request.new_connection else self._session
         if session is None:
             if self._closed:
                 problem = "the transport is closed"
-                raise TransportError(problem, outcome_unknown=False, verb=attempt.verb, resource=attempt.resource)
+                raise TransportError(
+                    problem, outcome_unknown=False, verb=attempt.verb, resource=attempt.resource
+                )
             raise RuntimeError("the transport was never entered: use 'async with Transport(...)'")
         rate_limit_delay = self._bucket.when() if self._bucket is not None else None
         if rate_limit_delay:
@@ -342,13 +358,20 @@ class Transport:
                 self._report(attempt, code, started, received, rate_limit_delay)
 
     def _report(
-        self, attempt: _Attempt, code: str, started: float, received: int, rate_limit_delay: float | None
+        self,
+        attempt: _Attempt,
+        code: str,
+        started: float,
+        received: int,
+        rate_limit_delay: float | None,
     ) -> None:
         seconds = self._clock.monotonic() - started
         method, path = attempt.request.method, attempt.request.path
         # Unconfigured structlog prints all levels, and scripts should not print each request.
         if structlog.is_configured():
-            _log.debug("Sent request", method=method, path=path, code=code, seconds=round(seconds, 4))
+            _log.debug(
+                "Sent request", method=method, path=path, code=code, seconds=round(seconds, 4)
+            )
         if self._observe is not None:
             self._observe(
                 Exchange(
@@ -391,7 +414,9 @@ class Transport:
             return None
         if header.strip().isdecimal():
             return float(header)
-        from email.utils import parsedate_to_datetime  # API servers send seconds, only proxies send dates
+        from email.utils import (
+            parsedate_to_datetime,
+        )  # API servers send seconds, only proxies send dates
 
         try:
             moment = parsedate_to_datetime(header)

@@ -17,7 +17,12 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event
-from cfo.runtime.client.discovery import DiscoveryIncomplete, DiscoveryPosition, Resource, RESTMapper
+from cfo.runtime.client.discovery import (
+    DiscoveryIncomplete,
+    DiscoveryPosition,
+    Resource,
+    RESTMapper,
+)
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects.rbac import READ, Rule
@@ -84,7 +89,9 @@ class Availability:
         while True:
             if self._pending and not self._watches_crds:
                 self._watches_crds = True
-                self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True).add_handler(self._on_event)
+                self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True).add_handler(
+                    self._on_event
+                )
             if all_known:
                 delays = _delays()
                 await self._changed.wait()
@@ -124,7 +131,11 @@ class Availability:
             try:
                 resource = await _query(self._mapper, gvk, self._clock, since=position)
             except DiscoveryIncomplete as error:
-                _log.warning("Failed to determine whether kind is served, will retry", kind=str(gvk), error=str(error))
+                _log.warning(
+                    "Failed to determine whether kind is served, will retry",
+                    kind=str(gvk),
+                    error=str(error),
+                )
                 all_known = False
                 continue
             if resource is None:
@@ -173,7 +184,12 @@ async def _query(
             return None
         except (APIError, TransportError) as error:
             delay = next(delays)
-            _log.warning("Discovery failed, will retry", kind=str(gvk), error=str(error), retry_in_seconds=delay)
+            _log.warning(
+                "Discovery failed, will retry",
+                kind=str(gvk),
+                error=str(error),
+                retry_in_seconds=delay,
+            )
             await clock.sleep(delay)
 
 

@@ -31,7 +31,9 @@ MAX_FIELDS: Final = 8
 _MAX_FIELD_LENGTH: Final = 64
 _MAX_TEXT_LENGTH: Final = 400
 
-_UNINFORMATIVE: Final = frozenset({"metadata.generation", "metadata.managedFields", "metadata.resourceVersion"})
+_UNINFORMATIVE: Final = frozenset(
+    {"metadata.generation", "metadata.managedFields", "metadata.resourceVersion"}
+)
 """Fields that change with each write, or that the cache does not keep."""
 
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -71,7 +73,11 @@ class Cause(msgspec.Struct, gc=False, eq=False):
         """Return the cause for an event of an informer of kind ``gvk``."""
         if event.old is not None and event.new is not None:
             return cls(CauseType.UPDATED, gvk, event.key, "", event.old.raw, event.new.raw)
-        return cls(CauseType.DELETED if event.type is EventType.DELETED else CauseType.ADDED, gvk, event.key)
+        return cls(
+            CauseType.DELETED if event.type is EventType.DELETED else CauseType.ADDED,
+            gvk,
+            event.key,
+        )
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -94,7 +100,11 @@ class Cause(msgspec.Struct, gc=False, eq=False):
 
     def has_object_of(self, other: Cause) -> bool:
         """Return whether both causes are events of the same object, or have no object and are equal."""
-        return self.key == other.key and self.gvk == other.gvk and (self.key is not None or self.type is other.type)
+        return (
+            self.key == other.key
+            and self.gvk == other.gvk
+            and (self.key is not None or self.type is other.type)
+        )
 
     def followed_by(self, later: Cause) -> Cause:
         """Return one cause for this event and a later one of the same object."""

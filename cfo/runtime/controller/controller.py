@@ -21,7 +21,14 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
+from cfo.runtime.client.errors import (
+    AlreadyExists,
+    APIError,
+    Conflict,
+    OwnerDeleted,
+    TransportError,
+    UnknownKind,
+)
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.metrics import Metrics
@@ -72,9 +79,13 @@ class ControllerOptions:
 
     def __post_init__(self) -> None:
         if self.max_concurrent_reconciles < 1:
-            raise ValueError(f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more")
+            raise ValueError(
+                f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more"
+            )
         if self.reconcile_timeout is not None and self.reconcile_timeout <= 0:
-            raise ValueError(f"reconcile_timeout: {self.reconcile_timeout}: must be more than 0 seconds, or None")
+            raise ValueError(
+                f"reconcile_timeout: {self.reconcile_timeout}: must be more than 0 seconds, or None"
+            )
 
 
 class Controller:
@@ -129,10 +140,14 @@ class Controller:
         """Return a reconciler that runs a sync reconciler in threads; any other is returned unchanged."""
         if inspect.iscoroutinefunction(reconciler.reconcile):
             return cast("Reconciler", reconciler)
-        from cfo.runtime.controller.threads import ThreadedReconciler  # lazily: most operators have none
+        from cfo.runtime.controller.threads import (
+            ThreadedReconciler,
+        )  # lazily: most operators have none
 
         # Twice as many threads as workers, so that abandoned threads do not block the workers.
-        return ThreadedReconciler(cast("SyncReconciler", reconciler), 2 * self.options.max_concurrent_reconciles)
+        return ThreadedReconciler(
+            cast("SyncReconciler", reconciler), 2 * self.options.max_concurrent_reconciles
+        )
 
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
@@ -155,14 +170,20 @@ class Controller:
                 async with anyio.create_task_group() as tasks:
                     self._tasks = tasks
                     await self._sync()
-                    if not self._stopping.is_set():  # without all sources, a reconcile would take objects for deleted
+                    if (
+                        not self._stopping.is_set()
+                    ):  # without all sources, a reconcile would take objects for deleted
                         async with anyio.create_task_group() as workers:
                             for _ in range(self.options.max_concurrent_reconciles):
                                 workers.start_soon(self._work)
-                            _log.info("Starting workers", workers=self.options.max_concurrent_reconciles)
+                            _log.info(
+                                "Starting workers", workers=self.options.max_concurrent_reconciles
+                            )
                             task_status.started()
                         if not self._stopping.is_set():
-                            raise RuntimeError("the workers ended, because a reconcile cancelled its own task")
+                            raise RuntimeError(
+                                "the workers ended, because a reconcile cancelled its own task"
+                            )
                     tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
@@ -199,7 +220,10 @@ class Controller:
         identity = str(uuid.uuid4())
         _reconcile_id.set(identity)
         with structlog.contextvars.bound_contextvars(
-            namespace=request.namespace, name=request.name, reconcileID=identity, causes=self.queue.causes(request)
+            namespace=request.namespace,
+            name=request.name,
+            reconcileID=identity,
+            causes=self.queue.causes(request),
         ):
             started = self._clock.monotonic()
             try:
@@ -224,7 +248,9 @@ class Controller:
             finally:
                 timer.cancel()
         self._metrics.timeouts.inc()
-        raise ReconcileTimeout(f"the reconcile exceeded its timeout of {timeout:g} s and was cancelled")
+        raise ReconcileTimeout(
+            f"the reconcile exceeded its timeout of {timeout:g} s and was cancelled"
+        )
 
     async def _call(self, request: Request) -> Result:
         try:
@@ -235,7 +261,9 @@ class Controller:
                 raise  # our own cancellation: the process stops, or the timeout has passed
             raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
         if not isinstance(result, Result):
-            raise TypeError(f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result")
+            raise TypeError(
+                f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result"
+            )
         return result
 
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:
@@ -260,13 +288,21 @@ class Controller:
         if all(isinstance(leaf, TerminalError) for leaf in errors):
             self.queue.forget(request)
             self._metrics.terminal_errors.inc()
-            _log.error("Terminal reconcile error, will not retry until the object changes", error=text)
+            _log.error(
+                "Terminal reconcile error, will not retry until the object changes", error=text
+            )
             return
-        retry_after = max((leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0)
+        retry_after = max(
+            (leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0
+        )
         delay = max(self.queue.backoff(request), retry_after)
         cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
         self.queue.add_after(request, delay, priority=priority, cause=cause)
-        fields = {"error": text, "retry_in": round(delay, 3), "failures": self.queue.num_requeues(request)}
+        fields = {
+            "error": text,
+            "retry_in": round(delay, 3),
+            "failures": self.queue.num_requeues(request),
+        }
         if all(isinstance(leaf, OwnerDeleted) or _is_transient_conflict(leaf) for leaf in errors):
             _log.debug("Reconcile conflict, will retry", **fields)
         elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):

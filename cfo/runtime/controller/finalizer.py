@@ -33,13 +33,21 @@ async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> 
     return await _set_finalizer(client, obj, to_object(obj), name, present=present)
 
 
-async def _set_finalizer(client: Client, obj: T, wire: Object, name: str, *, present: bool) -> T | None:
+async def _set_finalizer(
+    client: Client, obj: T, wire: Object, name: str, *, present: bool
+) -> T | None:
     if has_finalizer(wire, name) is present:
         return obj
-    finalizers: list[Any] = [item for item in wire["metadata"].get("finalizers") or () if item != name]
+    finalizers: list[Any] = [
+        item for item in wire["metadata"].get("finalizers") or () if item != name
+    ]
     if present:
         finalizers.append(name)
-    metadata = {"finalizers": finalizers or None, "uid": uid_of(wire), "resourceVersion": resource_version_of(wire)}
+    metadata = {
+        "finalizers": finalizers or None,
+        "uid": uid_of(wire),
+        "resourceVersion": resource_version_of(wire),
+    }
     try:
         stored: T = await client.patch(kind_of(obj), key_of(wire), {"metadata": metadata})
     except NotFound:
@@ -57,7 +65,9 @@ class Finalizer:
     def __init__(self, client: Client, name: str) -> None:
         domain, slash, rest = name.partition("/")
         if not (slash and domain and rest):
-            raise ValueError(f"finalizer {name!r}: must be a qualified name such as example.com/cleanup")
+            raise ValueError(
+                f"finalizer {name!r}: must be a qualified name such as example.com/cleanup"
+            )
         self.client = client
         self.name = name
 

@@ -78,4 +78,6 @@ class EnqueueRequestsFromMapFunc(EventHandler):
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the requests of the function without duplicates."""
-        return dict.fromkeys(request for entry in entries_of(event) for request in self.function(entry))
+        return dict.fromkeys(
+            request for entry in entries_of(event) for request in self.function(entry)
+        )

@@ -134,7 +134,9 @@ class Lifecycle:
     runnables in :attr:`Phase.LEADER`.
     """
 
-    def __init__(self, *, grace_period: float | None, clock: Clock, gate: WriteGate | None = None) -> None:
+    def __init__(
+        self, *, grace_period: float | None, clock: Clock, gate: WriteGate | None = None
+    ) -> None:
         self._grace_period = grace_period
         self._clock = clock
         self._gate = gate
@@ -192,7 +194,10 @@ class Lifecycle:
             raise self._failure or RuntimeError("stopped before all phases had started")
 
     async def run(
-        self, *, handle_signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+        self,
+        *,
+        handle_signals: bool = False,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Run until :meth:`stop` or until a runnable fails. A Lifecycle runs once.
 
@@ -309,9 +314,13 @@ class Lifecycle:
 
     def _report_unfinished(self) -> None:
         unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
-        _log.error("Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished)
+        _log.error(
+            "Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished
+        )
         if self._failure is None and not self._interrupted:
-            self._failure = GracePeriodExceeded(f"did not stop within the grace period: {unfinished}")
+            self._failure = GracePeriodExceeded(
+                f"did not stop within the grace period: {unfinished}"
+            )
 
     async def _handle_signals(self, grace: anyio.CancelScope) -> None:
         handled = [signal.SIGTERM, signal.SIGINT]

@@ -26,7 +26,26 @@ if TYPE_CHECKING:
     from cfo.runtime.client.transport import Exchange
 
 _RECONCILE_BUCKETS = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(
+        0.005,
+        0.01,
+        0.025,
+        0.05,
+        0.1,
+        0.15,
+        0.2,
+        0.25,
+        0.3,
+        0.35,
+        0.4,
+        0.45,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1.0,
+    ),
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -71,7 +90,8 @@ class ControllerMetrics:
 
     def __init__(self, metrics: Metrics, name: str, max_concurrent_reconciles: int) -> None:
         self.success, self.requeue_after, self.error = (
-            metrics.reconcile_total.labels(name, result) for result in ("success", "requeue_after", "error")
+            metrics.reconcile_total.labels(name, result)
+            for result in ("success", "requeue_after", "error")
         )
         metrics.reconcile_total.labels(name, "requeue")
         self.errors = metrics.reconcile_errors.labels(name)
@@ -98,7 +118,9 @@ class _Registry(CollectorRegistry):
         """Yield the metrics with their current samples."""
         for metric in super().collect():
             if metric.type in ("counter", "histogram", "summary"):
-                metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+                metric.samples = [
+                    sample for sample in metric.samples if sample.name != f"{metric.name}_created"
+                ]
             yield metric
 
 
@@ -136,12 +158,15 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return self._gauge(f"controller_runtime_{name}", text, ("controller",))
 
-        self.reconcile_total = counter("reconcile_total", "Total number of reconciliations per controller", "result")
+        self.reconcile_total = counter(
+            "reconcile_total", "Total number of reconciliations per controller", "result"
+        )
         self.reconcile_errors = counter(
             "reconcile_errors_total", "Total number of reconciliation errors per controller"
         )
         self.terminal_reconcile_errors = counter(
-            "terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"
+            "terminal_reconcile_errors_total",
+            "Total number of terminal reconciliation errors per controller",
         )
         self.reconcile_panics = counter(
             "reconcile_panics_total", "Total number of reconciliation panics per controller"
@@ -155,7 +180,9 @@ class Metrics:
             ("controller",),
             buckets=_RECONCILE_BUCKETS,
         )
-        self.active_workers = gauge("active_workers", "Number of currently used workers per controller")
+        self.active_workers = gauge(
+            "active_workers", "Number of currently used workers per controller"
+        )
         self.max_concurrent_reconciles = gauge(
             "max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"
         )
@@ -167,9 +194,13 @@ class Metrics:
             return self._histogram(f"workqueue_{name}", text, labels, buckets=_QUEUE_BUCKETS)
 
         self.queue_depth = self._gauge(
-            "workqueue_depth", "Current depth of workqueue by workqueue and priority", (*labels, "priority")
+            "workqueue_depth",
+            "Current depth of workqueue by workqueue and priority",
+            (*labels, "priority"),
         )
-        self.queue_adds = self._counter("workqueue_adds_total", "Total number of adds handled by workqueue", labels)
+        self.queue_adds = self._counter(
+            "workqueue_adds_total", "Total number of adds handled by workqueue", labels
+        )
         self.queue_retries = self._counter(
             "workqueue_retries_total",
             "Total number of items added to the workqueue with a non-zero delay "
@@ -177,7 +208,8 @@ class Metrics:
             labels,
         )
         self.queue_duration = histogram(
-            "queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested"
+            "queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested",
         )
         self.work_duration = histogram(
             "work_duration_seconds", "How long in seconds processing an item from workqueue takes."
@@ -209,12 +241,18 @@ class Metrics:
             "Number of request retries, partitioned by the status code that was retried, verb, and host.",
             ("code", "verb", "host"),
         )
-        self.request_duration = histogram("request_duration_seconds", "Request latency in seconds.", _LATENCY_BUCKETS)
+        self.request_duration = histogram(
+            "request_duration_seconds", "Request latency in seconds.", _LATENCY_BUCKETS
+        )
         self.rate_limited = histogram(
-            "rate_limiter_duration_seconds", "Client side rate limiter latency in seconds.", _LATENCY_BUCKETS
+            "rate_limiter_duration_seconds",
+            "Client side rate limiter latency in seconds.",
+            _LATENCY_BUCKETS,
         )
         self.request_size = histogram("request_size_bytes", "Request size in bytes.", _SIZE_BUCKETS)
-        self.response_size = histogram("response_size_bytes", "Response size in bytes.", _SIZE_BUCKETS)
+        self.response_size = histogram(
+            "response_size_bytes", "Response size in bytes.", _SIZE_BUCKETS
+        )
 
     def _add_leader_election_metrics(self) -> None:
         self.leader_election_status = self._gauge(
@@ -263,7 +301,9 @@ class Metrics:
 
         async def serve(request: web.Request) -> web.Response:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-            response = web.Response(body=encode(self.registry), headers={"Content-Type": content_type})
+            response = web.Response(
+                body=encode(self.registry), headers={"Content-Type": content_type}
+            )
             response.enable_compression()
             return response
 
@@ -289,11 +329,17 @@ class _InformerCollector(Collector):
         """Yield the current sizes; the informers of a kind in different namespaces are summed."""
         objects = self._family("objects", "Number of objects in the caches of informers.")
         size = self._family("bytes", "Size in bytes of the JSON in the caches of informers.")
-        synced = self._family("synced", "Whether the informers have their first lists (1) or wait for one (0).")
+        synced = self._family(
+            "synced", "Whether the informers have their first lists (1) or wait for one (0)."
+        )
         sums: dict[tuple[str, ...], tuple[int, int, bool]] = {}
         for informer in (informer for informers in self._caches for informer in informers()):
             selector = ",".join(informer.selection.params.values())
-            labels: tuple[str, ...] = (*informer.gvk, selector, str(informer.selection.metadata_only).lower())
+            labels: tuple[str, ...] = (
+                *informer.gvk,
+                selector,
+                str(informer.selection.metadata_only).lower(),
+            )
             count, total, whole = sums.get(labels, (0, 0, True))
             reader = informer.reader
             sums[labels] = (count + len(reader), total + reader.size, whole and informer.has_synced)
@@ -328,8 +374,16 @@ class _ProcessCollector(Collector):
         rows = [line.split() for line in network.splitlines() if line.startswith("IpExt:")]
         counters = dict(zip(*rows, strict=True)) if len(rows) == 2 else {}
         for key, name, text in (
-            ("InOctets", "process_network_receive_bytes", "Number of bytes received by the process over the network."),
-            ("OutOctets", "process_network_transmit_bytes", "Number of bytes sent by the process over the network."),
+            (
+                "InOctets",
+                "process_network_receive_bytes",
+                "Number of bytes received by the process over the network.",
+            ),
+            (
+                "OutOctets",
+                "process_network_transmit_bytes",
+                "Number of bytes sent by the process over the network.",
+            ),
         ):
             if key in counters:
                 yield CounterMetricFamily(name, text, value=float(counters[key]))

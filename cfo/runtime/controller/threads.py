@@ -70,7 +70,9 @@ class _Run(WriteGate):
             if self._abandoned:
                 raise ThreadAbandoned("the task of this thread was cancelled")
             # The coroutine runs in a copy of the context of this thread.
-            call = self._call = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
+            call = self._call = asyncio.run_coroutine_threadsafe(
+                function(*args, **kwargs), self._loop
+            )
         try:
             return cast("T", call.result())
         except concurrent.futures.CancelledError:
@@ -89,7 +91,9 @@ def call_in_loop(function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **
     """
     run = _current_run.get()
     if run is None:
-        raise RuntimeError("no thread of a ThreadPool: a coroutine function must await the async client instead")
+        raise RuntimeError(
+            "no thread of a ThreadPool: a coroutine function must await the async client instead"
+        )
     return run.call(function, *args, **kwargs)
 
 
@@ -187,7 +191,11 @@ class SyncClient:
         return cast("ObjectT", call_in_loop(self.client.apply, obj, **options))
 
     def patch(
-        self, kind: ObjectKind[T], key: NamespacedName, body: Mapping[str, Any] | Sequence[Any], **options: Any
+        self,
+        kind: ObjectKind[T],
+        key: NamespacedName,
+        body: Mapping[str, Any] | Sequence[Any],
+        **options: Any,
     ) -> T:
         """Patch an object and return it as persisted; ``options`` as for the method of the client."""
         return cast("T", call_in_loop(self.client.patch, kind, key, body, **options))
@@ -219,7 +227,9 @@ class ThreadedReconciler:
         Raises :class:`RuntimeError` while an abandoned thread still reconciles it; the request is retried then.
         """
         if request in self._running:
-            raise RuntimeError(f"an earlier reconcile of {request} was cancelled, and its thread has not ended yet")
+            raise RuntimeError(
+                f"an earlier reconcile of {request} was cancelled, and its thread has not ended yet"
+            )
         result = await self._pool.run(self._reconcile, request)
         return await result if inspect.isawaitable(result) else result
 

@@ -59,7 +59,13 @@ class _Entry(Generic[Item]):
     __slots__ = ("causes", "item", "next", "order", "priority", "ready_at", "since", "stale")
 
     def __init__(
-        self, item: Item, priority: int, order: int, ready_at: float | None, since: float, causes: Causes
+        self,
+        item: Item,
+        priority: int,
+        order: int,
+        ready_at: float | None,
+        since: float,
+        causes: Causes,
     ) -> None:
         self.item = item
         self.priority = priority
@@ -158,7 +164,9 @@ class WorkQueue(Generic[Item]):
             since = entry.since if entry.ready_at is None else entry.ready_at
             yield QueuedItem(item, False, entry.priority, now - since, entry.causes)
 
-    def add(self, item: Item, *, priority: int = 0, after: float = 0.0, cause: Cause = _GENERIC) -> None:
+    def add(
+        self, item: Item, *, priority: int = 0, after: float = 0.0, cause: Cause = _GENERIC
+    ) -> None:
         """Add ``item`` now, or after ``after`` seconds.
 
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
@@ -188,7 +196,9 @@ class WorkQueue(Generic[Item]):
             earliest = None if ready_at is None else min(ready_at, entry.ready_at)
             self._insert(item, max(priority, entry.priority), earliest, now, causes)
 
-    def add_after(self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC) -> None:
+    def add_after(
+        self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC
+    ) -> None:
         """Add ``item`` after ``seconds``."""
         self.add(item, priority=priority, after=seconds, cause=cause)
 
@@ -255,7 +265,9 @@ class WorkQueue(Generic[Item]):
         self._held += held
         return causes
 
-    def _insert(self, item: Item, priority: int, ready_at: float | None, now: float, causes: Causes) -> None:
+    def _insert(
+        self, item: Item, priority: int, ready_at: float | None, now: float, causes: Causes
+    ) -> None:
         self._order += 1
         entry = _Entry(item, priority, self._order, ready_at, now, causes)
         self._entries[item] = entry
@@ -282,7 +294,9 @@ class WorkQueue(Generic[Item]):
         if self._metrics:
             self._metrics.adds.inc()
             self._metrics.depth[entry.priority].inc()
-        if entry.item not in self._processing:  # else done() hands it out: no object is reconciled twice at a time
+        if (
+            entry.item not in self._processing
+        ):  # else done() hands it out: no object is reconciled twice at a time
             self._push(entry)
             if self._getters:
                 self._wake(1)
@@ -302,7 +316,9 @@ class WorkQueue(Generic[Item]):
 
     def _add_level(self, priority: int) -> _Level[Item]:
         levels = (
-            self._levels if len(self._levels) < _MAX_LEVELS else {key: one for key, one in self._levels.items() if one}
+            self._levels
+            if len(self._levels) < _MAX_LEVELS
+            else {key: one for key, one in self._levels.items() if one}
         )
         level: _Level[Item] = OrderedDict()
         self._levels = dict(sorted({**levels, priority: level}.items(), reverse=True))
@@ -382,7 +398,9 @@ class WorkQueue(Generic[Item]):
                 return  # the timer sets the next one
             self._timer.cancel()
         self._timer_at = first
-        self._timer = self._clock.call_later(max(0.0, first - self._clock.monotonic()), self._release_due)
+        self._timer = self._clock.call_later(
+            max(0.0, first - self._clock.monotonic()), self._release_due
+        )
 
     def _release_due(self) -> None:
         self._timer = None

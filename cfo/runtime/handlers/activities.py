@@ -54,7 +54,9 @@ class ConnectionInfo:
         elif self.username is not None and self.password is not None:
             authorization = basic_authorization(self.username, self.password)
         certificate = _read(self.certificate_path, self.certificate_data)
-        return Credentials(authorization, certificate, _read(self.private_key_path, self.private_key_data))
+        return Credentials(
+            authorization, certificate, _read(self.private_key_path, self.private_key_data)
+        )
 
     def is_expired(self, now: datetime.datetime) -> bool:
         """Return whether the credentials have expired."""
@@ -81,7 +83,9 @@ async def run_activity(environment: Environment, activity: Activity) -> dict[str
     one has failed.
     """
     progress = Progress(environment.registry.activities(activity), environment)
-    cause = Cause(environment, settings=environment.settings, memo=environment.memo, activity=activity)
+    cause = Cause(
+        environment, settings=environment.settings, memo=environment.memo, activity=activity
+    )
     while True:
         await call_handlers(progress, cause, progress.due())
         if progress.failed:
@@ -136,4 +140,6 @@ def login_via_pykube(**_: Mapping[str, Any]) -> None:
     """Use the kubeconfig or the service account, without pykube."""
 
 
-login_via_client = login_via_async_client = login_with_kubeconfig = login_with_service_account = login_via_pykube
+login_via_client = login_via_async_client = login_with_kubeconfig = login_with_service_account = (
+    login_via_pykube
+)

@@ -25,7 +25,9 @@ _NOT_IN_PATH = re.compile(r"[^a-zA-Z0-9\-]+")
 _TIMEOUT_SECONDS = 30
 
 
-def register_webhooks(environment: Environment, resources: list[Resource], webhooks: Webhooks, domain: str) -> int:
+def register_webhooks(
+    environment: Environment, resources: list[Resource], webhooks: Webhooks, domain: str
+) -> int:
     """Register a webhook for each admission handler and each resource; return their number.
 
     ``domain``: the end of their names, a domain name of at least two parts.
@@ -38,11 +40,17 @@ def register_webhooks(environment: Environment, resources: list[Resource], webho
     return count
 
 
-def _webhook(environment: Environment, handler: WebhookHandler, resource: Resource, domain: str) -> Webhook:
+def _webhook(
+    environment: Environment, handler: WebhookHandler, resource: Resource, domain: str
+) -> Webhook:
     word = _NOT_IN_PATH.sub("-", handler.id.replace("_", "-")).strip("-").lower()
     action = "mutate" if handler.mutating else "validate"
     subresource = f"/{handler.subresource}" if handler.subresource else ""
-    plurals = (resource.plural, f"{resource.plural}/*") if subresource == "/*" else (f"{resource.plural}{subresource}",)
+    plurals = (
+        (resource.plural, f"{resource.plural}/*")
+        if subresource == "/*"
+        else (f"{resource.plural}{subresource}",)
+    )
     return Webhook(
         name=f"{word}.{resource.plural}.{domain}",
         path=f"/{action}/{word}/{_NOT_IN_PATH.sub('-', str(resource))}",
@@ -111,7 +119,11 @@ class _AdmissionHandler:
         if error is not None:
             code = (error.code if isinstance(error, AdmissionError) else None) or 500
             return errored(code, str(error) or repr(error))
-        patch = await request.compute(patch_operations, obj, cause.patch) if handler.mutating and cause.patch else []
+        patch = (
+            await request.compute(patch_operations, obj, cause.patch)
+            if handler.mutating and cause.patch
+            else []
+        )
         return AdmissionResponse(allowed=True, patch=patch)
 
 

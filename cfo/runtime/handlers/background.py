@@ -70,7 +70,9 @@ class DaemonStopped:
         """Return whether the daemon must stop."""
         return self._thread_event.is_set()
 
-    def wait(self, timeout: float | None = None) -> DaemonStopped | Coroutine[Any, Any, DaemonStopped]:
+    def wait(
+        self, timeout: float | None = None
+    ) -> DaemonStopped | Coroutine[Any, Any, DaemonStopped]:
         """Wait at most ``timeout`` seconds, and return this object; in the event loop, return a coroutine for that."""
         try:
             asyncio.get_running_loop()
@@ -124,7 +126,9 @@ class Memory:
     @property
     def is_accompanied(self) -> bool:
         """Whether a daemon or a timer runs."""
-        return bool(self.daemons) or any(schedule.is_running for schedule in self.schedules.values())
+        return bool(self.daemons) or any(
+            schedule.is_running for schedule in self.schedules.values()
+        )
 
 
 def _initial_delay(handler: BackgroundHandler, cause: ObjectCause) -> float:
@@ -251,7 +255,9 @@ class Daemons:
             self._tasks.start_soon(partial(daemon.cancel, at_exit=False))
 
     async def _run(self, daemon: Daemon) -> None:
-        structlog.contextvars.unbind_contextvars("causes", "reconcileID")  # those of the reconcile that started it
+        structlog.contextvars.unbind_contextvars(
+            "causes", "reconcileID"
+        )  # those of the reconcile that started it
         try:
             async with self._slots:
                 daemon.has_slot = True
@@ -285,7 +291,13 @@ class Timer:
         if event.old.meta.deletion_timestamp != event.new.meta.deletion_timestamp:
             return True
         handler = self.handler
-        return bool(handler.idle is not None or handler.labels or handler.annotations or handler.when or handler.field)
+        return bool(
+            handler.idle is not None
+            or handler.labels
+            or handler.annotations
+            or handler.when
+            or handler.field
+        )
 
     async def reconcile(self, request: Request) -> Result:
         """Call the function if it is due; requeue the object for the next call."""
@@ -341,6 +353,8 @@ class Timer:
         elif handler.interval is None:
             schedule.waits_for_change = True
         elif handler.sharp and handler.interval > 0:
-            schedule.due = started + handler.interval * math.ceil((ended - started) / handler.interval)
+            schedule.due = started + handler.interval * math.ceil(
+                (ended - started) / handler.interval
+            )
         else:
             schedule.due = ended + handler.interval

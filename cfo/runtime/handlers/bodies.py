@@ -193,10 +193,17 @@ def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
 
 
 def build_owner_reference(
-    body: Mapping[str, Any], *, controller: bool | None = True, block_owner_deletion: bool | None = True
+    body: Mapping[str, Any],
+    *,
+    controller: bool | None = True,
+    block_owner_deletion: bool | None = True,
 ) -> OwnerReference:
     """Return an owner reference to an object."""
-    reference = {"controller": controller, "blockOwnerDeletion": block_owner_deletion, **_identity(body)}
+    reference = {
+        "controller": controller,
+        "blockOwnerDeletion": block_owner_deletion,
+        **_identity(body),
+    }
     return {key: value for key, value in reference.items() if value is not None}
 
 

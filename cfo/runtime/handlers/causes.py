@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
-from cfo.runtime.handlers.declarations import ChangingHandler, Handler, Reason, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.declarations import (
+    ChangingHandler,
+    Handler,
+    Reason,
+    ResourceHandler,
+    WebhookHandler,
+)
 from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
 from cfo.runtime.handlers.environment import Environment, ObjectLogger
 from cfo.runtime.handlers.filters import MISSING, PRESENT, accepts
@@ -29,7 +35,9 @@ class Change:
 class Cause:
     """Why handlers of the operator are called. ``specific`` are the keywords of this type of handlers."""
 
-    def __init__(self, environment: Environment, body: Mapping[str, Any] | None = None, **specific: Any) -> None:
+    def __init__(
+        self, environment: Environment, body: Mapping[str, Any] | None = None, **specific: Any
+    ) -> None:
         self.environment = environment
         self.specific = specific
         self.patch = Patch()
@@ -59,7 +67,12 @@ class ObjectCause(Cause):
         **specific: Any,
     ) -> None:
         if change is not None:
-            specific |= {"reason": change.reason, "diff": change.diff, "old": change.old, "new": change.new}
+            specific |= {
+                "reason": change.reason,
+                "diff": change.diff,
+                "old": change.old,
+                "new": change.new,
+            }
         super().__init__(environment, body, **specific)
         self.resource = resource
         self.body = body
@@ -76,7 +89,10 @@ class ObjectCause(Cause):
             "spec": body.spec,
             "status": body.status,
             "meta": metadata,
-            **{name: getattr(metadata, name) for name in ("uid", "name", "namespace", "labels", "annotations")},
+            **{
+                name: getattr(metadata, name)
+                for name in ("uid", "name", "namespace", "labels", "annotations")
+            },
             "patch": self.patch,
             **super().kwargs(),
         }
@@ -101,14 +117,26 @@ def matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool = Tru
     Filters that are functions may raise any exception.
     """
     metadata, kwargs = cause.body.metadata, cause.kwargs
-    for wanted, actual in ((handler.labels, metadata.labels), (handler.annotations, metadata.annotations)):
-        if not all(accepts(value, actual.get(key, MISSING), kwargs) for key, value in (wanted or {}).items()):
+    for wanted, actual in (
+        (handler.labels, metadata.labels),
+        (handler.annotations, metadata.annotations),
+    ):
+        if not all(
+            accepts(value, actual.get(key, MISSING), kwargs)
+            for key, value in (wanted or {}).items()
+        ):
             return False
-    if isinstance(handler, WebhookHandler) and handler.subresource not in ("*", cause.specific.get("subresource")):
+    if isinstance(handler, WebhookHandler) and handler.subresource not in (
+        "*",
+        cause.specific.get("subresource"),
+    ):
         return False
     if handler.field:
         values = [resolve(state, handler.field, MISSING) for state in cause.states]
-        if not any(accepts(PRESENT if handler.value is None else handler.value, value, kwargs) for value in values):
+        if not any(
+            accepts(PRESENT if handler.value is None else handler.value, value, kwargs)
+            for value in values
+        ):
             return False
         if changes and isinstance(handler, ChangingHandler) and cause.change is not None:
             new, old = values
@@ -121,7 +149,11 @@ def matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool = Tru
 
 
 def detect_change(
-    environment: Environment, body: Mapping[str, Any], extra_fields: Iterable[FieldPath], *, initial: bool
+    environment: Environment,
+    body: Mapping[str, Any],
+    extra_fields: Iterable[FieldPath],
+    *,
+    initial: bool,
 ) -> Change:
     """Compare an object with its last handled configuration. ``initial``: it existed before the start."""
     persistence = environment.settings.persistence
@@ -152,7 +184,9 @@ def _is_configuration(stored: Mapping[str, Any]) -> bool:
     )
 
 
-def select_changing(handlers: Collection[ChangingHandler], cause: ObjectCause) -> list[ChangingHandler]:
+def select_changing(
+    handlers: Collection[ChangingHandler], cause: ObjectCause
+) -> list[ChangingHandler]:
     """Return the handlers of a change whose filters match.
 
     Each function with its identifier is returned once: it can be declared for several reasons that occur together.
@@ -164,7 +198,9 @@ def select_changing(handlers: Collection[ChangingHandler], cause: ObjectCause) -
     for handler in handlers:
         if handler.reason is not None and handler.reason is not change.reason:
             continue
-        if handler.initial and (not change.initial or (is_deleting(cause.body) and not handler.deleted)):
+        if handler.initial and (
+            not change.initial or (is_deleting(cause.body) and not handler.deleted)
+        ):
             continue
         if matches(handler, cause):
             selected.setdefault((id(handler.fn), handler.id), handler)

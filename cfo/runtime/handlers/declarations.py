@@ -90,7 +90,9 @@ class ResourceHandler(Handler):
     value: Any = None
 
     def __post_init__(self) -> None:
-        if not self.field and any(getattr(self, name, None) is not None for name in ("value", "old", "new")):
+        if not self.field and any(
+            getattr(self, name, None) is not None for name in ("value", "old", "new")
+        ):
             raise TypeError("the filters value, old and new need a field")
         for name, wanted in (("labels", self.labels), ("annotations", self.annotations)):
             if any(item is None for item in (wanted or {}).values()):
@@ -186,7 +188,9 @@ class WebhookHandler(ResourceHandler):
         super().__post_init__()
         selected = self.selected_operations
         if not selected or not selected <= _OPERATIONS:
-            raise ValueError(f"operations {sorted(selected)}: must be one or more of {', '.join(sorted(_OPERATIONS))}")
+            raise ValueError(
+                f"operations {sorted(selected)}: must be one or more of {', '.join(sorted(_OPERATIONS))}"
+            )
 
     @property
     def selected_operations(self) -> frozenset[str]:
@@ -221,7 +225,9 @@ def _name_of(function: Function) -> str:
 def unwrapped(function: Any) -> Any:
     """Return the function that partials and decorators wrap."""
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
-        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+        function = (
+            function.func if isinstance(function, functools.partial) else function.__wrapped__
+        )
     return function
 
 
@@ -238,9 +244,13 @@ class OperatorRegistry(list[Handler]):
 
     def activities(self, activity: Activity) -> list[ActivityHandler]:
         """Return the handlers of the whole operator."""
-        return [handler for handler in self.of_type(ActivityHandler) if handler.activity is activity]
+        return [
+            handler for handler in self.of_type(ActivityHandler) if handler.activity is activity
+        ]
 
-    def for_resource(self, kind: type[ResourceHandlerT], resource: Resource) -> list[ResourceHandlerT]:
+    def for_resource(
+        self, kind: type[ResourceHandlerT], resource: Resource
+    ) -> list[ResourceHandlerT]:
         """Return the handlers of a type that are for a resource."""
         return [handler for handler in self.of_type(kind) if handler.selector.check(resource)]
 

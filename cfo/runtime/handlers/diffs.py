@@ -132,7 +132,13 @@ def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None
 
 
 def _item(path: FieldPath, old: Any, new: Any) -> DiffItem:
-    operation = DiffOperation.ADD if old is None else DiffOperation.REMOVE if new is None else DiffOperation.CHANGE
+    operation = (
+        DiffOperation.ADD
+        if old is None
+        else DiffOperation.REMOVE
+        if new is None
+        else DiffOperation.CHANGE
+    )
     return DiffItem(operation, path, old, new)
 
 

@@ -66,7 +66,9 @@ class Index(Mapping[K, Store[V]], Generic[K, V]):
 
         ``None`` removes them.
         """
-        values: Mapping[Any, Any] = result if isinstance(result, Mapping) else {} if result is None else {None: result}
+        values: Mapping[Any, Any] = (
+            result if isinstance(result, Mapping) else {} if result is None else {None: result}
+        )
         for key in self._keys.pop(identity, ()):
             if key not in values:
                 store = self._stores[key]
@@ -92,7 +94,9 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         names = [name for name in (metadata.get("namespace"), metadata.get("name")) if name]
         self._prefix = f"[{'/'.join(names)}] " if names else ""
 
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the prefix."""
         return f"{self._prefix}{msg}", kwargs
 

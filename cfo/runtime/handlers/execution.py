@@ -36,7 +36,9 @@ class Invocation:
     children: set[str] = field(default_factory=set)
 
 
-current_invocation: ContextVar[Invocation | None] = ContextVar("cfo_handler_invocation", default=None)
+current_invocation: ContextVar[Invocation | None] = ContextVar(
+    "cfo_handler_invocation", default=None
+)
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -44,7 +46,9 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(unwrapped(function))
 
 
-async def call_handler(handler: Handler, cause: Cause, state: HandlerState | None = None) -> Outcome:
+async def call_handler(
+    handler: Handler, cause: Cause, state: HandlerState | None = None
+) -> Outcome:
     """Call a handler once, and put its result into the patch of ``cause``; ``state``: its progress before the call.
 
     Raises nothing except cancellation: errors are part of the outcome.
@@ -59,7 +63,12 @@ async def call_handler(handler: Handler, cause: Cause, state: HandlerState | Non
             raise HandlerTimeoutError(f"{handler} has timed out after {runtime}.")  # noqa: TRY301
         if handler.retries is not None and state.retries >= handler.retries:
             raise HandlerRetriesError(f"{handler} has exceeded {state.retries} retries.")  # noqa: TRY301
-        progress = {"retry": state.retries, "started": state.started, "runtime": runtime, "param": handler.param}
+        progress = {
+            "retry": state.retries,
+            "started": state.started,
+            "runtime": runtime,
+            "param": handler.param,
+        }
         result = await _call(handler, cause, {**progress, **cause.kwargs_for(handler)})
         if handler.stores_result:
             result = plain(result)
@@ -73,7 +82,9 @@ async def call_handler(handler: Handler, cause: Cause, state: HandlerState | Non
     cause.logger.info(f"{handler} succeeded.")
     if handler.stores_result and result is not None:
         status = cause.patch.status
-        status[handler.id] = {**(status.get(handler.id) or {}), **result} if isinstance(result, dict) else result
+        status[handler.id] = (
+            {**(status.get(handler.id) or {}), **result} if isinstance(result, dict) else result
+        )
     return Outcome(final=True, result=result, children=frozenset(invocation.children))
 
 
@@ -88,7 +99,11 @@ async def _call(handler: Handler, cause: Cause, kwargs: Mapping[str, Any]) -> An
 
 def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Outcome:
     """Log the error of a handler, and return what follows from it."""
-    handler, logger, environment = invocation.handler, invocation.cause.logger, invocation.cause.environment
+    handler, logger, environment = (
+        invocation.handler,
+        invocation.cause.logger,
+        invocation.cause.environment,
+    )
     children, text = frozenset(invocation.children), str(error) or repr(error)
     if isinstance(error, SubhandlersPending):
         logger.debug(f"{handler} has unfinished sub-handlers. Will retry soon.")
@@ -101,9 +116,19 @@ def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Ou
         mode, delay, log = ErrorsMode.TEMPORARY, error.delay or 0.0, logger.error
         what, then = f"{handler} failed temporarily", ""
     else:
-        mode, log = handler.errors or handler.default_errors, functools.partial(logger.error, exc_info=error)
-        delay = handler.backoff if handler.backoff is not None else environment.settings.execution.default_backoff
-        what, then = f"{handler} failed with an exception", f" and will try again in {delay:g} seconds"
+        mode, log = (
+            handler.errors or handler.default_errors,
+            functools.partial(logger.error, exc_info=error),
+        )
+        delay = (
+            handler.backoff
+            if handler.backoff is not None
+            else environment.settings.execution.default_backoff
+        )
+        what, then = (
+            f"{handler} failed with an exception",
+            f" and will try again in {delay:g} seconds",
+        )
     runtime = (environment.now() - state.started).total_seconds()
     final: Exception | None = None
     if mode is ErrorsMode.IGNORED:
@@ -131,7 +156,9 @@ async def call_handlers(progress: Progress, cause: Cause, due: Iterable[Handler]
 async def call_changing(progress: StoredProgress, cause: ObjectCause) -> None:
     """Call those of the handlers of a change that are due which the lifecycle selects."""
     lifecycle = cause.environment.lifecycle or get_default_lifecycle()
-    await call_handlers(progress, cause, lifecycle(progress.due(), state=progress.states, **cause.kwargs()))
+    await call_handlers(
+        progress, cause, lifecycle(progress.due(), state=progress.states, **cause.kwargs())
+    )
 
 
 async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
@@ -144,7 +171,9 @@ async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingH
     progress = StoredProgress(handlers, cause)
     await call_changing(progress, cause)
     progress.store()
-    invocation.children.update(progress.states, *(state.children for state in progress.states.values()))
+    invocation.children.update(
+        progress.states, *(state.children for state in progress.states.values())
+    )
     delay = progress.delay()
     if delay is not None:
         raise SubhandlersPending("sub-handlers have not finished", delay=delay)
@@ -210,7 +239,9 @@ async def execute(
         await run_subhandlers(invocation, list(handlers))
     elif fns is not None:
         named = fns.items() if isinstance(fns, Mapping) else ((None, fn) for fn in fns)
-        new = [ChangingHandler(fn=fn, id=handler_id(fn, name, prefix=parent.id)) for name, fn in named]
+        new = [
+            ChangingHandler(fn=fn, id=handler_id(fn, name, prefix=parent.id)) for name, fn in named
+        ]
         await run_subhandlers(invocation, new)
     elif not invocation.subhandlers_called:
         await run_subhandlers(invocation, invocation.subhandlers)

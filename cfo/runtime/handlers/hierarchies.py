@@ -37,7 +37,9 @@ class _Metadata:
                 manifest.metadata = _sibling(manifest, "V1ObjectMeta")()
             self._model = manifest.metadata
         else:
-            raise TypeError(f"{type(manifest).__name__}: must be a dict or an object of a Kubernetes client")
+            raise TypeError(
+                f"{type(manifest).__name__}: must be a dict or an object of a Kubernetes client"
+            )
 
     def get(self, name: str) -> Any:
         if self._fields is not None:
@@ -73,7 +75,9 @@ def _sibling(model: Any, name: str) -> Any:
 
 
 def _uid(reference: Any) -> Any:
-    return reference.get("uid") if isinstance(reference, Mapping) else getattr(reference, "uid", None)
+    return (
+        reference.get("uid") if isinstance(reference, Mapping) else getattr(reference, "uid", None)
+    )
 
 
 def _walk(manifests: Any, nested: Iterable[FieldSpec] = ()) -> Iterator[Any]:
@@ -104,10 +108,16 @@ def _owner(owner: Any) -> Mapping[str, Any]:
 
 
 def append_owner_reference(
-    objs: Any, owner: Any = None, *, controller: bool | None = True, block_owner_deletion: bool | None = True
+    objs: Any,
+    owner: Any = None,
+    *,
+    controller: bool | None = True,
+    block_owner_deletion: bool | None = True,
 ) -> None:
     """Add an owner reference, unless the manifests have one for this owner."""
-    reference = build_owner_reference(_owner(owner), controller=controller, block_owner_deletion=block_owner_deletion)
+    reference = build_owner_reference(
+        _owner(owner), controller=controller, block_owner_deletion=block_owner_deletion
+    )
     for manifest in _walk(objs):
         metadata = _Metadata(manifest)
         references = metadata.ensure("ownerReferences", [])
@@ -124,7 +134,11 @@ def remove_owner_reference(objs: Any, owner: Any = None) -> None:
 
 
 def label(
-    objs: Any, labels: Any = _UNSET, *, forced: bool = False, nested: str | Iterable[FieldSpec] | None = None
+    objs: Any,
+    labels: Any = _UNSET,
+    *,
+    forced: bool = False,
+    nested: str | Iterable[FieldSpec] | None = None,
 ) -> None:
     """Add labels, by default those of the owner; existing ones are replaced only if ``forced``.
 
@@ -139,7 +153,9 @@ def label(
                 existing[key] = value
 
 
-def harmonize_naming(objs: Any, name: Any = _UNSET, *, forced: bool = False, strict: bool = False) -> None:
+def harmonize_naming(
+    objs: Any, name: Any = _UNSET, *, forced: bool = False, strict: bool = False
+) -> None:
     """Name manifests without a name after the owner: its name as a prefix, or, if ``strict``, exactly its name.
 
     ``forced``: also those that have a name. Raises :class:`LookupError` if the name is not known.
@@ -156,7 +172,9 @@ def harmonize_naming(objs: Any, name: Any = _UNSET, *, forced: bool = False, str
 
 def adjust_namespace(objs: Any, namespace: Any = _UNSET, *, forced: bool = False) -> None:
     """Set the namespace of manifests without one to that of the owner; ``forced``: of all."""
-    wanted = (_owner(None).get("metadata") or {}).get("namespace") if namespace is _UNSET else namespace
+    wanted = (
+        (_owner(None).get("metadata") or {}).get("namespace") if namespace is _UNSET else namespace
+    )
     for manifest in _walk(objs):
         metadata = _Metadata(manifest)
         if forced or metadata.get("namespace") is None:

@@ -76,9 +76,15 @@ def probe(*, errors: ErrorsMode = ErrorsMode.IGNORED, **settings: Any) -> Decora
 
 
 def _for_resource(
-    new_handler: Callable[..., Handler], resource: tuple[Any, ...], *, field: FieldSpec = None, **settings: Any
+    new_handler: Callable[..., Handler],
+    resource: tuple[Any, ...],
+    *,
+    field: FieldSpec = None,
+    **settings: Any,
 ) -> Decorator:
-    selector = Selector.of(resource, **{name: settings.pop(name, None) for name in _SELECTOR_FIELDS})
+    selector = Selector.of(
+        resource, **{name: settings.pop(name, None) for name in _SELECTOR_FIELDS}
+    )
     path = parse_field(field)
     suffix = "" if new_handler is IndexHandler else ".".join(path)
     return _decorator(new_handler, selector=selector, field=path, suffix=suffix, **settings)
@@ -102,7 +108,9 @@ def create(*resource: Any, **settings: Any) -> Decorator:
 
 def update(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each changed object; ``old`` and ``new`` are filters of the values of ``field``."""
-    return _for_resource(ChangingHandler, resource, reason=Reason.UPDATE, needs_change=True, **settings)
+    return _for_resource(
+        ChangingHandler, resource, reason=Reason.UPDATE, needs_change=True, **settings
+    )
 
 
 def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Decorator:
@@ -110,7 +118,9 @@ def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Dec
 
     A finalizer ensures that; with ``optional`` there is none, and the function may not be called.
     """
-    return _for_resource(ChangingHandler, resource, reason=Reason.DELETE, needs_finalizer=not optional, **settings)
+    return _for_resource(
+        ChangingHandler, resource, reason=Reason.DELETE, needs_finalizer=not optional, **settings
+    )
 
 
 def field(*resource: Any, field: FieldSpec, **settings: Any) -> Decorator:

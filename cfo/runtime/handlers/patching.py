@@ -84,7 +84,11 @@ async def apply_patch(
         precondition["resourceVersion"] = resource_version_of(obj)
     wanted = content
     stored: Object | None = obj
-    status = {"status": content["status"]} if "status" in content and "status" in resource.subresources else {}
+    status = (
+        {"status": content["status"]}
+        if "status" in content and "status" in resource.subresources
+        else {}
+    )
     if status:
         content = {key: value for key, value in content.items() if key != "status"}
     try:
@@ -99,23 +103,33 @@ async def apply_patch(
         return None
     lost = sorted(_lost(wanted, stored or {}))
     if lost:
-        logger.warning(f"The API server dropped these fields, because the schema does not have them: {', '.join(lost)}")
+        logger.warning(
+            f"The API server dropped these fields, because the schema does not have them: {', '.join(lost)}"
+        )
     return stored
 
 
 async def _send(
-    environment: Environment, resource: Resource, obj: Object, body: Mapping[str, Any], subresource: str = ""
+    environment: Environment,
+    resource: Resource,
+    obj: Object,
+    body: Mapping[str, Any],
+    subresource: str = "",
 ) -> Object:
     delays = iter(_RETRY_DELAYS)
     while True:
         try:
             async with environment.patches:
-                return await environment.client.patch(resource.gvk, key_of(obj), body, subresource=subresource)
+                return await environment.client.patch(
+                    resource.gvk, key_of(obj), body, subresource=subresource
+                )
         except WriteRejected:
             raise
         except (APIError, TransportError) as error:
             delay = next(delays, None)
-            if delay is None or (isinstance(error, APIError) and error.code != 429 and error.code < 500):
+            if delay is None or (
+                isinstance(error, APIError) and error.code != 429 and error.code < 500
+            ):
                 raise
             await environment.clock.sleep(max(delay, getattr(error, "retry_after", None) or 0.0))
 

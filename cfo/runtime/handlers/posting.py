@@ -33,7 +33,9 @@ def warn(objs: Any, *, reason: str, message: str = "") -> None:
     _post(objs, "Warning", reason, message, logging.WARNING)
 
 
-def exception(objs: Any, *, reason: str = "", message: str = "", exc: BaseException | None = None) -> None:
+def exception(
+    objs: Any, *, reason: str = "", message: str = "", exc: BaseException | None = None
+) -> None:
     """Record an Event of type Warning about an exception, by default the one that is being handled."""
     error = exc if exc is not None else sys.exc_info()[1]
     text = " ".join(part for part in (message, str(error) if error is not None else "") if part)
@@ -51,7 +53,11 @@ def _post(objs: Any, kind: str, reason: str, message: str, level: int) -> None:
     word = (_NOT_LETTERS.sub("", reason) or "Unknown")[:128]
     for obj in objs if isinstance(objs, (list, tuple)) else [objs]:
         record = partial(
-            environment.recorder.event, _regarding(obj), "Normal" if kind == "Normal" else "Warning", word, message
+            environment.recorder.event,
+            _regarding(obj),
+            "Normal" if kind == "Normal" else "Warning",
+            word,
+            message,
         )
         environment.loop.call_soon_threadsafe(record)  # handlers run in threads, too
 

@@ -92,7 +92,9 @@ async def operator(
         election = LeaderElectionOptions(name=peering.name, namespace=home)
     webhook = None
     if environment.registry.of_type(WebhookHandler):
-        from cfo.runtime.handlers.webhook_servers import webhook_options  # lazily: loads cryptography
+        from cfo.runtime.handlers.webhook_servers import (
+            webhook_options,
+        )  # lazily: loads cryptography
 
         admission = environment.settings.admission
         webhook = webhook_options(admission.server, admission.managed, home)
@@ -146,7 +148,9 @@ def _liveness(environment: Environment, url: str) -> Endpoint:
             now = environment.clock.monotonic()
             if not cached or now - cached[0][0] >= 10.0:
                 results = await run_activity(environment, Activity.PROBE)
-                cached[:] = [(now, orjson.dumps({key: plain(value) for key, value in results.items()}))]
+                cached[:] = [
+                    (now, orjson.dumps({key: plain(value) for key, value in results.items()}))
+                ]
         return web.Response(body=cached[0][1], content_type="application/json")
 
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "localhost"
@@ -172,11 +176,17 @@ def configure(
     from cfo.runtime import logs
 
     level = "debug" if debug or verbose else "warning" if quiet else "info"
-    logs.configure("json" if str(getattr(log_format, "name", log_format)).lower() == "json" else "console", level)
+    logs.configure(
+        "json" if str(getattr(log_format, "name", log_format)).lower() == "json" else "console",
+        level,
+    )
     logging.getLogger("kopf").setLevel(level.upper())
 
 
-@click.group("handlers", context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "KOPF"})
+@click.group(
+    "handlers",
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "KOPF"},
+)
 def command() -> None:
     """Run operators written with kopf's decorators."""
 
@@ -185,15 +195,35 @@ def command() -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Log debug messages.")
 @click.option("-d", "--debug", is_flag=True, help="Log debug messages.")
 @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
-@click.option("--log-format", type=click.Choice(["full", "plain", "json"]), default="full", help="Log format.")
-@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Handle objects in all namespaces.")
-@click.option("-n", "--namespace", "namespaces", multiple=True, metavar="NAME", help="Handle objects in NAME.")
-@click.option("--standalone", "--dev", "standalone", is_flag=True, help="Do not take part in leader election.")
 @click.option(
-    "-L", "--liveness", "liveness_endpoint", metavar="URL", help="Serve probes at URL, as http://0.0.0.0:8080/healthz."
+    "--log-format", type=click.Choice(["full", "plain", "json"]), default="full", help="Log format."
 )
-@click.option("-P", "--peering", "peering_name", metavar="NAME", help="Take part in leader election: Lease NAME.")
-@click.option("-p", "--priority", type=int, help="Ignored: the replica that holds the Lease is the leader.")
+@click.option(
+    "-A", "--all-namespaces", "clusterwide", is_flag=True, help="Handle objects in all namespaces."
+)
+@click.option(
+    "-n", "--namespace", "namespaces", multiple=True, metavar="NAME", help="Handle objects in NAME."
+)
+@click.option(
+    "--standalone", "--dev", "standalone", is_flag=True, help="Do not take part in leader election."
+)
+@click.option(
+    "-L",
+    "--liveness",
+    "liveness_endpoint",
+    metavar="URL",
+    help="Serve probes at URL, as http://0.0.0.0:8080/healthz.",
+)
+@click.option(
+    "-P",
+    "--peering",
+    "peering_name",
+    metavar="NAME",
+    help="Take part in leader election: Lease NAME.",
+)
+@click.option(
+    "-p", "--priority", type=int, help="Ignored: the replica that holds the Lease is the leader."
+)
 @click.option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import MODULE.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def run_command(

@@ -61,14 +61,19 @@ class HandlerState:
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=_text(record.get("message")),
-            children=frozenset(filter(_text, children[:_MAX_CHILDREN])) if isinstance(children, list) else frozenset(),
+            children=frozenset(filter(_text, children[:_MAX_CHILDREN]))
+            if isinstance(children, list)
+            else frozenset(),
         )
 
     def record(self) -> ProgressRecord:
         """Return the record to store."""
         times = {name: getattr(self, name) for name in _TIMES}
         return {
-            **{name: value and value.isoformat(timespec="microseconds") for name, value in times.items()},
+            **{
+                name: value and value.isoformat(timespec="microseconds")
+                for name, value in times.items()
+            },
             "purpose": self.purpose,
             "retries": self.retries,
             "success": self.success,
@@ -92,7 +97,9 @@ class HandlerState:
         return replace(
             self,
             stopped=now if outcome.final else None,
-            delayed=None if delay is None else now + datetime.timedelta(seconds=min(max(delay, 0.0), _MAX_DELAY)),
+            delayed=None
+            if delay is None
+            else now + datetime.timedelta(seconds=min(max(delay, 0.0), _MAX_DELAY)),
             retries=self.retries + 1,
             success=outcome.final and error is None,
             failure=outcome.final and error is not None,
@@ -113,7 +120,11 @@ class Progress:
     def due(self) -> list[Handler]:
         """Return the handlers that must be called now."""
         now, states = self._environment.now(), self.states
-        return [item for item in self.handlers if not states[item.id].finished and not states[item.id].delay(now)]
+        return [
+            item
+            for item in self.handlers
+            if not states[item.id].finished and not states[item.id].delay(now)
+        ]
 
     def record(self, handler: Handler, outcome: Outcome) -> None:
         """Record a call of a handler."""
@@ -129,7 +140,9 @@ class Progress:
     def delay(self) -> float | None:
         """Return the seconds until the next call of a handler; ``None`` if all have finished."""
         now = self._environment.now()
-        return min((state.delay(now) for state in self.states.values() if not state.finished), default=None)
+        return min(
+            (state.delay(now) for state in self.states.values() if not state.finished), default=None
+        )
 
 
 class StoredProgress(Progress):
@@ -141,9 +154,15 @@ class StoredProgress(Progress):
         super().__init__(select_changing(owned, cause), environment)
         self._storage = environment.settings.persistence.progress_storage
         self._owned = {handler.id for handler in owned}
-        records = {identity: self._storage.fetch(key=identity, body=cause.body) for identity in self._owned}
+        records = {
+            identity: self._storage.fetch(key=identity, body=cause.body) for identity in self._owned
+        }
         now, purpose = environment.now(), cause.change.reason
-        self._stored = {name: HandlerState.parse(record, now) for name, record in records.items() if record is not None}
+        self._stored = {
+            name: HandlerState.parse(record, now)
+            for name, record in records.items()
+            if record is not None
+        }
         self.states = {
             identity: replace(self._stored.get(identity, state), purpose=purpose)
             for identity, state in self.states.items()
@@ -154,7 +173,12 @@ class StoredProgress(Progress):
         """Add the progress that changed to the patch."""
         for identity, state in self.states.items():
             if state != self._stored.get(identity):
-                self._storage.store(key=identity, record=state.record(), body=self._cause.body, patch=self._cause.patch)
+                self._storage.store(
+                    key=identity,
+                    record=state.record(),
+                    body=self._cause.body,
+                    patch=self._cause.patch,
+                )
 
     def purge(self) -> None:
         """Remove all stored progress in the patch, also that of sub-handlers."""

@@ -34,7 +34,14 @@ from cfo.runtime.handlers.execution import call_changing, call_handler, is_async
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import StoredProgress
 from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.objects.unstructured import NamespacedName, Object, has_finalizer, is_deleting, key_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    has_finalizer,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 
 _SOON: Final = 0.001
 _TITLES: Final = {
@@ -48,7 +55,9 @@ _TITLES: Final = {
 class ResourceHandlers:
     """The reconciler of one resource."""
 
-    def __init__(self, environment: Environment, resource: Resource, informer: Informer, daemons: Daemons) -> None:
+    def __init__(
+        self, environment: Environment, resource: Resource, informer: Informer, daemons: Daemons
+    ) -> None:
         self.environment = environment
         self.resource = resource
         self.informer = informer
@@ -68,8 +77,12 @@ class ResourceHandlers:
         self._background = registry.for_resource(BackgroundHandler, resource)
         self._daemons = daemons
         self._memories: dict[NamespacedName, Memory] = {}
-        self._fields = {handler.field for handler in (*self.changing, *self.daemon_handlers) if handler.field}
-        self._blocks_deletion = bool(self._background or any(handler.needs_finalizer for handler in self.changing))
+        self._fields = {
+            handler.field for handler in (*self.changing, *self.daemon_handlers) if handler.field
+        }
+        self._blocks_deletion = bool(
+            self._background or any(handler.needs_finalizer for handler in self.changing)
+        )
 
     @property
     def reconciles(self) -> bool:
@@ -93,8 +106,20 @@ class ResourceHandlers:
             return True
         before, after = event.old.meta, event.new.meta
         return not after.generation or (
-            (before.generation, before.labels, before.finalizers, before.deletion_timestamp, before.uid)
-            != (after.generation, after.labels, after.finalizers, after.deletion_timestamp, after.uid)
+            (
+                before.generation,
+                before.labels,
+                before.finalizers,
+                before.deletion_timestamp,
+                before.uid,
+            )
+            != (
+                after.generation,
+                after.labels,
+                after.finalizers,
+                after.deletion_timestamp,
+                after.uid,
+            )
             or before.raw_annotations != after.raw_annotations
         )
 
@@ -140,12 +165,16 @@ class ResourceHandlers:
         obj = await self._read(request)
         if obj is None:
             self.events.initial.pop(request, None)
-            self._stop_daemons(self._memories.pop(request, None), DaemonStoppingReason.RESOURCE_DELETED)
+            self._stop_daemons(
+                self._memories.pop(request, None), DaemonStoppingReason.RESOURCE_DELETED
+            )
             return Result()
         if self._async_indexes:
             cause = ObjectCause(self.environment, self.resource, Body(obj), self.environment.memo)
             for handler in self._async_indexes:
-                result = (await call_handler(handler, cause)).result if matches(handler, cause) else None
+                result = (
+                    (await call_handler(handler, cause)).result if matches(handler, cause) else None
+                )
                 self._store_in_index(handler, request, result)
         if not (self.changing or self._background):
             return Result()
@@ -173,8 +202,12 @@ class ResourceHandlers:
 
     async def _reconcile(self, request: Request, obj: Object) -> Result:
         environment, initial = self.environment, self.events.initial
-        change = detect_change(environment, obj, self._fields, initial=initial.get(request) == obj["metadata"]["uid"])
-        nothing = change.reason in (Reason.NOOP, Reason.FREE) or (change.reason is Reason.RESUME and not self.changing)
+        change = detect_change(
+            environment, obj, self._fields, initial=initial.get(request) == obj["metadata"]["uid"]
+        )
+        nothing = change.reason in (Reason.NOOP, Reason.FREE) or (
+            change.reason is Reason.RESUME and not self.changing
+        )
         finalizer = environment.settings.persistence.finalizer
         if nothing and not (self._blocks_deletion or has_finalizer(obj, finalizer)):
             initial.pop(request, None)
@@ -198,12 +231,18 @@ class ResourceHandlers:
             if isinstance(handler, DaemonHandler) and handler.id not in memory.daemons:
                 own = ObjectCause(environment, self.resource, body, memory.memo)
                 self._daemons.start(Daemon(handler, own, memory, self.channel))
-        delay = await self._handle_change(obj, cause, change) if concerned and change.reason in _TITLES else None
+        delay = (
+            await self._handle_change(obj, cause, change)
+            if concerned and change.reason in _TITLES
+            else None
+        )
         if delay is not None:
             return Result(requeue_after=max(delay, _SOON))
         if change.reason is not Reason.DELETE:
             initial.pop(request, None)
-        elif not memory.is_accompanied:  # otherwise the end of a daemon or a timer enqueues the object again
+        elif (
+            not memory.is_accompanied
+        ):  # otherwise the end of a daemon or a timer enqueues the object again
             current = self.informer.reader.get(request)
             if current is not None:
                 await set_finalizer(environment.client, current, finalizer, present=False)
@@ -224,7 +263,9 @@ class ResourceHandlers:
         else:
             if progress.handlers:
                 failed = len(progress.failed)
-                logger.info(f"{title} is processed: {len(progress.states) - failed} succeeded; {failed} failed.")
+                logger.info(
+                    f"{title} is processed: {len(progress.states) - failed} succeeded; {failed} failed."
+                )
             progress.purge()
             if change.reason in (Reason.CREATE, Reason.UPDATE) and change.new is not None:
                 storage = self.environment.settings.persistence.diffbase_storage
@@ -236,11 +277,18 @@ class ResourceHandlers:
     # Deletion, and what must end before.
 
     def _needs_finalizer(self, cause: ObjectCause) -> bool:
-        return any(handler.needs_finalizer and matches(handler, cause, changes=False) for handler in self.changing)
+        return any(
+            handler.needs_finalizer and matches(handler, cause, changes=False)
+            for handler in self.changing
+        )
 
     def _match_background(self, memory: Memory, cause: ObjectCause) -> list[BackgroundHandler]:
         """Return the daemons and timers whose filters match; ask other daemons to stop, and all after a deletion."""
-        wanted = [item for item in self._background if item.id not in memory.ended and matches(item, cause)]
+        wanted = [
+            item
+            for item in self._background
+            if item.id not in memory.ended and matches(item, cause)
+        ]
         identities = {handler.id for handler in wanted}
         if is_deleting(cause.body):
             self._stop_daemons(memory, DaemonStoppingReason.RESOURCE_DELETED)

@@ -104,7 +104,9 @@ class Selector:
             case []:
                 pass
             case [str() as text] if _NAME_VERSION_GROUP.fullmatch(text):
-                values |= dict(zip(("any_name", "version", "group"), text.split(".", 2), strict=False))
+                values |= dict(
+                    zip(("any_name", "version", "group"), text.split(".", 2), strict=False)
+                )
             case [str() as text] if "." in text:
                 values |= dict(zip(("any_name", "group"), text.split(".", 1), strict=True))
             case [str() | Marker() as name]:
@@ -121,7 +123,9 @@ class Selector:
             case [str() as group_name, str() as version, name]:
                 values |= {"group": group_name, "version": version, "any_name": name}
             case _:
-                raise TypeError(f"resource {given}: must be at most three strings, EVERYTHING, or one function")
+                raise TypeError(
+                    f"resource {given}: must be at most three strings, EVERYTHING, or one function"
+                )
         names = ("kind", "plural", "singular", "shortcut", "category", "any_name", "function")
         named = [values[name] for name in names if name in values]
         if len(named) != 1:
@@ -133,7 +137,11 @@ class Selector:
     @property
     def is_specific(self) -> bool:
         """Whether one resource is meant, so that several matches are ambiguous."""
-        return self.category is None and self.function is None and not isinstance(self.any_name, Marker)
+        return (
+            self.category is None
+            and self.function is None
+            and not isinstance(self.any_name, Marker)
+        )
 
     def check(self, resource: Resource) -> bool:
         """Return whether the selector matches a resource."""
@@ -142,7 +150,10 @@ class Selector:
         for name in ("group", "version", "kind", "plural", "singular"):
             if getattr(self, name) not in (None, getattr(resource, name)):
                 return False
-        if self.shortcut not in (None, *resource.shortcuts) or self.category not in (None, *resource.categories):
+        if self.shortcut not in (None, *resource.shortcuts) or self.category not in (
+            None,
+            *resource.categories,
+        ):
             return False
         is_event = resource.plural == "events" and resource.group in ("", "events.k8s.io")
         if self.function is not None:

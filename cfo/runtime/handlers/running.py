@@ -21,7 +21,12 @@ from cfo.runtime.controller.lifecycle import Phase
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.handlers.activities import run_activity
 from cfo.runtime.handlers.background import Daemons, Timer
-from cfo.runtime.handlers.declarations import Activity, OperatorRegistry, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.declarations import (
+    Activity,
+    OperatorRegistry,
+    ResourceHandler,
+    WebhookHandler,
+)
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
 from cfo.runtime.handlers.resource_selectors import Resource, Selector, resources_of
@@ -49,7 +54,9 @@ class Handlers:
         self._unresolved: set[Selector] = set()
         self._reported: set[Selector] = set()
         self._names: set[str] = set()
-        environment.connect(manager.client, manager.events(environment.settings.posting.reporting_component))
+        environment.connect(
+            manager.client, manager.events(environment.settings.posting.reporting_component)
+        )
         manager.add(self._daemons, phase=Phase.LEADER)
         manager.add(self, phase=Phase.ALL_REPLICAS)
 
@@ -101,7 +108,9 @@ class Handlers:
         new = [resource for resource in wanted if resource not in self.resources]
         for resource in new:
             informer = self._informer(resource, handlers)
-            self.resources[resource] = ResourceHandlers(self.environment, resource, informer, self._daemons)
+            self.resources[resource] = ResourceHandlers(
+                self.environment, resource, informer, self._daemons
+            )
             self.resources[resource].start_indexes()
         for resource in new:
             self._add_controllers(self.resources[resource])
@@ -117,24 +126,43 @@ class Handlers:
             return cache.informer(resource.gvk)
         own = [handler for handler in handlers if handler.selector.check(resource)]
         labels = [
-            {(key, value) for key, value in (handler.labels or {}).items() if isinstance(value, str)} for handler in own
+            {
+                (key, value)
+                for key, value in (handler.labels or {}).items()
+                if isinstance(value, str)
+            }
+            for handler in own
         ]
         common = set.intersection(*labels)
-        return cache.informer(resource.gvk, label_selector=",".join(f"{key}={value}" for key, value in sorted(common)))
+        return cache.informer(
+            resource.gvk, label_selector=",".join(f"{key}={value}" for key, value in sorted(common))
+        )
 
     def _add_controllers(self, handlers: ResourceHandlers) -> None:
         manager, resource = self._manager, handlers.resource
-        options = ControllerOptions(max_concurrent_reconciles=self.environment.settings.queueing.worker_limit)
+        options = ControllerOptions(
+            max_concurrent_reconciles=self.environment.settings.queueing.worker_limit
+        )
         indexed: list[Source] = [
             InformerSync(other.informer)
             for other in self.resources.values()
             if other.index_handlers and other is not handlers
         ]
 
-        def add(name: str, reconciler: ResourceHandlers | Timer, events: EventHandler, *sources: Source) -> None:
+        def add(
+            name: str, reconciler: ResourceHandlers | Timer, events: EventHandler, *sources: Source
+        ) -> None:
             metrics, clock = manager.metrics, manager.clock
-            controller = Controller(name, reconciler, kind=resource.gvk, options=options, metrics=metrics, clock=clock)
-            kind = Kind(handlers.informer, events, reconciler.is_relevant, mapper=manager.mapper, clock=clock)
+            controller = Controller(
+                name, reconciler, kind=resource.gvk, options=options, metrics=metrics, clock=clock
+            )
+            kind = Kind(
+                handlers.informer,
+                events,
+                reconciler.is_relevant,
+                mapper=manager.mapper,
+                clock=clock,
+            )
             for source in (kind, *indexed, *sources):
                 controller.watch(source)
             manager.add_controller(controller)
@@ -160,7 +188,9 @@ class Handlers:
         informer: Informer | None = None
         while True:
             if self._unresolved and informer is None:
-                informer = self._manager.cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
+                informer = self._manager.cache.informer(
+                    CUSTOM_RESOURCE_DEFINITION, metadata_only=True
+                )
                 informer.add_handler(self._on_definition)
             await self._changed.wait()
             self._changed.clear()
@@ -172,7 +202,11 @@ class Handlers:
                     break
 
     def _on_definition(self, event: Event) -> None:
-        if event.new is not None and self._unresolved and not (event.initial and event.key.name in self._names):
+        if (
+            event.new is not None
+            and self._unresolved
+            and not (event.initial and event.key.name in self._names)
+        ):
             self._changed.set()
 
 
@@ -188,4 +222,6 @@ def add_to(
     Login handlers are not called, because the manager is connected. Call it in the event loop, before the manager runs.
     Admission handlers need ``ManagerOptions.webhook``.
     """
-    return Handlers(manager, Environment(registry, settings, memo, clock=manager.clock), started_up=False)
+    return Handlers(
+        manager, Environment(registry, settings, memo, clock=manager.clock), started_up=False
+    )

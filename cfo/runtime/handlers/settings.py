@@ -21,7 +21,9 @@ from cfo.runtime.handlers.storage import (
 _log = structlog.get_logger(__name__)
 
 _IGNORED: Final = {
-    "process": {"ultimate_exiting_timeout": "the grace period of the manager limits the time until the process stops"},
+    "process": {
+        "ultimate_exiting_timeout": "the grace period of the manager limits the time until the process stops"
+    },
     "posting": {
         "loggers": "log messages are not written as Events",
         "reporting_instance": "the instance is the host name",
@@ -32,11 +34,18 @@ _IGNORED: Final = {
         "leader election with a Lease replaces peering",
     ),
     "watching": dict.fromkeys(
-        ("server_timeout", "client_timeout", "connect_timeout", "reconnect_backoff", "inactivity_timeout"),
+        (
+            "server_timeout",
+            "client_timeout",
+            "connect_timeout",
+            "reconnect_backoff",
+            "inactivity_timeout",
+        ),
         "informers choose the timeouts of watches",
     ),
     "queueing": dict.fromkeys(
-        ("idle_timeout", "exit_timeout", "error_delays", "batch_window"), "one queue serves all objects of a resource"
+        ("idle_timeout", "exit_timeout", "error_delays", "batch_window"),
+        "one queue serves all objects of a resource",
     ),
     "execution": {"executor": "sync handlers run in threads of our own: set max_workers"},
     "background": dict.fromkeys(
@@ -44,7 +53,13 @@ _IGNORED: Final = {
         "the end of a daemon is not polled, but reported",
     ),
     "networking": dict.fromkeys(
-        ("request_timeout", "connect_timeout", "error_backoffs", "enforce_retry_after", "trust_env"),
+        (
+            "request_timeout",
+            "connect_timeout",
+            "error_backoffs",
+            "enforce_retry_after",
+            "trust_env",
+        ),
         "the client of cfo.runtime has its own timeouts and retries",
     ),
     "persistence": {"consistency_timeout": "the cache contains our own writes immediately"},

@@ -64,10 +64,14 @@ class DiffBaseStorage:
     def __init__(self, ignored_fields: Iterable[FieldSpec] | None = None) -> None:
         self.ignored_fields = [parse_field(field) for field in ignored_fields or ()]
 
-    def build(self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()) -> BodyEssence:
+    def build(
+        self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()
+    ) -> BodyEssence:
         """Return the configuration of an object: all but ``status`` and most metadata, and ``extra_fields``."""
         essence: BodyEssence = {
-            key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata", "status")
+            key: value
+            for key, value in body.items()
+            if key not in ("apiVersion", "kind", "metadata", "status")
         }
         metadata = body.get("metadata") or {}
         annotations = dict(metadata.get("annotations") or {})
@@ -122,7 +126,9 @@ class _Annotations:
         A ReplicaSet does not inherit them from its Deployment, whose annotations are copied to it.
         """
         owners = resolve(body, ("metadata", "ownerReferences")) or ()
-        if body.get("kind") == "ReplicaSet" and any(owner.get("kind") == "Deployment" for owner in owners):
+        if body.get("kind") == "ReplicaSet" and any(
+            owner.get("kind") == "Deployment" for owner in owners
+        ):
             key = f"{key}-ofDRS"
         safe = key.translate(_SAFE)
         suffix = _suffix(key) if len(key) > _MAX_NAME else ""
@@ -135,13 +141,18 @@ class _Annotations:
 
     def _read(self, key: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         annotations = resolve(body, ("metadata", "annotations")) or {}
-        decoded = (_decode(annotations[name]) for name in self._names(key, body) if name in annotations)
+        decoded = (
+            _decode(annotations[name]) for name in self._names(key, body) if name in annotations
+        )
         return next((value for value in decoded if value is not None), None)
 
     def _mark(self, patch: Patch, body: Mapping[str, Any]) -> None:
         """Mark the annotations of another prefix as those of a kopf operator, whose changes other ones ignore."""
         key = f"{self.prefix}/{_MARKER}"
-        if not self.prefix.startswith("kopf.") and resolve(body, ("metadata", "annotations", key)) is None:
+        if (
+            not self.prefix.startswith("kopf.")
+            and resolve(body, ("metadata", "annotations", key)) is None
+        ):
             patch.metadata.annotations[key] = "yes"
 
 
@@ -166,7 +177,9 @@ class AnnotationsDiffBaseStorage(_Annotations, DiffBaseStorage):
         self.v1 = v1
         self._digest_key = f"{key}-digest"
 
-    def build(self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()) -> BodyEssence:
+    def build(
+        self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()
+    ) -> BodyEssence:
         """Return the configuration of an object without our own annotations."""
         essence = super().build(body=body, extra_fields=extra_fields)
         annotations = resolve(essence, ("metadata", "annotations")) or {}
@@ -184,7 +197,9 @@ class AnnotationsDiffBaseStorage(_Annotations, DiffBaseStorage):
         encoded = _encode(essence)
         small = len(encoded.encode()) <= MAX_STORED
         if not small:
-            _log.warning("Configuration too large to be stored, storing its digest", size=len(encoded))
+            _log.warning(
+                "Configuration too large to be stored, storing its digest", size=len(encoded)
+            )
         stored = resolve(body, ("metadata", "annotations")) or {}
         for key, value in (
             (self.key, f"{encoded}\n" if small else None),
@@ -254,7 +269,9 @@ class MultiDiffBaseStorage(_Several, DiffBaseStorage):
         super().__init__()
         self.storages = storages
 
-    def build(self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()) -> BodyEssence:
+    def build(
+        self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()
+    ) -> BodyEssence:
         """Return the configuration of an object without what any storage stores."""
         paths = tuple(extra_fields)
         essence = super().build(body=body, extra_fields=paths)
@@ -270,7 +287,9 @@ class ProgressStorage:
         """Return the progress of a handler, or ``None``."""
         raise NotImplementedError
 
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+    def store(
+        self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch
+    ) -> None:
         """Add the progress of a handler to a patch of the object."""
         raise NotImplementedError
 
@@ -286,7 +305,9 @@ class ProgressStorage:
 class AnnotationsProgressStorage(_Annotations, ProgressStorage):
     """Stores the progress in the annotations ``prefix/HANDLER``; ``touch_key`` is ignored: nothing is touched."""
 
-    def __init__(self, *, prefix: str = PREFIX, verbose: bool = False, v1: bool = True, touch_key: Any = None) -> None:
+    def __init__(
+        self, *, prefix: str = PREFIX, verbose: bool = False, v1: bool = True, touch_key: Any = None
+    ) -> None:
         self.prefix = prefix
         self.verbose = verbose
         self.v1 = v1
@@ -295,7 +316,9 @@ class AnnotationsProgressStorage(_Annotations, ProgressStorage):
         """Return the progress of a handler, or ``None``."""
         return self._read(key, body)
 
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+    def store(
+        self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch
+    ) -> None:
         """Add the progress of a handler to a patch of the object."""
         known = {name: value for name, value in record.items() if self.verbose or value is not None}
         for name in self._names(key, body):
@@ -326,7 +349,11 @@ class StatusProgressStorage(ProgressStorage):
     """Stores the progress in a field of the status; ``touch_field`` is ignored: nothing is touched."""
 
     def __init__(
-        self, *, name: str = "kopf", field: FieldSpec = "status.{name}.progress", touch_field: Any = None
+        self,
+        *,
+        name: str = "kopf",
+        field: FieldSpec = "status.{name}.progress",
+        touch_field: Any = None,
     ) -> None:
         self.field = _field(name, field)
 
@@ -335,7 +362,9 @@ class StatusProgressStorage(ProgressStorage):
         found = resolve(body, (*self.field, key))
         return found if isinstance(found, dict) else None
 
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+    def store(
+        self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch
+    ) -> None:
         """Add the progress of a handler to a patch of the object."""
         store(patch, (*self.field, key), record)
 
@@ -367,7 +396,9 @@ class MultiProgressStorage(_Several, ProgressStorage):
 class _ReadOnlyStatus(StatusProgressStorage):
     """Reads and removes what former versions of kopf stored in the status."""
 
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
+    def store(
+        self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch
+    ) -> None:
         """Store nothing."""
 
 
@@ -375,6 +406,13 @@ class SmartProgressStorage(MultiProgressStorage):
     """The default: annotations, and what former versions of kopf stored in the status."""
 
     def __init__(
-        self, *, name: str = "kopf", field: FieldSpec = "status.{name}.progress", touch_field: Any = None, **others: Any
+        self,
+        *,
+        name: str = "kopf",
+        field: FieldSpec = "status.{name}.progress",
+        touch_field: Any = None,
+        **others: Any,
     ) -> None:
-        super().__init__([AnnotationsProgressStorage(**others), _ReadOnlyStatus(name=name, field=field)])
+        super().__init__(
+            [AnnotationsProgressStorage(**others), _ReadOnlyStatus(name=name, field=field)]
+        )

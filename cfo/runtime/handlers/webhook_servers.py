@@ -60,7 +60,9 @@ class WebhookServer:
                 directory=certificate.parent, certificate=certificate.name, key=key.name, ca=ca
             )
         service = ServiceReference(namespace, name.replace(".", "-"))
-        return _options(service, name, certificates, url=WebhookURL(self.host, self.port or free_port()))
+        return _options(
+            service, name, certificates, url=WebhookURL(self.host, self.port or free_port())
+        )
 
 
 WebhookAutoServer = WebhookAutoTunnel = WebhookServer
@@ -90,13 +92,17 @@ class WebhookNgrokTunnel(WebhookServer):
 
     def options(self, namespace: str, name: str) -> WebhookOptions:
         """Raise :class:`NotImplementedError`."""
-        raise NotImplementedError("tunnels are not supported: use WebhookServer with a host that the cluster reaches")
+        raise NotImplementedError(
+            "tunnels are not supported: use WebhookServer with a host that the cluster reaches"
+        )
 
 
 class WebhookService(WebhookServer):
     """Webhooks of an operator in the cluster, behind the Service ``name``; it listens on ``port``."""
 
-    def __init__(self, name: str, *, namespace: str = "", port: int = 9443, **settings: Any) -> None:
+    def __init__(
+        self, name: str, *, namespace: str = "", port: int = 9443, **settings: Any
+    ) -> None:
         super().__init__(port=port, **settings)
         self.name = name
         self.namespace = namespace
@@ -108,7 +114,10 @@ class WebhookService(WebhookServer):
 
 
 def _options(
-    service: ServiceReference, name: str, certificates: CertificateFiles | None = None, **address: Any
+    service: ServiceReference,
+    name: str,
+    certificates: CertificateFiles | None = None,
+    **address: Any,
 ) -> WebhookOptions:
     secret = NamespacedName(service.namespace, f"{service.name}-cert")
     return WebhookOptions(
@@ -123,7 +132,11 @@ def _options(
 def webhook_options(server: Any, managed: str | None, namespace: str) -> WebhookOptions:
     """Return the options for ``settings.admission``. Raises :class:`TypeError` for a server of another type."""
     if server is None:
-        raise TypeError("admission handlers need settings.admission.server, such as WebhookServer()")
+        raise TypeError(
+            "admission handlers need settings.admission.server, such as WebhookServer()"
+        )
     if not isinstance(server, WebhookServer):
-        raise TypeError(f"settings.admission.server: {type(server).__name__}: must be a WebhookServer")
+        raise TypeError(
+            f"settings.admission.server: {type(server).__name__}: must be a WebhookServer"
+        )
     return server.options(os.environ.get("POD_NAMESPACE") or namespace, managed or "handlers")

@@ -12,7 +12,11 @@ import msgspec
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller.controller import Controller, ControllerOptions
-from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
+from cfo.runtime.controller.handler import (
+    EnqueueRequestForObject,
+    EnqueueRequestForOwner,
+    EventHandler,
+)
 from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
@@ -64,7 +68,9 @@ class Builder:
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
 
-    def for_(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+    def for_(
+        self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]
+    ) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
         Raises :class:`ValueError` on a second call.
@@ -74,12 +80,18 @@ class Builder:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
         handler = EnqueueRequestForObject()
-        self._watches.append(_Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection))
+        self._watches.append(
+            _Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection)
+        )
         return self
 
-    def owns(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+    def owns(
+        self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]
+    ) -> Self:
         """Watch objects of ``kind`` that reconciled objects control; an event enqueues a request for the controller."""
-        self._watches.append(_Watch(gvk=kind.gvk, handler=None, predicates=predicates, selection=selection))
+        self._watches.append(
+            _Watch(gvk=kind.gvk, handler=None, predicates=predicates, selection=selection)
+        )
         return self
 
     def watches(
@@ -97,7 +109,13 @@ class Builder:
         served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
-            _Watch(gvk=kind.gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
+            _Watch(
+                gvk=kind.gvk,
+                handler=handler,
+                predicates=predicates,
+                selection=selection,
+                optional=optional,
+            )
         )
         return self
 
@@ -139,7 +157,12 @@ class Builder:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
         controller = Controller(
-            name, reconciler, kind=self._primary, options=self._options, metrics=manager.metrics, clock=manager.clock
+            name,
+            reconciler,
+            kind=self._primary,
+            options=self._options,
+            metrics=manager.metrics,
+            clock=manager.clock,
         )
         for watch in self._watches:
             controller.watch(self._source(watch))

@@ -77,7 +77,9 @@ class DebugReports:
             return web.Response(status=404, text=f"must be one of {', '.join(reports)}\n")
         found = {name: await self.report(name) for name in ([requested] if requested else reports)}
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        if request.query.get("format") == "json" or "application/json" in request.headers.get("Accept", ""):
+        if request.query.get("format") == "json" or "application/json" in request.headers.get(
+            "Accept", ""
+        ):
             body = orjson.dumps(found[requested] if requested else found)
             return web.Response(body=body, content_type="application/json", headers=headers)
         text = "\n".join(f"# {name}\n{render_table(rows)}" for name, rows in found.items())
@@ -87,7 +89,9 @@ class DebugReports:
         rows = []
         for controller in tuple(self.controllers.values()):
             queue = controller.queue
-            items = heapq.nlargest(MAX_ITEMS, queue.items(), key=lambda item: (item.running, item.seconds))
+            items = heapq.nlargest(
+                MAX_ITEMS, queue.items(), key=lambda item: (item.running, item.seconds)
+            )
             ready = [item.seconds for item in items if not item.running and item.seconds >= 0]
             rows.append(
                 {
@@ -99,11 +103,17 @@ class DebugReports:
                     "items": [
                         {
                             "request": str(item.item),
-                            "state": "running" if item.running else "ready" if item.seconds >= 0 else "delayed",
+                            "state": "running"
+                            if item.running
+                            else "ready"
+                            if item.seconds >= 0
+                            else "delayed",
                             "seconds": _rounded(abs(item.seconds)),
                             "priority": item.priority,
                             "failures": queue.num_requeues(item.item),
-                            "last_error": next((c.detail for c in item.causes if c.type is CauseType.RETRY), ""),
+                            "last_error": next(
+                                (c.detail for c in item.causes if c.type is CauseType.RETRY), ""
+                            ),
                             "causes": [_describe(cause) for cause in item.causes],
                             "omitted_causes": item.causes.omitted,
                         }
@@ -188,7 +198,9 @@ def loopback_endpoint(bind_address: str, reports: DebugReports) -> Endpoint:
 async def _require_loopback_host(request: web.Request, handler: _Handler) -> web.StreamResponse:
     host = _HOST.fullmatch(request.headers.get("Host", ""))
     if host is None or not _is_loopback((host[1] or host[2]).lower()):
-        return web.Response(status=403, text="the Host header must be localhost or a loopback address\n")
+        return web.Response(
+            status=403, text="the Host header must be localhost or a loopback address\n"
+        )
     return await handler(request)
 
 
@@ -243,7 +255,9 @@ def render_table(rows: list[Row]) -> str:
 
 
 def _line(values: Iterable[str], widths: Iterable[int]) -> str:
-    return "  ".join(value.ljust(width) for value, width in zip(values, widths, strict=True)).rstrip()
+    return "  ".join(
+        value.ljust(width) for value, width in zip(values, widths, strict=True)
+    ).rstrip()
 
 
 def _cell(value: Any) -> str:
@@ -255,7 +269,11 @@ def _cell(value: Any) -> str:
 def _inline(element: Any) -> str:
     """Return one line for an element: the values that are not empty, with their names."""
     if isinstance(element, Mapping):
-        return " ".join(f"{name}={_inline(value)}" for name, value in element.items() if value not in ("", [], 0))
+        return " ".join(
+            f"{name}={_inline(value)}"
+            for name, value in element.items()
+            if value not in ("", [], 0)
+        )
     if isinstance(element, list):
         return "[" + "; ".join(map(_inline, element)) + "]"
     return str(element).replace("\n", " ")

@@ -32,7 +32,15 @@ from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportEr
 from cfo.runtime.client.ratelimit import BucketRateLimiter
 from cfo.runtime.objects.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    TypedObject,
+    gvk_of,
+    key_of,
+    uid_of,
+)
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
 from cfo.runtime.process.text import printable
 
@@ -147,7 +155,9 @@ class EventRecorder:
         identity = regarding.uid or f"{regarding.kind} {regarding.key}"
         note = _truncate(printable(message, _NOTE_BYTES), _NOTE_BYTES)
         key = _Key(self.component, identity, type, reason, action, note)
-        self._broadcaster.record(key, regarding, _Reference.to(related) if related is not None else None)
+        self._broadcaster.record(
+            key, regarding, _Reference.to(related) if related is not None else None
+        )
 
 
 class EventBroadcaster:
@@ -236,7 +246,9 @@ class EventBroadcaster:
         if key.note in similar.notes:
             return key
         if similar.combined is None:
-            similar.combined = key._replace(note=_truncate(_COMBINED_PREFIX + key.note, _NOTE_BYTES))
+            similar.combined = key._replace(
+                note=_truncate(_COMBINED_PREFIX + key.note, _NOTE_BYTES)
+            )
         return similar.combined
 
     def _enqueue(self, key: _Key, series: _Series) -> None:
@@ -257,7 +269,9 @@ class EventBroadcaster:
     def _within_budget(self, component: str, regarding: str) -> bool:
         limiter = self._budgets.get((component, regarding))
         if limiter is None:
-            limiter = self._budgets[component, regarding] = BucketRateLimiter(_REFILL_PER_SECOND, _BURST, self._clock)
+            limiter = self._budgets[component, regarding] = BucketRateLimiter(
+                _REFILL_PER_SECOND, _BURST, self._clock
+            )
             if len(self._budgets) > _MAX_TRACKED:
                 self._budgets.popitem(last=False)
         self._budgets.move_to_end((component, regarding))
@@ -272,10 +286,14 @@ class EventBroadcaster:
             try:
                 await self._write(key, series)
             except Exception as error:  # noqa: BLE001 - events are best effort
-                transient = isinstance(error, TransportError) or (isinstance(error, APIError) and error.code >= 429)
+                transient = isinstance(error, TransportError) or (
+                    isinstance(error, APIError) and error.code >= 429
+                )
                 if pause is None or not transient or self._stopping.is_set():
                     self.dropped += 1
-                    _log.warning("Failed to write event", error=str(error), reason=key.reason, note=key.note)
+                    _log.warning(
+                        "Failed to write event", error=str(error), reason=key.reason, note=key.note
+                    )
                     return
                 await sleep_unless(self._clock, pause, self._stopping)
             else:
@@ -302,7 +320,11 @@ class EventBroadcaster:
         series_state = {"count": count, "lastObservedTime": micro_time(series.last)}
         core = gvk == CORE_EVENT
         if series.event is not None:
-            repeated = {"count": count, "lastTimestamp": rfc3339(series.last)} if core else {"series": series_state}
+            repeated = (
+                {"count": count, "lastTimestamp": rfc3339(series.last)}
+                if core
+                else {"series": series_state}
+            )
             try:
                 await self._client.patch(gvk, series.event, repeated)
             except NotFound:

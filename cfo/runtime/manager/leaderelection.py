@@ -135,7 +135,9 @@ class LeaseLock:
         """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
         return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
 
-    async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
+    async def _request(
+        self, method: str, verb: str, path: str, timeout: float, body: Object | None = None
+    ) -> Object:
         response = await self._transport.request(
             APIRequest(
                 method,
@@ -203,7 +205,9 @@ class LeaderElector:
         if not self._leading:
             raise WriteRejected("not written: this process is not the leader")
         expired_for = -self._remaining()
-        if expired_for >= 0:  # earlier than the Lease ends, so that a request in flight ends before it, too
+        if (
+            expired_for >= 0
+        ):  # earlier than the Lease ends, so that a request in flight ends before it, too
             raise WriteRejected(
                 f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
                 f"last renewal of Lease {self.options.namespace}/{self.options.name}"
@@ -218,11 +222,17 @@ class LeaderElector:
 
         Raises :class:`LeadershipLost` when the Lease was not renewed in time or another replica acquired it.
         """
-        _log.info("Attempting to acquire leader lease", lease=self._lease_name, identity=self.options.identity)
+        _log.info(
+            "Attempting to acquire leader lease",
+            lease=self._lease_name,
+            identity=self.options.identity,
+        )
         if not await self._acquire():
             return  # stopped while another replica was the leader: there is nothing to release
         self._metrics.is_leader.set(1)
-        _log.info("Successfully acquired lease", lease=self._lease_name, identity=self.options.identity)
+        _log.info(
+            "Successfully acquired lease", lease=self._lease_name, identity=self.options.identity
+        )
         self._record("became leader")
         task_status.started()
         try:
@@ -264,9 +274,14 @@ class LeaderElector:
         while not self._stopping.is_set():
             remaining = self._remaining()
             if remaining <= 0:
-                raise LeadershipLost(f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s")
+                raise LeadershipLost(
+                    f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s"
+                )
             # A renewal counts from its start, so that a slow one may have expired when its response arrives.
-            if await self._try_acquire_or_renew(min(remaining, deadline / 2)) and self._remaining() > 0:
+            if (
+                await self._try_acquire_or_renew(min(remaining, deadline / 2))
+                and self._remaining() > 0
+            ):
                 return
             if self.leader not in ("", self.options.identity):
                 raise LeadershipLost(f"Lease {self._lease_name} was acquired by {self.leader}")
@@ -286,7 +301,9 @@ class LeaderElector:
                     return True
             return await self._acquire_if_free(timeout)
         except (AlreadyExists, Conflict) as error:
-            _log.debug("Another replica updated the Lease first", lease=self._lease_name, cause=str(error))
+            _log.debug(
+                "Another replica updated the Lease first", lease=self._lease_name, cause=str(error)
+            )
         except (APIError, TransportError) as error:
             event = "Failed to renew lease" if self._leading else "Failed to acquire lease"
             _log.warning(event, lease=self._lease_name, error=str(error))
@@ -303,13 +320,17 @@ class LeaderElector:
         self._observe(lease)
         # A released Lease has no holder; our own is from a container that was restarted in the same pod.
         if self.leader not in ("", self.options.identity) and self._is_held():
-            _log.debug("Lease is held by another replica", lease=self._lease_name, leader=self.leader)
+            _log.debug(
+                "Lease is held by another replica", lease=self._lease_name, leader=self.leader
+            )
             return False
         await self._write(lease, timeout)
         return True
 
     def _observe(self, lease: Object) -> None:
-        if self._spec != (lease.get("spec") or {}):  # by our own clock, because those of other nodes may differ
+        if self._spec != (
+            lease.get("spec") or {}
+        ):  # by our own clock, because those of other nodes may differ
             self._observed_at = self._clock.boottime()
         self._lease = lease
         if self.leader != self._reported_leader:
@@ -326,7 +347,9 @@ class LeaderElector:
         """Write the Lease with this process as the holder; create it if ``lease`` is empty."""
         began = self._clock.boottime()
         written = _with_holder(lease, self.options, self._clock.now())
-        persisted = await (self._lock.update if lease else self._lock.create)(written, timeout=timeout)
+        persisted = await (self._lock.update if lease else self._lock.create)(
+            written, timeout=timeout
+        )
         self._observe(persisted)
         # Other replicas count from their observation of this write, which is later than its start.
         self._renewed_at = began
@@ -344,7 +367,9 @@ class LeaderElector:
             "acquireTime": now,
         }
         try:
-            await self._lock.update({**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2)
+            await self._lock.update(
+                {**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2
+            )
             _log.info("Released lease", lease=self._lease_name)
         except (APIError, TransportError) as error:
             _log.warning("Failed to release lease", lease=self._lease_name, error=str(error))
@@ -355,8 +380,12 @@ class LeaderElector:
 
     def _record(self, change: str) -> None:
         if self._events is not None:
-            lease = self._lease or _with_holder({}, self.options, self._clock.now())  # it was deleted
-            self._events.event(lease, "Normal", "LeaderElection", f"{self.options.identity} {change}")
+            lease = self._lease or _with_holder(
+                {}, self.options, self._clock.now()
+            )  # it was deleted
+            self._events.event(
+                lease, "Normal", "LeaderElection", f"{self.options.identity} {change}"
+            )
 
 
 def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:

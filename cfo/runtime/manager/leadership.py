@@ -20,7 +20,12 @@ from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.lifecycle import EventStatus
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.events import EventRecorder
-from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElector, LeadershipLost, LeaseLock
+from cfo.runtime.manager.leaderelection import (
+    LeaderElectionOptions,
+    LeaderElector,
+    LeadershipLost,
+    LeaseLock,
+)
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock, first_of
 

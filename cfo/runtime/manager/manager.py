@@ -109,7 +109,9 @@ class Servers:
             authorizer = MetricsAuthorizer(manager.api_reader, manager.clock)
             routes = [*metrics.routes(), *debug_routes]
             address = options.metrics_bind_address
-            self.metrics = endpoint = SecureMetricsEndpoint(address, routes, metrics_tls, authorizer, manager.clock)
+            self.metrics = endpoint = SecureMetricsEndpoint(
+                address, routes, metrics_tls, authorizer, manager.clock
+            )
             if metrics_tls.cert_dir is not None:
                 health.add_ready_check("metrics-certificate", endpoint.check)
         self.health = health.endpoint(options.health_bind_address)
@@ -152,8 +154,12 @@ class Manager:
             selectors=self.options.selectors,
             clock=self.clock,
         )
-        self.client = Client(self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache)
-        self.api_reader = Client(self.transport, self.mapper, field_manager=self.options.field_manager)
+        self.client = Client(
+            self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache
+        )
+        self.api_reader = Client(
+            self.transport, self.mapper, field_manager=self.options.field_manager
+        )
         self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
@@ -167,7 +173,9 @@ class Manager:
             metrics=self.metrics,
         )
         self._lifecycle = Lifecycle(
-            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self.leadership.elector
+            grace_period=self.options.graceful_shutdown_timeout,
+            clock=self.clock,
+            gate=self.leadership.elector,
         )
         self._servers = Servers(self)
         self._add_own_runnables()
@@ -185,13 +193,17 @@ class Manager:
             phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
         self._lifecycle.add(runnable, phase)
 
-    def add_controller(self, controller: Controller, group: ElectedControllers | None = None) -> None:
+    def add_controller(
+        self, controller: Controller, group: ElectedControllers | None = None
+    ) -> None:
         """Add a controller, to ``group`` if it needs a Lease of its own (:meth:`elect`).
 
         Raises :class:`ValueError` for a duplicate name.
         """
         if controller.name in self._controllers:
-            raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
+            raise ValueError(
+                f"controller {controller.name!r} already exists: logs and metrics need unique names"
+            )
         self._controllers[controller.name] = controller
         if group is not None:
             group.add_controller(controller)
@@ -239,7 +251,9 @@ class Manager:
         Raises :class:`RuntimeError` if ``ManagerOptions.webhook`` is not set.
         """
         if self._webhook_service is None:
-            raise RuntimeError("webhooks are disabled: set ManagerOptions(webhook=WebhookOptions(...))")
+            raise RuntimeError(
+                "webhooks are disabled: set ManagerOptions(webhook=WebhookOptions(...))"
+            )
         return self._webhook_service.webhooks
 
     @property
@@ -248,7 +262,11 @@ class Manager:
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
     def when_available(
-        self, kind: ObjectKind[Any], setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = ""
+        self,
+        kind: ObjectKind[Any],
+        setup: Callable[[Manager], Awaitable[None] | None],
+        *,
+        hint: str = "",
     ) -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
 
@@ -263,7 +281,9 @@ class Manager:
         """
         self._availability.when_available(kind.gvk, lambda: setup(self), hint=hint)
 
-    def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
+    def add_metrics_server_routes(
+        self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()
+    ) -> None:
         """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.
 
         A client needs the permission to ``get`` the path of a route, except for ``public_paths``, whose content must
@@ -272,7 +292,9 @@ class Manager:
         """
         add_public_paths = getattr(self._servers.metrics, "add_public_paths", None)
         if add_public_paths is None:
-            raise RuntimeError("the metrics server does not authorize clients: set ManagerOptions.metrics_tls")
+            raise RuntimeError(
+                "the metrics server does not authorize clients: set ManagerOptions.metrics_tls"
+            )
         self._servers.metrics.add_routes(routes)
         add_public_paths(public_paths)
 
@@ -304,7 +326,10 @@ class Manager:
         self._lifecycle.stop()
 
     async def run(
-        self, *, handle_signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+        self,
+        *,
+        handle_signals: bool = False,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Run until :meth:`stop` or until a runnable fails. A manager runs once.
 
@@ -401,7 +426,10 @@ class Manager:
             return  # a replica that waits for the Lease is ready, like the leader
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.not_started) or "nothing"
-            unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]
+            unsynced = [
+                str(informer.gvk) for informer in self.cache.informers if not informer.has_synced
+            ]
             raise RuntimeError(
-                f"not started yet: {waiting}" + (f"; not synced: {', '.join(unsynced)}" if unsynced else "")
+                f"not started yet: {waiting}"
+                + (f"; not synced: {', '.join(unsynced)}" if unsynced else "")
             )

@@ -25,7 +25,10 @@ from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.process.endpoint import Endpoint
-from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    StoredCertificates,
+    ensure_certificates,
+)
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
@@ -84,7 +87,9 @@ class MetricsAuthorizer:
                 _log.warning("Failed to authorize metrics request", error=str(error))
                 return 500, "Authorization failed: cannot query the API server"
             seconds = _ALLOWED_SECONDS if status == 200 else _DENIED_SECONDS
-            decision = self._decisions[key] = _Decision(status, reason, self._clock.monotonic() + seconds)
+            decision = self._decisions[key] = _Decision(
+                status, reason, self._clock.monotonic() + seconds
+            )
             self._decisions.move_to_end(key)
             if len(self._decisions) > _MAX_CACHED:
                 self._decisions.popitem(last=False)
@@ -92,7 +97,11 @@ class MetricsAuthorizer:
 
     async def _decide(self, token: str, path: str) -> tuple[int, str]:
         review = await self._client.create(
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token},
+            }
         )
         status = review.get("status") or {}
         if not status.get("authenticated"):
@@ -123,7 +132,9 @@ class SecureMetricsEndpoint(Endpoint):
     ) -> None:
         self._serving = ServingCertificate()
         tls_context = self._serving.ssl_context()
-        super().__init__("metrics", bind_address, routes, tls=tls_context, middlewares=[self._authorize])
+        super().__init__(
+            "metrics", bind_address, routes, tls=tls_context, middlewares=[self._authorize]
+        )
         self._tls = tls
         self._public: frozenset[str] = frozenset()
         self._authorizer = authorizer
@@ -165,7 +176,9 @@ class SecureMetricsEndpoint(Endpoint):
     async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if request.path in self._public:
             return await handler(request)
-        denial = await self._authorizer.denial(request.headers.get("Authorization", ""), request.path)
+        denial = await self._authorizer.denial(
+            request.headers.get("Authorization", ""), request.path
+        )
         if denial is not None:
             status, reason = denial
             return web.Response(status=status, text=f"{reason}\n")

@@ -11,7 +11,13 @@ from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cfo.runtime.objects.unstructured import Object, TypedObject, find_condition, set_condition, to_object
+from cfo.runtime.objects.unstructured import (
+    Object,
+    TypedObject,
+    find_condition,
+    set_condition,
+    to_object,
+)
 from cfo.runtime.process.clock import rfc3339
 
 if TYPE_CHECKING:
@@ -30,7 +36,11 @@ class Conditions:
     """
 
     def __init__(
-        self, obj: Mapping[str, Any] | TypedObject, *, now: datetime, time_format: Callable[[datetime], str] = rfc3339
+        self,
+        obj: Mapping[str, Any] | TypedObject,
+        *,
+        now: datetime,
+        time_format: Callable[[datetime], str] = rfc3339,
     ) -> None:
         wire = obj.to_object() if isinstance(obj, TypedObject) else obj
         self._generation = _generation_of(wire)
@@ -44,7 +54,9 @@ class Conditions:
         because API servers reject it.
         """
         if not _is_reason(reason):
-            raise ValueError(f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady")
+            raise ValueError(
+                f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady"
+            )
         condition = {
             "type": str(condition_type),
             "status": "Unknown" if status is None else str(bool(status)),
@@ -80,8 +92,12 @@ class Conditions:
         for status in ("False", "Unknown"):
             for kind, condition in found:
                 if condition["status"] == status:
-                    message = f"{kind}: {condition['message']}" if condition["message"] else str(kind)
-                    return self.set(ready, False if status == "False" else None, condition["reason"], message)
+                    message = (
+                        f"{kind}: {condition['message']}" if condition["message"] else str(kind)
+                    )
+                    return self.set(
+                        ready, False if status == "False" else None, condition["reason"], message
+                    )
         return self.set(ready, True, ready)
 
     def as_list(self) -> list[dict[str, Any]]:
@@ -103,7 +119,11 @@ class Conditions:
         if condition is None:
             return {"status": "Unknown", "reason": "Missing", "message": ""}
         if _is_outdated(condition, self._generation):
-            return {"status": "Unknown", "reason": "Outdated", "message": "reported for an earlier generation"}
+            return {
+                "status": "Unknown",
+                "reason": "Outdated",
+                "message": "reported for an earlier generation",
+            }
         reason, status = str(condition.get("reason") or ""), condition.get("status")
         return {
             "status": str(status) if status in ("True", "False") else "Unknown",
@@ -112,7 +132,9 @@ class Conditions:
         }
 
 
-def has_condition(condition_type: str, *, status: str = "True") -> Callable[[Object | TypedObject | None], bool]:
+def has_condition(
+    condition_type: str, *, status: str = "True"
+) -> Callable[[Object | TypedObject | None], bool]:
     """Return a condition for :func:`~cfo.runtime.cache.wait.wait_for`: the object has this condition with this status.
 
     A condition of an earlier generation does not count.
@@ -142,7 +164,9 @@ def _conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     conditions = status.get("conditions") if isinstance(status, Mapping) else None
     if not isinstance(conditions, list):
         return []
-    return [item for item in conditions if isinstance(item, dict) and isinstance(item.get("type"), str)]
+    return [
+        item for item in conditions if isinstance(item, dict) and isinstance(item.get("type"), str)
+    ]
 
 
 def _is_reason(text: str) -> bool:

@@ -127,7 +127,9 @@ _MESSAGES = {
     "FieldValueTypeInvalid": "Invalid value",
     "InternalError": "Internal error",
 }
-_WITHOUT_VALUE = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"})
+_WITHOUT_VALUE = frozenset(
+    {"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"}
+)
 
 
 class FieldError(NamedTuple):
@@ -214,7 +216,9 @@ def type_invalid(path: Path | str, value: Any, detail: str) -> FieldError:
 def not_supported(path: Path | str, value: Any, supported: Iterable[Any]) -> FieldError:
     """Return the error for a value that is not in ``supported``, which the message lists in the given order."""
     quoted = ", ".join(go_quote(str(item)) for item in supported)
-    return FieldError("FieldValueNotSupported", str(path), value, f"supported values: {quoted}" if quoted else "")
+    return FieldError(
+        "FieldValueNotSupported", str(path), value, f"supported values: {quoted}" if quoted else ""
+    )
 
 
 def forbidden(path: Path | str, detail: str) -> FieldError:
@@ -301,4 +305,10 @@ def go_quote(text: str) -> str:
     """Quote a string as ``%q`` does: with the escapes of Go's ``strconv.Quote``."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return '"' + "".join(f"\\{character}" if character in '"\\' else escape(character) for character in text) + '"'
+    return (
+        '"'
+        + "".join(
+            f"\\{character}" if character in '"\\' else escape(character) for character in text
+        )
+        + '"'
+    )

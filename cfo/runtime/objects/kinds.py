@@ -16,7 +16,9 @@ EVENT: Final = GVK("events.k8s.io", "v1", "Event")
 INGRESS: Final = GVK("networking.k8s.io", "v1", "Ingress")
 JOB: Final = GVK("batch", "v1", "Job")
 LEASE: Final = GVK("coordination.k8s.io", "v1", "Lease")
-MUTATING_WEBHOOK_CONFIGURATION: Final = GVK("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")
+MUTATING_WEBHOOK_CONFIGURATION: Final = GVK(
+    "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration"
+)
 NAMESPACE: Final = GVK("", "v1", "Namespace")
 NETWORK_POLICY: Final = GVK("networking.k8s.io", "v1", "NetworkPolicy")
 NODE: Final = GVK("", "v1", "Node")
@@ -25,7 +27,9 @@ PRIORITY_CLASS: Final = GVK("scheduling.k8s.io", "v1", "PriorityClass")
 SECRET: Final = GVK("", "v1", "Secret")
 SERVICE: Final = GVK("", "v1", "Service")
 SERVICE_ACCOUNT: Final = GVK("", "v1", "ServiceAccount")
-VALIDATING_WEBHOOK_CONFIGURATION: Final = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
+VALIDATING_WEBHOOK_CONFIGURATION: Final = GVK(
+    "admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"
+)
 
 
 def plural(kind: str) -> str:

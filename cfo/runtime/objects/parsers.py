@@ -23,7 +23,9 @@ MAX_LENGTH: Final = 64
 MAX_ITEMS: Final = 100
 """The maximum number of items in a list, such as exit codes."""
 
-QUANTITY_PATTERN: Final = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
+QUANTITY_PATTERN: Final = (
+    r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
+)
 """The grammar of resource.Quantity, with at most three digits in an exponent; also the pattern in CRDs."""
 
 _QUANTITY: Final = re.compile(QUANTITY_PATTERN)
@@ -36,7 +38,9 @@ _FACTORS: Final[Mapping[str, Decimal]] = {
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
 # durationpy also accepts days, months and years; Go, and so the Go operator, does not.
-_DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_DURATION: Final = re.compile(
+    r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)"
+)
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

@@ -45,7 +45,9 @@ class Rule:
         names = (resources,) if isinstance(resources, str) else tuple(resources)
         allowed = (verbs,) if isinstance(verbs, str) else tuple(verbs)
         if not names or not allowed:
-            raise ValueError(f"rule for group {group!r}: resources {names} and verbs {allowed}: must not be empty")
+            raise ValueError(
+                f"rule for group {group!r}: resources {names} and verbs {allowed}: must not be empty"
+            )
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "resources", names)
         object.__setattr__(self, "verbs", allowed)
@@ -61,13 +63,19 @@ def policy_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
     verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for rule in rules:
         for resource in rule.resources:
-            verbs.setdefault((rule.group, resource, tuple(sorted(rule.resource_names))), set()).update(rule.verbs)
+            verbs.setdefault(
+                (rule.group, resource, tuple(sorted(rule.resource_names))), set()
+            ).update(rule.verbs)
     resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for (group, resource, names), allowed in sorted(verbs.items()):
         resources.setdefault((group, names, tuple(sorted(allowed))), []).append(resource)
     merged: list[dict[str, Any]] = []
     for (group, names, allowed_verbs), of_group in resources.items():
-        policy: dict[str, Any] = {"apiGroups": [group], "resources": of_group, "verbs": list(allowed_verbs)}
+        policy: dict[str, Any] = {
+            "apiGroups": [group],
+            "resources": of_group,
+            "verbs": list(allowed_verbs),
+        }
         if names:
             policy["resourceNames"] = list(names)
         merged.append(policy)

@@ -52,7 +52,11 @@ class GVK(NamedTuple):
         return obj
 
     def __str__(self) -> str:
-        return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+        return (
+            f"{self.kind}.{self.version}.{self.group}"
+            if self.group
+            else f"{self.kind}.{self.version}"
+        )
 
 
 class ObjectKind(Protocol[T_co]):
@@ -188,7 +192,12 @@ def new_object(
     **fields: Any,
 ) -> Object:
     """Return an object with further top-level ``fields``; metadata that is empty is left out."""
-    metadata = {"name": name, "namespace": namespace, "labels": dict(labels or {}), "annotations": annotations}
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(labels or {}),
+        "annotations": annotations,
+    }
     present = {key: value for key, value in metadata.items() if value}
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": present, **fields}
 
@@ -215,7 +224,9 @@ def owner_reference(
     return reference
 
 
-def set_controller_owner(obj: Object, owner: Object, *, block_owner_deletion: bool | None = None) -> Object:
+def set_controller_owner(
+    obj: Object, owner: Object, *, block_owner_deletion: bool | None = None
+) -> Object:
     """Return a copy of the object with ``owner`` as its controller.
 
     Raises :class:`ValueError` if ``owner`` is in another namespace.
@@ -227,7 +238,10 @@ def set_controller_owner(obj: Object, owner: Object, *, block_owner_deletion: bo
         )
     reference = owner_reference(owner, block_owner_deletion=block_owner_deletion)
     others = [other for other in owner_references_of(obj) if other.get("uid") != reference["uid"]]
-    return {**obj, "metadata": {**(obj.get("metadata") or {}), "ownerReferences": [*others, reference]}}
+    return {
+        **obj,
+        "metadata": {**(obj.get("metadata") or {}), "ownerReferences": [*others, reference]},
+    }
 
 
 def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -258,7 +272,9 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-def find_condition(conditions: Iterable[Mapping[str, Any]] | None, condition_type: str) -> Mapping[str, Any] | None:
+def find_condition(
+    conditions: Iterable[Mapping[str, Any]] | None, condition_type: str
+) -> Mapping[str, Any] | None:
     """Return the condition of type ``condition_type``, or ``None``."""
     for condition in conditions or ():
         if condition.get("type") == condition_type:
@@ -279,7 +295,9 @@ def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *
             continue
         status_changed = existing.get("status") != condition["status"]
         merged = {**existing, **condition}
-        merged["lastTransitionTime"] = now if status_changed else existing.get("lastTransitionTime", now)
+        merged["lastTransitionTime"] = (
+            now if status_changed else existing.get("lastTransitionTime", now)
+        )
         conditions[index] = merged
         return merged != existing
     conditions.append({**condition, "lastTransitionTime": now})

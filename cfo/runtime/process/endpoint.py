@@ -44,7 +44,11 @@ async def _remove_server_header(_: web.BaseRequest, response: web.StreamResponse
 
 def _index(paths: Iterable[str]) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return a handler for ``/`` that links to ``paths``."""
-    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in dict.fromkeys(paths) if not path.endswith("/"))
+    links = "".join(
+        f'<li><a href="{path}">{path}</a></li>'
+        for path in dict.fromkeys(paths)
+        if not path.endswith("/")
+    )
     page = f'<!doctype html><html lang="en"><title>cfo</title><ul>{links}</ul></html>\n'
 
     async def respond(_: web.Request) -> web.Response:
@@ -93,14 +97,20 @@ class Endpoint:
         application.on_response_prepare.append(_remove_server_header)
         application.add_routes(self._routes)
         if not any(route.path == "/" for route in self._routes):
-            application.router.add_get("/", _index([route.path for route in self._routes if "{" not in route.path]))
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE)
+            application.router.add_get(
+                "/", _index([route.path for route in self._routes if "{" not in route.path])
+            )
+        runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE
+        )
         await runner.setup()
         assert runner.server is not None
         try:
             sock = bind_socket(self._address, server=self.name)
             self.port = sock.getsockname()[1]
-            listener = Listener(self.name, runner.server, sock, limit=MAX_CONNECTIONS, tls=self._context)
+            listener = Listener(
+                self.name, runner.server, sock, limit=MAX_CONNECTIONS, tls=self._context
+            )
             _log.info("Serving", endpoint=self.name, address=self.bind_address, port=self.port)
             task_status.started()
             await listener.run()

@@ -60,7 +60,9 @@ class Health:
 
 def _add(checks: dict[str, Check], name: str, check: Check) -> None:
     if not name or "/" in name:
-        raise ValueError(f"health check {name!r}: name must be a non-empty path segment without '/'")
+        raise ValueError(
+            f"health check {name!r}: name must be a non-empty path segment without '/'"
+        )
     if name in checks:
         raise ValueError(f"health check {name!r} already exists")
     checks[name] = check
@@ -76,7 +78,9 @@ async def _failure(check: Check) -> str | None:
     return None
 
 
-def _run_all(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _run_all(
+    title: str, checks: dict[str, Check]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
         lines, failed = [], []
@@ -102,11 +106,15 @@ def _run_all(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Aw
     return respond
 
 
-def _run_one(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _run_one(
+    title: str, checks: dict[str, Check]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
         check = (checks or {"ping": ping}).get(request.match_info["name"])
         if check is None:
-            return web.Response(status=404, text=f"{title}: no check named {request.match_info['name']!r}\n")
+            return web.Response(
+                status=404, text=f"{title}: no check named {request.match_info['name']!r}\n"
+            )
         reason = await _failure(check)
         if reason is not None:
             return web.Response(status=500, text=f"internal server error: {reason}\n")

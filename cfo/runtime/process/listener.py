@@ -47,7 +47,9 @@ _HANDSHAKE_TIMEOUT: Final = 10.0
 _FIRST_REQUEST_TIMEOUT: Final = 30.0
 _SHUTDOWN_TIMEOUT: Final = 5.0
 _BACKLOG: Final = 128
-_ACCEPT_RETRY: Final = 1.0  # seconds; asyncio waits as long if the process has no file descriptor left
+_ACCEPT_RETRY: Final = (
+    1.0  # seconds; asyncio waits as long if the process has no file descriptor left
+)
 _LOG_INTERVAL: Final = 60.0
 
 _log = structlog.get_logger(__name__)
@@ -133,7 +135,11 @@ class Listener:
                     try:
                         accepted, peer = await loop.sock_accept(self._socket)
                     except OSError as error:
-                        _log.error("Failed to accept connection, will retry", endpoint=self._name, error=str(error))
+                        _log.error(
+                            "Failed to accept connection, will retry",
+                            endpoint=self._name,
+                            error=str(error),
+                        )
                         await asyncio.sleep(_ACCEPT_RETRY)
                         continue
                     connection = self._admit(str(peer[0]), loop)
@@ -141,7 +147,9 @@ class Listener:
                         accepted.close()
                     else:
                         tasks.start_soon(self._open, accepted, connection)
-                    await asyncio.sleep(0)  # sock_accept does not wait while clients are in the backlog
+                    await asyncio.sleep(
+                        0
+                    )  # sock_accept does not wait while clients are in the backlog
         finally:
             self._socket.close()
 
@@ -177,20 +185,30 @@ class Listener:
 
     def _victim(self, address: str) -> _Connection | None:
         """Return the connection to close for a new one from ``address``; ``None`` if handlers need all of them."""
-        shares = Counter([address, *(connection.address for connection in self._connections.values())])
+        shares = Counter(
+            [address, *(connection.address for connection in self._connections.values())]
+        )
         return max(
             (connection for connection in self._connections.values() if not connection.protected),
-            key=lambda connection: (shares[connection.address], not connection.answered, -connection.idle_since),
+            key=lambda connection: (
+                shares[connection.address],
+                not connection.answered,
+                -connection.idle_since,
+            ),
             default=None,
         )
 
     def _remove_closed(self) -> None:
-        self._connections = {key: connection for key, connection in self._connections.items() if connection.is_open}
+        self._connections = {
+            key: connection for key, connection in self._connections.items() if connection.is_open
+        }
 
     def _report(self, now: float) -> None:
         self._closed += 1
         if now >= self._next_log:
-            _log.warning("Too many connections", endpoint=self._name, limit=self._limit, closed=self._closed)
+            _log.warning(
+                "Too many connections", endpoint=self._name, limit=self._limit, closed=self._closed
+            )
             self._closed, self._next_log = 0, now + _LOG_INTERVAL
 
     async def _open(self, accepted: socket.socket, connection: _Connection) -> None:
@@ -198,13 +216,21 @@ class Listener:
         loop = asyncio.get_running_loop()
         timeouts: dict[str, float] = {}
         if self._tls is not None:
-            timeouts = {"ssl_handshake_timeout": _HANDSHAKE_TIMEOUT, "ssl_shutdown_timeout": _SHUTDOWN_TIMEOUT}
+            timeouts = {
+                "ssl_handshake_timeout": _HANDSHAKE_TIMEOUT,
+                "ssl_shutdown_timeout": _SHUTDOWN_TIMEOUT,
+            }
         if not connection.is_open:  # closed for another one before this task has started
             accepted.close()
-        with connection.handshake, suppress(OSError):  # the client failed the handshake, or disconnected
+        with (
+            connection.handshake,
+            suppress(OSError),
+        ):  # the client failed the handshake, or disconnected
             try:
                 await anyio.lowlevel.checkpoint_if_cancelled()
-                await loop.connect_accepted_socket(lambda: connection.protocol, accepted, ssl=self._tls, **timeouts)
+                await loop.connect_accepted_socket(
+                    lambda: connection.protocol, accepted, ssl=self._tls, **timeouts
+                )
             except BaseException as error:
                 # Frees the buffers now: the traceback refers to a frame that refers to a future with this exception.
                 traceback.clear_frames(error.__traceback__)
@@ -250,7 +276,9 @@ def free_port() -> int:
         return port
 
 
-def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False, server: str = "") -> socket.socket:
+def bind_socket(
+    address: tuple[str | None, int], *, reuse_port: bool = False, server: str = ""
+) -> socket.socket:
     """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup.
 
     ``address`` is a host (``None``: all addresses, IPv4 and IPv6) and a port. If the host has several addresses, one is
@@ -270,8 +298,12 @@ def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False, se
     except OSError as error:
         if bound is not None:
             bound.close()
-        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        unavailable = AddressUnavailable(error.errno, f"cannot listen on {host or ''}:{port}: {reason}")
+        reason = (
+            error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        )
+        unavailable = AddressUnavailable(
+            error.errno, f"cannot listen on {host or ''}:{port}: {reason}"
+        )
         unavailable.server, unavailable.address = server, f"{host or ''}:{port}"
         raise unavailable from error
     return bound
@@ -279,7 +311,11 @@ def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False, se
 
 def _socket_address(host: str | None, port: int) -> tuple[int, Any]:
     if host is None:
-        return (socket.AF_INET6, ("::", port)) if socket.has_dualstack_ipv6() else (socket.AF_INET, ("", port))
+        return (
+            (socket.AF_INET6, ("::", port))
+            if socket.has_dualstack_ipv6()
+            else (socket.AF_INET, ("", port))
+        )
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, sockaddr = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, sockaddr

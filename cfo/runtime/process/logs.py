@@ -32,10 +32,22 @@ LEVELS = ("debug", "info", "warning", "error")
 
 _MAX_VALUE: Final = 10_000
 _BLOCKS: Final = frozenset({"stack", "exception"})
-_ORDER = ("level", "ts", "logger", "msg", "controller", "controllerGroup", "controllerKind", "namespace", "name")
+_ORDER = (
+    "level",
+    "ts",
+    "logger",
+    "msg",
+    "controller",
+    "controllerGroup",
+    "controllerKind",
+    "namespace",
+    "name",
+)
 
 
-def configure(log_format: LogFormat = "console", level: str = "info", stream: TextIO | None = None) -> None:
+def configure(
+    log_format: LogFormat = "console", level: str = "info", stream: TextIO | None = None
+) -> None:
     """Send all logs, including the logs of the standard library's ``logging``, to ``stream`` (default: stderr).
 
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
@@ -68,7 +80,9 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             _make_printable,
-            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_traceback, timestamp_key="ts"),
+            structlog.dev.ConsoleRenderer(
+                colors=colors, exception_formatter=_write_traceback, timestamp_key="ts"
+            ),
         ]
     structlog.configure(
         processors=[*shared, *render],
@@ -79,7 +93,8 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render]
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
     root = logging.getLogger()

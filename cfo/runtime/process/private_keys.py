@@ -38,7 +38,9 @@ def load_private_key(pem: bytes) -> PrivateKey:
         raise ValueError(f"has {len(pem)} bytes, at most {MAX_PRIVATE_KEY_BYTES} are allowed")
     try:
         # Without the validation, this parses the key and computes nothing.
-        key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
+        key = serialization.load_pem_private_key(
+            pem, password=None, unsafe_skip_rsa_key_validation=True
+        )
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError("is missing or is not a private key") from None
     if not isinstance(key, PrivateKey):

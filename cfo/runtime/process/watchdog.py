@@ -28,7 +28,9 @@ from prometheus_client import Histogram
 INTERVAL: Final = 0.25
 """The time in seconds between two measurements, and the lag above which the stack is logged."""
 
-_LONG: Final = 5.0  # seconds after which a block is logged before it has ended, because it may never end
+_LONG: Final = (
+    5.0  # seconds after which a block is logged before it has ended, because it may never end
+)
 _LOG_INTERVAL: Final = 10.0
 _INNER_FRAMES: Final = 4
 _OUTER_FRAMES: Final = 2
@@ -57,13 +59,17 @@ class EventLoopWatchdog:
         task_status.started()
         stop = threading.Event()
         arguments = (asyncio.get_running_loop(), threading.get_ident(), stop)
-        threading.Thread(target=self._watch, args=arguments, name="event-loop-watchdog", daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=arguments, name="event-loop-watchdog", daemon=True
+        ).start()
         try:
             await anyio.sleep_forever()
         finally:
             stop.set()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread: int, stop: threading.Event) -> None:
+    def _watch(
+        self, loop: asyncio.AbstractEventLoop, loop_thread: int, stop: threading.Event
+    ) -> None:
         stack: tuple[str, ...] | None = None
         reported = False
         while not stop.wait(INTERVAL):

@@ -134,10 +134,16 @@ class AdmissionResponse:
 
 
 def denied(
-    message: str, *, code: int = 403, reason: str = "Forbidden", details: Mapping[str, Any] | None = None
+    message: str,
+    *,
+    code: int = 403,
+    reason: str = "Forbidden",
+    details: Mapping[str, Any] | None = None,
 ) -> AdmissionResponse:
     """Return a response that denies the request. ``code`` is the HTTP status, ``reason`` the reason in the Status."""
-    return AdmissionResponse(allowed=False, code=code, reason=reason, message=message, details=details or {})
+    return AdmissionResponse(
+        allowed=False, code=code, reason=reason, message=message, details=details or {}
+    )
 
 
 def errored(code: int, message: str) -> AdmissionResponse:
@@ -192,7 +198,9 @@ class Validator(Protocol[T_contra]):
     Each method returns warnings for the user, and raises to deny the request (see the module).
     """
 
-    def validate_create(self, obj: T_contra, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
+    def validate_create(
+        self, obj: T_contra, request: AdmissionRequest
+    ) -> Warnings | Awaitable[Warnings]:
         """Validate the creation of ``obj``."""
         ...
 
@@ -202,7 +210,9 @@ class Validator(Protocol[T_contra]):
         """Validate the update of ``old`` to ``obj``."""
         ...
 
-    def validate_delete(self, obj: T_contra, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
+    def validate_delete(
+        self, obj: T_contra, request: AdmissionRequest
+    ) -> Warnings | Awaitable[Warnings]:
         """Validate the deletion of ``obj``. Called only if the webhook is registered for deletions.
 
         A class that inherits from this one allows every deletion, unless it overrides this method.

@@ -37,9 +37,14 @@ class WebhookMetrics:
             "Total number of admission reviews by the code of the response: 200 if allowed, 5xx if the webhook failed.",
             ("webhook", "code"),
         )
-        self.panics = counter("controller_runtime_webhook_panics_total", "Total number of webhook panics")
+        self.panics = counter(
+            "controller_runtime_webhook_panics_total", "Total number of webhook panics"
+        )
         # Always 0, because nothing is converted: controller-runtime exports it, and so the Go operator.
-        counter("controller_runtime_conversion_webhook_panics_total", "Total number of conversion webhook panics")
+        counter(
+            "controller_runtime_conversion_webhook_panics_total",
+            "Total number of conversion webhook panics",
+        )
 
     def expect(self, path: str) -> None:
         """Create the metrics of ``path``, so that they are exported before its first request."""
@@ -68,7 +73,9 @@ class CertificateMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
-        self.reads = counter("certwatcher_read_certificate_total", "Total number of certificate reads")
+        self.reads = counter(
+            "certwatcher_read_certificate_total", "Total number of certificate reads"
+        )
         self.read_errors = counter(
             "certwatcher_read_certificate_errors_total", "Total number of certificate read errors"
         )

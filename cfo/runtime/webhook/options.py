@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.kinds import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -45,14 +48,21 @@ class WebhookURL:
         Raises :class:`ValueError` with the string and the expected format if ``text`` is malformed.
         """
         message = (
-            f"{text!r}: must be https://HOST:PORT, where HOST is a name or IP address that the API server can reach"
+            f"{text!r}: must be https://HOST:PORT, where HOST is a name or IP address "
+            "that the API server can reach"
         )
         try:
             parts = urlsplit(text)
             host, port = parts.hostname or "", parts.port
         except ValueError:
             raise ValueError(message) from None
-        extra = parts.username or parts.password or parts.query or parts.fragment or parts.path not in ("", "/")
+        extra = (
+            parts.username
+            or parts.password
+            or parts.query
+            or parts.fragment
+            or parts.path not in ("", "/")
+        )
         if parts.scheme != "https" or not host or port == 0 or extra:
             raise ValueError(message)
         try:
@@ -101,7 +111,9 @@ class RotatedCertificates:
 
     def __post_init__(self) -> None:
         if self.overlap.total_seconds() <= self.propagation:
-            raise ValueError(f"overlap: {self.overlap}: must be longer than propagation ({self.propagation:g} s)")
+            raise ValueError(
+                f"overlap: {self.overlap}: must be longer than propagation ({self.propagation:g} s)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,9 @@ class Webhook:
                 f"path: {self.path!r}: must consist of segments of letters, digits, - and _, such as /mutate-pods"
             )
         if self.name.count(".") < 2:
-            raise ValueError(f"name: {self.name!r}: must be a domain name of at least three parts, such as mpod.kb.io")
+            raise ValueError(
+                f"name: {self.name!r}: must be a domain name of at least three parts, such as mpod.kb.io"
+            )
         if not 1 <= self.timeout_seconds <= 30:
             raise ValueError(f"timeout_seconds: {self.timeout_seconds}: must be 1 to 30")
 
@@ -149,19 +151,29 @@ class Webhooks:
         word = gvk.kind.lower()
         suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, word)) + path_suffix
         new_webhook = partial(
-            Webhook, groups=(gvk.group,), versions=(gvk.version,), resources=(resource or plural_of(kind),), **settings
+            Webhook,
+            groups=(gvk.group,),
+            versions=(gvk.version,),
+            resources=(resource or plural_of(kind),),
+            **settings,
         )
         if defaulter is not None:
             name, handler = defaulter_name or f"m{word}.kb.io", DefaultingHandler(defaulter, kind)
             verbs, path = tuple(operations), f"/mutate-{suffix}"
-            self.add(new_webhook(name=name, path=path, handler=handler, mutating=True, operations=verbs))
+            self.add(
+                new_webhook(name=name, path=path, handler=handler, mutating=True, operations=verbs)
+            )
         if validator is not None:
             name, checker = validator_name or f"v{word}.kb.io", ValidatingHandler(validator, kind)
             verbs = tuple(operations if validator_operations is None else validator_operations)
             path = f"/validate-{suffix}"
-            self.add(new_webhook(name=name, path=path, handler=checker, mutating=False, operations=verbs))
+            self.add(
+                new_webhook(name=name, path=path, handler=checker, mutating=False, operations=verbs)
+            )
 
-    def configuration(self, kind: GVK, name: str, address: ServiceReference | WebhookURL) -> Object | None:
+    def configuration(
+        self, kind: GVK, name: str, address: ServiceReference | WebhookURL
+    ) -> Object | None:
         """Return the webhook configuration ``name`` of ``kind``, with all webhooks of that kind sorted by name.
 
         Returns ``None`` if there are no such webhooks. ``address`` is the address at which API servers call them.

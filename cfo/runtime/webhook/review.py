@@ -41,7 +41,9 @@ class NestedTooDeeply(ValueError):
     """Raised for an object that exceeds :data:`MAX_DEPTH`, with a message for the user and the uid of the request."""
 
     def __init__(self, path: str, uid: str = "") -> None:
-        super().__init__(f"{path or 'the object'}: nested too deeply: at most {MAX_DEPTH} levels are allowed")
+        super().__init__(
+            f"{path or 'the object'}: nested too deeply: at most {MAX_DEPTH} levels are allowed"
+        )
         self.uid = uid
 
 
@@ -186,7 +188,9 @@ def _is_encodable(value: Any, depth: int) -> bool:
     for _ in range(_ENCODER_DEPTH - MAX_DEPTH + depth):
         value = [value]
     try:
-        orjson.dumps(value)  # fails at a fixed depth, and takes 3 ms for 1 MB; a loop in Python takes 30 times as long
+        orjson.dumps(
+            value
+        )  # fails at a fixed depth, and takes 3 ms for 1 MB; a loop in Python takes 30 times as long
     except orjson.JSONEncodeError:
         return False
     return True
@@ -195,10 +199,16 @@ def _is_encodable(value: Any, depth: int) -> bool:
 def _path_to_nesting(obj: Object) -> str:
     path, value = "", obj
     for depth in range(_MAX_STEPS):
-        members: list[tuple[Any, Any]] = list(value.items() if isinstance(value, dict) else enumerate(value))
+        members: list[tuple[Any, Any]] = list(
+            value.items() if isinstance(value, dict) else enumerate(value)
+        )
         while len(members) > 1:  # search the first member that is nested too deeply
             half = members[: len(members) // 2]
-            members = members[len(half) :] if _is_encodable([member for _, member in half], depth) else half
+            members = (
+                members[len(half) :]
+                if _is_encodable([member for _, member in half], depth)
+                else half
+            )
         key, value = members[0]
         path += f"[{key}]" if isinstance(key, int) else f".{key[:_MAX_KEY]}"
     return path.removeprefix(".")
@@ -247,13 +257,20 @@ def _compare(before: Any, after: Any, path: str, patch: list[dict[str, Any]]) ->
             else:
                 _compare(value, after[key], _pointer(path, key), patch)
         added = ((key, value) for key, value in after.items() if key not in before)
-        patch += [{"op": "add", "path": _pointer(path, key), "value": value} for key, value in added]
+        patch += [
+            {"op": "add", "path": _pointer(path, key), "value": value} for key, value in added
+        ]
     elif isinstance(before, list) and isinstance(after, list):
         common = min(len(before), len(after))
         for at in range(common):
             _compare(before[at], after[at], f"{path}/{at}", patch)
-        patch += [{"op": "remove", "path": f"{path}/{at}"} for at in reversed(range(common, len(before)))]
-        patch += [{"op": "add", "path": f"{path}/{at}", "value": after[at]} for at in range(common, len(after))]
+        patch += [
+            {"op": "remove", "path": f"{path}/{at}"} for at in reversed(range(common, len(before)))
+        ]
+        patch += [
+            {"op": "add", "path": f"{path}/{at}", "value": after[at]}
+            for at in range(common, len(after))
+        ]
     else:
         patch.append({"op": "replace", "path": path, "value": after})
 

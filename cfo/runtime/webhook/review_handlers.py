@@ -134,11 +134,17 @@ def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | N
         case Denied() | InvalidObject():
             return error.response
         case FieldErrors() | InvalidResource():
-            identity = {"name": request.name, "group": request.kind.group, "kind": request.kind.kind}
+            identity = {
+                "name": request.name,
+                "group": request.kind.group,
+                "kind": request.kind.kind,
+            }
             details = {key: value for key, value in identity.items() if value}
             return denied(str(error), details={**details, "causes": causes(error.errors)})
         case APIError():
-            return denied(error.message, code=error.code, reason=error.reason, details=error.details)
+            return denied(
+                error.message, code=error.code, reason=error.reason, details=error.details
+            )
         case _:
             return None
 

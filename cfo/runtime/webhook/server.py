@@ -33,7 +33,13 @@ from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import Webhook, Webhooks
-from cfo.runtime.webhook.request_bodies import MAX_BODY, MAX_BYTES, READ_TIMEOUT, RequestBodies, TooManyBytes
+from cfo.runtime.webhook.request_bodies import (
+    MAX_BODY,
+    MAX_BYTES,
+    READ_TIMEOUT,
+    RequestBodies,
+    TooManyBytes,
+)
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
@@ -91,7 +97,9 @@ class WebhookServer:
         self._certificate = certificate
         self._metrics = metrics
         self._reuse_port = reuse_port
-        self._trusted = trusted or (lambda: certificate.pair.certificate if certificate.pair else b"")
+        self._trusted = trusted or (
+            lambda: certificate.pair.certificate if certificate.pair else b""
+        )
         self._drain = drain
         self._on_listening = on_listening
         self._before_drain = before_drain
@@ -148,7 +156,9 @@ class WebhookServer:
         try:
             if self._on_listening is not None:
                 self._on_listening()
-            _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
+            _log.info(
+                "Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port
+            )
             await first_of(listener.run, self._stopping.wait)
         finally:
             self.listening = False
@@ -167,7 +177,9 @@ class WebhookServer:
         if webhook is None:
             return web.Response(status=404, text=f"no webhook is registered for {path}\n")
         if request.method != "POST":
-            return web.Response(status=405, headers={"Allow": "POST"}, text="webhooks accept only POST\n")
+            return web.Response(
+                status=405, headers={"Allow": "POST"}, text="webhooks accept only POST\n"
+            )
         started = self._clock.monotonic()
         in_flight = self._metrics.in_flight(path)
         in_flight.inc()
@@ -191,13 +203,19 @@ class WebhookServer:
         except TimeoutError:
             return _error_response(408, f"timed out reading the body after {READ_TIMEOUT:g} s")
         except (ConnectionError, web.RequestPayloadError):
-            return _error_response(400, "the connection was closed before the end of the body")  # is not sent
+            return _error_response(
+                400, "the connection was closed before the end of the body"
+            )  # is not sent
         except TooManyBytes:
-            return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
+            return _error_response(
+                429, f"too many requests: limit is {MAX_BYTES} bytes that are being received"
+            )
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
         if self._reviews >= MAX_REVIEWS:
-            return _error_response(429, f"too many requests: limit is {MAX_REVIEWS} reviews in flight")
+            return _error_response(
+                429, f"too many requests: limit is {MAX_REVIEWS} reviews in flight"
+            )
         if len(body) > MAX_INLINE and (
             self._large_reviews >= MAX_LARGE_REVIEWS or self._large_bytes + len(body) > MAX_BYTES
         ):
@@ -208,12 +226,18 @@ class WebhookServer:
             with self._in_flight(len(body)), self._listener.protected(request):
                 document = await self._review(request, webhook, body)
         except NestedTooDeeply as error:
-            _log.info("Denied an object that is nested too deeply", webhook=request.path, error=str(error))
+            _log.info(
+                "Denied an object that is nested too deeply", webhook=request.path, error=str(error)
+            )
             document = write_review(error.uid, denied(str(error)))
         except ConnectionError:
             return _error_response(400, "the connection was closed")  # is not sent
         except BadReview as error:
-            _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
+            _log.warning(
+                "Received a request that is not a valid review",
+                webhook=request.path,
+                error=str(error),
+            )
             return _error_response(400, str(error))
         return _json(document)
 
@@ -226,7 +250,9 @@ class WebhookServer:
         except TimeoutError:
             _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
             self._metrics.record_review(webhook.path, 504)
-            return write_review("", errored(504, f"the webhook did not respond within {seconds:g} s"))
+            return write_review(
+                "", errored(504, f"the webhook did not respond within {seconds:g} s")
+            )
         review.size, review.worker = len(body), self._worker
         with structlog.contextvars.bound_contextvars(
             webhook=webhook.path,
@@ -241,7 +267,10 @@ class WebhookServer:
                     response, failed = await respond(webhook.handler, review)
             except TimeoutError:
                 _log.error("Webhook timed out", seconds=seconds)
-                response, failed = errored(504, f"the webhook did not respond within {seconds:g} s"), False
+                response, failed = (
+                    errored(504, f"the webhook did not respond within {seconds:g} s"),
+                    False,
+                )
             if failed:
                 self._metrics.panics.inc()
             _log.debug(
@@ -259,7 +288,9 @@ class WebhookServer:
             _log.error("Webhook returned a response that cannot be encoded", error=str(error))
             self._metrics.panics.inc()
             self._metrics.record_review(webhook.path, 500)
-            return write_review(uid, errored(500, f"the response of the webhook cannot be encoded: {error}"))
+            return write_review(
+                uid, errored(500, f"the response of the webhook cannot be encoded: {error}")
+            )
         self._metrics.record_review(webhook.path, response.code)
         return document
 

@@ -46,7 +46,10 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
         ]
     # delete: removes a configuration left behind by a killed process that used a URL
     verbs = (*READ, "delete", "patch")
-    granted += [Rule(gvk.group, f"{gvk.kind.lower()}s", verbs, [name]) for gvk, name in options.configurations.items()]
+    granted += [
+        Rule(gvk.group, f"{gvk.kind.lower()}s", verbs, [name])
+        for gvk, name in options.configurations.items()
+    ]
     return granted
 
 
@@ -55,7 +58,11 @@ def _drain(options: WebhookOptions) -> float:
 
     The only process at a URL has removed the URL from the webhook configurations before, so that no new call arrives.
     """
-    return min(options.drain, _LOCAL_DRAIN) if options.url is not None and not options.reuse_port else options.drain
+    return (
+        min(options.drain, _LOCAL_DRAIN)
+        if options.url is not None and not options.reuse_port
+        else options.drain
+    )
 
 
 class WebhookService:
@@ -84,11 +91,19 @@ class WebhookService:
         registry = metrics.registry
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=field_manager, cache=cache)
-        self._serving = ServingCertificate(CertificateMetrics(registry), require_clients=options.client_ca is not None)
-        self._client_ca = ClientCAWatcher(options.client_ca, self._serving) if options.client_ca is not None else None
+        self._serving = ServingCertificate(
+            CertificateMetrics(registry), require_clients=options.client_ca is not None
+        )
+        self._client_ca = (
+            ClientCAWatcher(options.client_ca, self._serving)
+            if options.client_ca is not None
+            else None
+        )
         if self._client_ca is not None:
             self.runnables.append((self._client_ca, Phase.SERVERS))
-        self._injector = CAInjector(client, cache, self.webhooks, options, is_listening=lambda: self.server.listening)
+        self._injector = CAInjector(
+            client, cache, self.webhooks, options, is_listening=lambda: self.server.listening
+        )
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
         sources = [target.informer for target in self._injector.targets]
@@ -106,7 +121,9 @@ class WebhookService:
             self.webhooks,
             self._serving,
             WebhookMetrics(registry),
-            bind_address=options.url.bind_address if options.url is not None else options.bind_address,
+            bind_address=options.url.bind_address
+            if options.url is not None
+            else options.bind_address,
             reuse_port=options.reuse_port,
             trusted=self._trusted,
             drain=_drain(options),
@@ -115,10 +132,16 @@ class WebhookService:
             clock=clock,
         )
         self.runnables += [(self.server, Phase.SERVERS), (cache, Phase.CACHES)]
-        self.controller = self._new_controller(reconciler, sources, mapper, metrics) if sources else None
+        self.controller = (
+            self._new_controller(reconciler, sources, mapper, metrics) if sources else None
+        )
 
     def _new_controller(
-        self, reconciler: Reconciler, informers: list[Informer], mapper: RESTMapper, metrics: Metrics
+        self,
+        reconciler: Reconciler,
+        informers: list[Informer],
+        mapper: RESTMapper,
+        metrics: Metrics,
     ) -> Controller:
         request = self._request
         controller = Controller(
@@ -141,7 +164,9 @@ class WebhookService:
 
     def _trusted(self) -> bytes:
         """Return the CAs (PEM) of the certificates of all replicas."""
-        return self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
+        return self._source.bundle or (
+            self._serving.pair.certificate if self._serving.pair else b""
+        )
 
     def _reconcile(self) -> None:
         self._requests.enqueue([self._request])

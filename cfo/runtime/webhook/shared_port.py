@@ -50,7 +50,9 @@ async def verify_sharing(sock: socket.socket, trusted: bytes) -> None:
     else:
         _log.info("Sharing the webhook port with another replica", port=port)
         return
-    raise OSError(errno.EADDRINUSE, f"port {port} of the webhooks is in use by another process, {reason}")
+    raise OSError(
+        errno.EADDRINUSE, f"port {port} of the webhooks is in use by another process, {reason}"
+    )
 
 
 async def responds(host: str, port: int, trusted: bytes, *, server_name: str | None = None) -> None:
@@ -64,7 +66,9 @@ async def responds(host: str, port: int, trusted: bytes, *, server_name: str | N
     context.check_hostname = server_name is not None
     context.load_verify_locations(cadata=trusted.decode())
     async with asyncio.timeout(_PROBE_TIMEOUT):
-        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=server_name or host)
+        _, writer = await asyncio.open_connection(
+            host, port, ssl=context, server_hostname=server_name or host
+        )
     writer.close()
 
 
@@ -84,7 +88,9 @@ async def served_elsewhere(configuration: Object, own: WebhookURL | ServiceRefer
                 bundles[WebhookURL(other.dns_names[0], service.get("port") or other.port)] = bundle
         elif isinstance(own, WebhookURL):
             with suppress(ValueError):  # it has no URL
-                bundles[WebhookURL.parse(f"https://{urlsplit(config.get('url') or '').netloc}")] = bundle
+                bundles[WebhookURL.parse(f"https://{urlsplit(config.get('url') or '').netloc}")] = (
+                    bundle
+                )
     for address in bundles.keys() - {own}:
         with suppress(OSError, ValueError):
             await responds(address.host, address.port, bundles[address], server_name=address.host)

@@ -48,7 +48,9 @@ class ReviewWorker:
         self._numbers = count()
         self._busy = False
 
-    async def run(self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(
+        self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Return ``function(*args, **kwargs)`` for a review whose body has ``size`` bytes."""
         if size <= MAX_INLINE:
             return function(*args, **kwargs)

@@ -57,7 +57,9 @@ _METADATA: Final = {
     "labels": _OBJECT,
     "annotations": _OBJECT,
 }
-_POD_SET: Final = Shape(dict, {"path": _STRING, "annotations": _OBJECT, "replicas": Shape(int)}, required=True)
+_POD_SET: Final = Shape(
+    dict, {"path": _STRING, "annotations": _OBJECT, "replicas": Shape(int)}, required=True
+)
 _COMPONENT: Final = Shape(
     dict,
     {
@@ -98,16 +100,26 @@ def json_type_errors(appwrapper: Object) -> list[FieldError]:
 
 def too_many_pod_sets(count: int) -> FieldError:
     """Return the error for an AppWrapper with ``count`` pod sets."""
-    return invalid(COMPONENTS, OMIT, f"components contains {count} podspecs; at most {MAX_POD_SETS} are allowed")
+    return invalid(
+        COMPONENTS,
+        OMIT,
+        f"components contains {count} podspecs; at most {MAX_POD_SETS} are allowed",
+    )
 
 
 def component_kinds(appwrapper: Object) -> set[GVK]:
     """Return the wrapped kinds, whose access :func:`create_errors` needs. Its JSON types must have been checked."""
-    readable = (component["template"] for component in _components(appwrapper) if not _malformed(component, Path()))
+    readable = (
+        component["template"]
+        for component in _components(appwrapper)
+        if not _malformed(component, Path())
+    )
     return {gvk_of(template) for template in readable if not _is_nested(template)}
 
 
-def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
+def create_errors(
+    appwrapper: Object, namespace: str, access: Mapping[GVK, Access]
+) -> list[FieldError]:
     """Return the errors in a new AppWrapper in ``namespace``.
 
     ``access`` has the access of its creator to each of its kinds (:func:`component_kinds`).
@@ -221,7 +233,10 @@ def _template_errors(
         yield forbidden(path, "Nested AppWrappers are forbidden")
     other_namespace = (template.get("metadata") or {}).get("namespace")
     if other_namespace and other_namespace != namespace:
-        yield forbidden(path.child("metadata", "namespace"), "AppWrappers cannot create objects in other namespaces")
+        yield forbidden(
+            path.child("metadata", "namespace"),
+            "AppWrappers cannot create objects in other namespaces",
+        )
     if not _is_nested(template):
         yield from _access_errors(gvk_of(template), path, access[gvk_of(template)])
 
@@ -231,16 +246,25 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
         yield internal(path, access.failure)
     elif access.resource is None:
         version = f"{gvk.group}/{gvk.version}" if gvk.group else gvk.version
-        yield invalid(path.child("kind"), gvk.kind, f'no matches for kind "{gvk.kind}" in version "{version}"')
+        yield invalid(
+            path.child("kind"), gvk.kind, f'no matches for kind "{gvk.kind}" in version "{version}"'
+        )
     elif not access.resource.namespaced:
-        yield forbidden(path, f"AppWrappers cannot create cluster-scoped objects such as {access.resource.plural}")
+        yield forbidden(
+            path,
+            f"AppWrappers cannot create cluster-scoped objects such as {access.resource.plural}",
+        )
     elif not access.resource.verbs >= _REQUIRED_VERBS:
-        yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not persisted")
+        yield forbidden(
+            path, f"AppWrappers cannot create {access.resource.plural}, which are not persisted"
+        )
     elif access.denial:
         yield forbidden(path, access.denial)
 
 
-def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
+def _name_errors(
+    template: Object, path: Path, names: set[tuple[str, str, str]]
+) -> Iterator[FieldError]:
     """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components."""
     gvk = gvk_of(template)
     name = name_of(template)
@@ -287,10 +311,16 @@ def _declared_errors(
     if where not in problems:
         problems[where] = _template_problem(template, where)
     if problems[where]:
-        yield invalid(path.child("path"), where, f"path does not refer to a v1.PodSpecTemplate: {problems[where]}")
+        yield invalid(
+            path.child("path"),
+            where,
+            f"path does not refer to a v1.PodSpecTemplate: {problems[where]}",
+        )
     replicas = replicas_of(pod_set)
     if not 0 <= replicas <= _MAX_REPLICAS:
-        yield invalid(path.child("replicas"), replicas, f"must be between 0 and {_MAX_REPLICAS}, inclusive")
+        yield invalid(
+            path.child("replicas"), replicas, f"must be between 0 and {_MAX_REPLICAS}, inclusive"
+        )
 
 
 def _template_problem(template: Object, path: str) -> str:
@@ -305,12 +335,15 @@ def _as_go_prints(declared: list[Mapping[str, Any]]) -> Verbatim:
     """Format the declared pod sets as Go does, with fields in the order of the Go type."""
     names = ("replicas", "path", "annotations")
     items = [
-        ",".join(f'"{name}":{go_json(pod_set[name])}' for name in names if name in pod_set) for pod_set in declared
+        ",".join(f'"{name}":{go_json(pod_set[name])}' for name in names if name in pod_set)
+        for pod_set in declared
     ]
     return Verbatim("[" + ",".join(f"{{{item}}}" for item in items) + "]")
 
 
-def _component_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+def _component_changes(
+    old: Mapping[str, Any], new: Mapping[str, Any], path: Path
+) -> Iterator[FieldError]:
     if _encoded(old.get("template")) != _encoded(new.get("template")):
         yield _immutable(path.child("template", "raw"))
     path = path.child("podsets")

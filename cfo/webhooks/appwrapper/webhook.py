@@ -39,7 +39,10 @@ class AppWrapperWebhook(Validator[Object]):
     """
 
     def __init__(
-        self, client: Client, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None
+        self,
+        client: Client,
+        config: AppWrapperConfiguration,
+        validators: EmbeddedValidators | None = None,
     ) -> None:
         self._validators = {} if validators is None else validators  # others are added after this
         self._is_enabled = config.enabled
@@ -57,19 +60,30 @@ class AppWrapperWebhook(Validator[Object]):
 
         FieldErrors.check(validation.count_errors(obj) or validation.json_type_errors(obj))
         access = await self._reviewer.review(validation.component_kinds(obj), request)
-        FieldErrors.check(await request.compute(validation.create_errors, obj, request.namespace, access))
+        FieldErrors.check(
+            await request.compute(validation.create_errors, obj, request.namespace, access)
+        )
         FieldErrors.check(await self._embedded_errors(obj, request))
         request.warn(*validation.create_warnings(obj, counts_added_pods=self._counts_added_pods))
         if not self._is_enabled:
-            request.warn("the CodeFlare operator does not deploy AppWrappers: its configuration disables them")
+            request.warn(
+                "the CodeFlare operator does not deploy AppWrappers: its configuration disables them"
+            )
 
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in the objects that will be created, at most one for each component."""
         errors: list[FieldError] = []
         for number, planned in enumerate(planned_objects(obj, self._validators)):
             if number == _MAX_PLANNED:
-                return [*errors, forbidden(planned.template_path, f"at most {_MAX_PLANNED} such objects are allowed")]
-            errors += map(planned.located, await self._validators[gvk_of(planned.obj)](planned.obj, request))
+                return [
+                    *errors,
+                    forbidden(
+                        planned.template_path, f"at most {_MAX_PLANNED} such objects are allowed"
+                    ),
+                ]
+            errors += map(
+                planned.located, await self._validators[gvk_of(planned.obj)](planned.obj, request)
+            )
         return errors
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
@@ -117,7 +131,12 @@ def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[Plann
         metadata = _metadata(template)
         if gvk != kind:  # KubeRay generates the name
             metadata["generateName"] = f"{metadata.pop('name', '')}-"
-        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+        obj = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": metadata,
+            "spec": spec,
+        }
         yield PlannedObject(obj, at.child("template"), at.child(*path.split(".")))
 
 
@@ -153,7 +172,9 @@ def sanitized_label(text: str) -> str:
     return _INVALID_CHARACTER.sub("_", cut).strip("-_.")
 
 
-def setup(manager: Manager, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None) -> None:
+def setup(
+    manager: Manager, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None
+) -> None:
     """Register the webhook of AppWrappers with ``manager``, which serves it on every replica.
 
     For ``validators`` see :class:`AppWrapperWebhook`.

@@ -12,7 +12,16 @@ from itertools import product
 from typing import Any, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
-from cfo.runtime import GVK, FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
+from cfo.runtime import (
+    GVK,
+    FieldError,
+    FieldErrors,
+    Manager,
+    Object,
+    is_deleting,
+    labels_of,
+    namespace_of,
+)
 from cfo.runtime.cache import Reader
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
@@ -21,13 +30,17 @@ from cfo.webhooks.access import AccessReviewer
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
-_WITHOUT_PODS: Final = frozenset({"cleanup", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
+_WITHOUT_PODS: Final = frozenset(
+    {"cleanup", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"}
+)
 """The fields of a spec that do not change what is created."""
 
 
 def _rule(module: str, name: str) -> Callable[..., Any]:
     """Return a function of :mod:`cfo.api.flux.validation`, which is imported for the first review of a Flux object."""
-    return lambda *arguments: getattr(import_module(f"cfo.api.flux.validation.{module}"), name)(*arguments)
+    return lambda *arguments: getattr(import_module(f"cfo.api.flux.validation.{module}"), name)(
+        *arguments
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +64,9 @@ class FluxValidator(Validator[Object]):
         FieldErrors.check(await request.compute(self.errors, obj))
         FieldErrors.check(await self.submission_errors(obj, request))
         if not self.is_served:
-            request.warn("the CodeFlare operator does not run Flux objects: its configuration disables them")
+            request.warn(
+                "the CodeFlare operator does not run Flux objects: its configuration disables them"
+            )
         return self.warnings(obj)
 
     async def submission_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
@@ -63,7 +78,9 @@ class FluxValidator(Validator[Object]):
             return []
         return await self.reviewer.errors({_JOBS: Path("spec")}, request)
 
-    async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
+    async def validate_update(
+        self, old: Object, obj: Object, request: AdmissionRequest
+    ) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
 
         An object that is being deleted is not validated, so that its finalizers can be removed.
@@ -88,7 +105,8 @@ class FluxValidator(Validator[Object]):
 def _renders_more(old: Object, new: Object) -> bool:
     """Return whether an update changes the pods, or adds some. Kueue and other controllers suspend and resume."""
     before, after = (
-        {key: value for key, value in (obj.get("spec") or {}).items() if key not in _WITHOUT_PODS} for obj in (old, new)
+        {key: value for key, value in (obj.get("spec") or {}).items() if key not in _WITHOUT_PODS}
+        for obj in (old, new)
     )
     size, wanted = before.get("size"), after.get("size")
     if isinstance(size, int) and isinstance(wanted, int) and wanted < size:
@@ -97,7 +115,11 @@ def _renders_more(old: Object, new: Object) -> bool:
 
 
 def setup(
-    manager: Manager, admin_namespaces: Collection[str], *, check_permissions: bool = True, is_served: bool = True
+    manager: Manager,
+    admin_namespaces: Collection[str],
+    *,
+    check_permissions: bool = True,
+    is_served: bool = True,
 ) -> dict[GVK, FluxValidator]:
     """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica; return them.
 
@@ -108,14 +130,20 @@ def setup(
 
     def setup_warnings(obj: Object) -> list[str]:
         namespace = namespace_of(obj)
-        if (obj.get("spec") or {}).get("namespaceSelector") is None or namespace in admin_namespaces:
+        if (obj.get("spec") or {}).get(
+            "namespaceSelector"
+        ) is None or namespace in admin_namespaces:
             return []
         reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
-        return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
+        return [
+            f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"
+        ]
 
     readers: list[Reader] = []
     if is_served:
-        manager.when_available(FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader))
+        manager.when_available(
+            FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader)
+        )
 
     def setups_for(job: Object) -> Iterator[Object]:
         for reader, namespace in product(readers, {namespace_of(job), *admin_namespaces}):
@@ -137,7 +165,9 @@ def setup(
             reviewer,
             is_served,
         ),
-        FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings, is_served=is_served),
+        FLUX_SETUP: FluxValidator(
+            _rule("queue", "validate_flux_setup"), warnings=setup_warnings, is_served=is_served
+        ),
     }
     for kind, validator in validators.items():
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

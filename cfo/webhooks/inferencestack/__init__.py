@@ -59,10 +59,16 @@ class InferenceStackWebhook(Validator[Object]):
         from cfo.api.inferencestack.validation.stack import validate
 
         if self._is_own(obj) and not self.config.enabled:
-            request.warn("the CodeFlare operator does not deploy InferenceStacks: its configuration disables them")
-        return await self._result(await request.compute(validate, obj, self._profile(obj)), obj, request)
+            request.warn(
+                "the CodeFlare operator does not deploy InferenceStacks: its configuration disables them"
+            )
+        return await self._result(
+            await request.compute(validate, obj, self._profile(obj)), obj, request
+        )
 
-    async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
+    async def validate_update(
+        self, old: Object, obj: Object, request: AdmissionRequest
+    ) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with the errors that ``old`` does not have.
 
         A stack that is being deleted is not validated, so that its finalizers can be removed.
@@ -102,20 +108,31 @@ class InferenceStackWebhook(Validator[Object]):
 
         return pinned_profile(stack) or newest_profile(self.config.operator_version)
 
-    async def _result(self, validation: Validation, stack: Object, request: AdmissionRequest) -> list[str]:
+    async def _result(
+        self, validation: Validation, stack: Object, request: AdmissionRequest
+    ) -> list[str]:
         FieldErrors.check(validation.errors)
         if self._is_own(stack):
             FieldErrors.check(await self._access_errors(validation, request))
         return list(validation.warnings)
 
-    async def _access_errors(self, validation: Validation, request: AdmissionRequest) -> list[FieldError]:
+    async def _access_errors(
+        self, validation: Validation, request: AdmissionRequest
+    ) -> list[FieldError]:
         """Return the errors in what the operator would create for the stack and did not create before."""
-        from cfo.api.inferencestack.created_resources import cluster_trigger_errors, created_resources
+        from cfo.api.inferencestack.created_resources import (
+            cluster_trigger_errors,
+            created_resources,
+        )
 
         stack, old = validation.stack, validation.old
         if stack is None:  # the controller does not render it
             return []
-        errors = [] if self.config.allow_cluster_trigger_authentication else cluster_trigger_errors(stack, old)
+        errors = (
+            []
+            if self.config.allow_cluster_trigger_authentication
+            else cluster_trigger_errors(stack, old)
+        )
         return [*errors, *await self.reviewer.errors(created_resources(stack, old), request)]
 
 
@@ -143,7 +160,9 @@ class OtherMajors(Validator[Object]):
         if stack is None:
             return  # other versions may have fields of other types
         before = (await request.compute(validate, old, None)).stack if is_same else None
-        FieldErrors.check(await self.webhook.reviewer.errors(created_resources(stack, before), request))
+        FieldErrors.check(
+            await self.webhook.reviewer.errors(created_resources(stack, before), request)
+        )
 
 
 def object_selector(operator_version: str, operator: str = "NotIn") -> dict[str, Any]:
@@ -154,12 +173,18 @@ def object_selector(operator_version: str, operator: str = "NotIn") -> dict[str,
     A selector of only the own version would leave out stacks without a valid label. OLM supports no CEL conditions.
     """
     others = [version for version in _OTHER_VERSIONS if version != operator_version]
-    return {"matchExpressions": [{"key": OPERATOR_VERSION_LABEL, "operator": operator, "values": others}]}
+    return {
+        "matchExpressions": [
+            {"key": OPERATOR_VERSION_LABEL, "operator": operator, "values": others}
+        ]
+    }
 
 
 def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceStackWebhook:
     """Register the webhook of InferenceStacks with ``manager``, which serves it on every replica; return it."""
-    reviewer = AccessReviewer(manager.api_reader, check_permissions=config.user_rbac_admission_check)
+    reviewer = AccessReviewer(
+        manager.api_reader, check_permissions=config.user_rbac_admission_check
+    )
     webhook = InferenceStackWebhook(config, reviewer)
     for gvk in INFERENCE_STACKS:
         manager.webhooks.register(

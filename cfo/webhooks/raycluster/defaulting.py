@@ -59,13 +59,19 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
             f"spec.{'.'.join(path)}: {reason} (profile {settings.profile} of this namespace)"
             for path, reason in required.reasons.items()
         )
-        review = replace(review, facts=RayClusterFacts({**review.facts.cluster, "spec": result["spec"]}))
+        review = replace(
+            review, facts=RayClusterFacts({**review.facts.cluster, "spec": result["spec"]})
+        )
     warnings += _feature_warnings(review)
     left_out: list[str] = []
     for step in plan_injection(review):
         warnings += _apply(step, left_out)
-    if left_out:  # one warning, because who applies an unchanged manifest again leaves out everything
-        warnings.append(f"{', '.join(dict.fromkeys(left_out))}: injected by the operator, so they are kept")
+    if (
+        left_out
+    ):  # one warning, because who applies an unchanged manifest again leaves out everything
+        warnings.append(
+            f"{', '.join(dict.fromkeys(left_out))}: injected by the operator, so they are kept"
+        )
     return DefaultingResult(result, tuple(warnings))
 
 
@@ -103,7 +109,9 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
         return
     if old is not None or current is not None:
         change = (
-            "it is immutable, so the change was reverted" if old is not None else f"the value {current!r} was replaced"
+            "it is immutable, so the change was reverted"
+            if old is not None
+            else f"the value {current!r} was replaced"
         )
         field = f"metadata.annotations[{VERSION_ANNOTATION}]"
         yield f"{field}: the operator sets this annotation when a RayCluster is created; {change}"
@@ -136,7 +144,11 @@ def _feature_warnings(review: Review) -> Iterator[str]:
         request = feature.unconfirmed(review.facts, settings)
         if request is None:
             continue
-        if old is None or json_type_errors(old.cluster) or feature.unconfirmed(old, settings) != request:
+        if (
+            old is None
+            or json_type_errors(old.cluster)
+            or feature.unconfirmed(old, settings) != request
+        ):
             yield (
                 f"{request.setting}: the operator's own {feature.name} stays active, because "
                 f"kuberay.kubeRayFeatures in the operator's configuration does not contain {request.feature}"
@@ -164,7 +176,11 @@ def _apply(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
                 )
         case Action.KEEP:
             former = step.former_group
-            if step.feature is OAUTH and is_proxy_first(pod) and not (former and is_proxy_first(former.pod)):
+            if (
+                step.feature is OAUTH
+                and is_proxy_first(pod)
+                and not (former and is_proxy_first(former.pod))
+            ):
                 move_proxies_to_end(pod)
                 yield (
                     f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, "

@@ -26,9 +26,18 @@ from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts, Request
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.mtls import head_service_replacement, known_mtls_additions, mtls_additions, with_command
+from cfo.webhooks.raycluster.mtls import (
+    head_service_replacement,
+    known_mtls_additions,
+    mtls_additions,
+    with_command,
+)
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
-from cfo.webhooks.raycluster.proxies import auth_proxy_additions, known_auth_proxy_additions, proxy_additions
+from cfo.webhooks.raycluster.proxies import (
+    auth_proxy_additions,
+    known_auth_proxy_additions,
+    proxy_additions,
+)
 
 
 class Images(msgspec.Struct, frozen=True):
@@ -39,7 +48,8 @@ class Images(msgspec.Struct, frozen=True):
         "@sha256:1ea6a01bf3e63cdcf125c6064cbd4a4a270deaf0f157b3eabb78f60556840366"
     )
     cert_generator: str = (
-        "registry.redhat.io/ubi9@sha256:770cf07083e1c85ae69c25181a205b7cdef63c11b794c89b3b487d4670b4c328"
+        "registry.redhat.io/ubi9"
+        "@sha256:770cf07083e1c85ae69c25181a205b7cdef63c11b794c89b3b487d4670b4c328"
     )
     oauth2_proxy: str = "quay.io/oauth2-proxy/oauth2-proxy:v7.15.3"
     kube_rbac_proxy: str = "quay.io/brancz/kube-rbac-proxy:v0.21.0"
@@ -117,18 +127,25 @@ class Feature(msgspec.Struct, frozen=True):
         return facts.unconfirmed_request(self.concern, settings.kuberay_features)
 
 
-def _proxy_additions(facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
+def _proxy_additions(
+    facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings
+) -> PodAdditions | None:
     if not group.is_head:
         return None
     if settings.authentication is not None:
         images = settings.images
         return auth_proxy_additions(
-            facts, settings.authentication, rbac_image=images.kube_rbac_proxy, oauth2_image=images.oauth2_proxy
+            facts,
+            settings.authentication,
+            rbac_image=images.kube_rbac_proxy,
+            oauth2_image=images.oauth2_proxy,
         )
     return proxy_additions(facts, settings.images.oauth_proxy)
 
 
-def _known_proxy_additions(facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
+def _known_proxy_additions(
+    facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings
+) -> PodAdditions | None:
     """Return the entries of the proxies that ``group`` has; the settings can have changed since they were injected."""
     if not group.is_head:
         return None
@@ -137,7 +154,9 @@ def _known_proxy_additions(facts: RayClusterFacts, group: PodGroup, settings: In
     return proxy_additions(facts, settings.images.oauth_proxy)
 
 
-def _mtls_additions(facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings) -> PodAdditions:
+def _mtls_additions(
+    facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings
+) -> PodAdditions:
     return mtls_additions(
         facts,
         settings.images.cert_generator,
@@ -241,9 +260,13 @@ class _FeaturePlan:
         self._wanted = feature.is_wanted(facts, settings)
         self._was_wanted = old is not None and feature.is_wanted(old, settings)
         self._head = former_groups[0] if former_groups else None
-        self._former = {group.key: group for group in reversed(former_groups)}  # of several of one name the first
+        self._former = {
+            group.key: group for group in reversed(former_groups)
+        }  # of several of one name the first
         self._additions: dict[bool, PodAdditions | None] = {}
-        self._command = head_service_replacement(old.cluster, facts.cluster) if old is not None else list
+        self._command = (
+            head_service_replacement(old.cluster, facts.cluster) if old is not None else list
+        )
         self._found: dict[tuple[bool, str], PodAdditions | None] = {}
 
     def step(self, group: PodGroup) -> InjectionStep | None:
@@ -251,13 +274,17 @@ class _FeaturePlan:
         if self._old is None or self._head is None or not self._was_wanted:
             return self._injection(group)
         former_group = self._former.get(group.key)
-        found = self._found_in(former_group or self._head)  # a new group gets what the head group has
+        found = self._found_in(
+            former_group or self._head
+        )  # a new group gets what the head group has
         if found is None:
             return None
         if former_group is None:
             return self._injection(group)
         if not self._wanted:
-            return InjectionStep(Action.REMOVE, self._feature, group, found, former_group, found, self._actor)
+            return InjectionStep(
+                Action.REMOVE, self._feature, group, found, former_group, found, self._actor
+            )
         additions = with_command(found, self._command)
         return InjectionStep(Action.KEEP, self._feature, group, additions, former_group, found)
 
@@ -265,7 +292,11 @@ class _FeaturePlan:
         if not self._wanted:
             return self._removal_from_new(group)
         additions = self._additions_to(group)
-        return InjectionStep(Action.INJECT, self._feature, group, additions) if additions is not None else None
+        return (
+            InjectionStep(Action.INJECT, self._feature, group, additions)
+            if additions is not None
+            else None
+        )
 
     def _removal_from_new(self, group: PodGroup) -> InjectionStep | None:
         """Return the step that removes injected entries from a new RayCluster that belongs to another actor."""
@@ -279,7 +310,9 @@ class _FeaturePlan:
 
     def _additions_to(self, group: PodGroup) -> PodAdditions | None:
         if group.is_head not in self._additions:
-            self._additions[group.is_head] = self._feature.additions(self._facts, group, self._settings)
+            self._additions[group.is_head] = self._feature.additions(
+                self._facts, group, self._settings
+            )
         return self._additions[group.is_head]
 
     def _found_in(self, former_group: PodGroup) -> PodAdditions | None:
@@ -289,5 +322,7 @@ class _FeaturePlan:
             assert self._old is not None
             expected = self._feature.known_additions(self._old, former_group, self._settings)
             added = expected is not None and expected.were_added_to(former_group.pod)
-            self._found[key] = expected.found_in(former_group.pod) if expected is not None and added else None
+            self._found[key] = (
+                expected.found_in(former_group.pod) if expected is not None and added else None
+            )
         return self._found[key]

@@ -37,7 +37,9 @@ _TOO_MANY_ENTRIES: Final = (
 
 def _list_of(**fields: Shape) -> Shape:
     """Return the shape of a list of objects with these fields, and with a ``name`` if they have one."""
-    return Shape(list, items=Shape(dict, {"name": Shape(str, required=True), **fields}, required=True))
+    return Shape(
+        list, items=Shape(dict, {"name": Shape(str, required=True), **fields}, required=True)
+    )
 
 
 _POD: Final = Shape(

@@ -78,14 +78,24 @@ _IDENTITY_VOLUME: Final = {
     "projected": {
         "sources": [
             {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_SECONDS}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {
+                "configMap": {
+                    "name": "kube-root-ca.crt",
+                    "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                }
+            },
         ]
     },
 }
 
 
 def mtls_additions(
-    facts: RayClusterFacts, image: str, domain: str, *, is_head: bool, requests_certificate: bool = False
+    facts: RayClusterFacts,
+    image: str,
+    domain: str,
+    *,
+    is_head: bool,
+    requests_certificate: bool = False,
 ) -> PodAdditions:
     """Return the additions for a pod template of a RayCluster; the head's certificate has more names than a worker's.
 
@@ -93,22 +103,35 @@ def mtls_additions(
     """
     certificate: Object = {"name": CERTIFICATE_CONTAINER, "image": image}
     if requests_certificate:
-        certificate |= {"command": request_command(), "env": [dict(_POD_IP)], "securityContext": _SECURITY_CONTEXT}
+        certificate |= {
+            "command": request_command(),
+            "env": [dict(_POD_IP)],
+            "securityContext": _SECURITY_CONTEXT,
+        }
         mount, volume = _IDENTITY_MOUNT, _IDENTITY_VOLUME
     else:
-        certificate["command"] = certificate_command(head_host_names(facts.cluster, domain) if is_head else ())
+        certificate["command"] = certificate_command(
+            head_host_names(facts.cluster, domain) if is_head else ()
+        )
         mount, volume = _CA_KEY_MOUNT, _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
     certificate["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
-    volumes = (_secret_volume(_CA_VOLUME, facts, "ca.crt"), {"name": _CERTIFICATE_VOLUME, "emptyDir": {}}, dict(volume))
+    volumes = (
+        _secret_volume(_CA_VOLUME, facts, "ca.crt"),
+        {"name": _CERTIFICATE_VOLUME, "emptyDir": {}},
+        dict(volume),
+    )
     return PodAdditions(init_containers=(certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 
 def known_mtls_additions(facts: RayClusterFacts) -> PodAdditions:
     """Return additions with the names of all entries that any setting adds to a pod template of a RayCluster."""
     one, other = (
-        mtls_additions(facts, "", "", is_head=False, requests_certificate=requests) for requests in (False, True)
+        mtls_additions(facts, "", "", is_head=False, requests_certificate=requests)
+        for requests in (False, True)
     )
-    return replace(one, volumes=(*one.volumes, *(item for item in other.volumes if item not in one.volumes)))
+    return replace(
+        one, volumes=(*one.volumes, *(item for item in other.volumes if item not in one.volumes))
+    )
 
 
 def _secret_volume(name: str, facts: RayClusterFacts, key: str) -> Object:
@@ -117,7 +140,9 @@ def _secret_volume(name: str, facts: RayClusterFacts, key: str) -> Object:
     return {"name": name, "secret": {"secretName": facts.names.ca_secret, "items": items}}
 
 
-def with_command(additions: PodAdditions, command: Callable[[Sequence[str]], list[str]]) -> PodAdditions:
+def with_command(
+    additions: PodAdditions, command: Callable[[Sequence[str]], list[str]]
+) -> PodAdditions:
     """Return ``additions`` with the commands of the init containers converted by ``command``."""
     containers = tuple(
         {**item, "command": command(item["command"])} if item.get("command") else item
@@ -155,7 +180,9 @@ def certificate_command(names: Iterable[str]) -> list[str]:
     return ["sh", "-c", " && ".join(steps)]
 
 
-def head_service_replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]]:
+def head_service_replacement(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that replaces the name of ``old``'s head Service in a command by that of ``new``."""
     before, after = (head_service_host({**cluster, "status": None}) for cluster in (old, new))
     if before == after or not is_host_name(after):

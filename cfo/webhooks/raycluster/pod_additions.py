@@ -26,7 +26,9 @@ PROXY_CONTAINERS: Final = frozenset({PROXY_CONTAINER, RBAC_PROXY_CONTAINER})
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:
     """Return the index of the container that runs Ray: the first container, as in KubeRay, ignoring proxies."""
     containers: Sequence[Object] = pod.get("containers") or ()
-    return next((at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), None)
+    return next(
+        (at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), None
+    )
 
 
 def are_equal_entries(one: Object, other: Object) -> bool:
@@ -81,7 +83,9 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
             volumes=_with_same(_name, self.volumes, pod.get("volumes")),
             env=_with_same(_name, self.env, ray.get("env")),
             mounts=_with_same(mount_key, self.mounts, ray.get("volumeMounts")),
-            service_account=str(pod.get("serviceAccountName") or "") if self.service_account else "",
+            service_account=str(pod.get("serviceAccountName") or "")
+            if self.service_account
+            else "",
         )
 
     def add_to(self, pod: PodSpec, former: PodAdditions | None = None) -> list[Change]:
@@ -101,7 +105,9 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
                 _add(ray, "env", self.env, _upsert, former.env, path),
                 _add(ray, "volumeMounts", self.mounts, _upsert_mount, former.mounts, path),
             ]
-        changes.append(_add(pod, "initContainers", self.init_containers, _upsert, former.init_containers))
+        changes.append(
+            _add(pod, "initContainers", self.init_containers, _upsert, former.init_containers)
+        )
         current = str(pod.get("serviceAccountName") or "")
         if self.service_account and current != self.service_account:
             pod["serviceAccountName"] = self.service_account
@@ -119,7 +125,10 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
         at = ray_container_index(pod)
         if at is not None:
             ray, path = pod["containers"][at], f"containers[{at}]."
-            changes += [_remove(ray, "env", self.env, path), _remove(ray, "volumeMounts", self.mounts, path)]
+            changes += [
+                _remove(ray, "env", self.env, path),
+                _remove(ray, "volumeMounts", self.mounts, path),
+            ]
         if self.service_account and pod.get("serviceAccountName") == self.service_account:
             del pod["serviceAccountName"]
             changes.append(Change("serviceAccountName", (self.service_account,)))
@@ -195,11 +204,15 @@ def _upsert(items: list[Object], addition: Object, former: Sequence[Object]) -> 
         items.append(deepcopy(addition))
         return _Upsert.ADDED
     first, *others = places
-    expected = not others and any(are_equal_entries(items[first], item) for item in (addition, *former))
+    expected = not others and any(
+        are_equal_entries(items[first], item) for item in (addition, *former)
+    )
     if not are_equal_entries(items[first], addition):
         items[first] = deepcopy(addition)
     if others:  # the last of several environment variables of one name wins, so remove the others
-        items[first + 1 :] = [item for item in items[first + 1 :] if item.get("name") != addition["name"]]
+        items[first + 1 :] = [
+            item for item in items[first + 1 :] if item.get("name") != addition["name"]
+        ]
     return _Upsert.EXPECTED if expected else _Upsert.REPLACED
 
 
@@ -208,11 +221,17 @@ def _upsert_mount(items: list[Object], addition: Object, former: Sequence[Object
     place = next((at for at, item in enumerate(items) if are_equal_entries(item, addition)), None)
     result = _Upsert.EXPECTED
     if place is None:
-        place = next((at for at, item in enumerate(items) if mount_key(item) == mount_key(addition)), None)
+        place = next(
+            (at for at, item in enumerate(items) if mount_key(item) == mount_key(addition)), None
+        )
         if place is None:
-            place = next((at for at, item in enumerate(items) if item.get("name") == addition["name"]), None)
+            place = next(
+                (at for at, item in enumerate(items) if item.get("name") == addition["name"]), None
+            )
         if place is None:
-            place = next((at for at, item in enumerate(items) if _path(item) == _path(addition)), None)
+            place = next(
+                (at for at, item in enumerate(items) if _path(item) == _path(addition)), None
+            )
         if place is None:
             items.append(deepcopy(addition))
             return _Upsert.ADDED

@@ -38,7 +38,12 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
 from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
+from cfo.webhooks.raycluster.pod_additions import (
+    PROXY_CONTAINER,
+    PROXY_CONTAINERS,
+    PodAdditions,
+    PodSpec,
+)
 
 _TLS_VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY: Final = "/etc/tls/private"
@@ -96,12 +101,18 @@ def is_proxy_first(pod: Mapping[str, Any]) -> bool:
 def move_proxies_to_end(pod: PodSpec) -> None:
     """Move the first containers behind all others, as far as they have names of proxies."""
     containers = pod["containers"]
-    count = next((at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), 0)
+    count = next(
+        (at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), 0
+    )
     pod["containers"] = [*containers[count:], *containers[:count]]
 
 
 def auth_proxy_additions(
-    facts: RayClusterFacts, config: AuthenticationConfiguration, *, rbac_image: str, oauth2_image: str
+    facts: RayClusterFacts,
+    config: AuthenticationConfiguration,
+    *,
+    rbac_image: str,
+    oauth2_image: str,
 ) -> PodAdditions:
     """Return the additions for the head's pod template of a RayCluster: kube-rbac-proxy, and oauth2-proxy for OIDC."""
     names = facts.names
@@ -115,7 +126,9 @@ def auth_proxy_additions(
     if config.oidc is not None:
         containers.insert(0, _oauth2_proxy(config.oidc, oauth2_image, names.cookie_secret))
     return PodAdditions(
-        containers=tuple(containers), volumes=tuple(volumes), service_account=names.proxy_service_account
+        containers=tuple(containers),
+        volumes=tuple(volumes),
+        service_account=names.proxy_service_account,
     )
 
 
@@ -200,7 +213,9 @@ def _oauth2_proxy(oidc: OIDCConfiguration, image: str, cookie_secret: str) -> Ob
         "--cookie-expire=12h",
         "--silence-ping-logging=true",
     ]
-    if oidc.username_claim != "email":  # oauth2-proxy refuses users without a value of its email claim
+    if (
+        oidc.username_claim != "email"
+    ):  # oauth2-proxy refuses users without a value of its email claim
         args.append(f"--oidc-email-claim={oidc.username_claim}")
     mounts = [_mount(_TLS_VOLUME, _TLS_DIRECTORY)]
     if oidc.ca_secret_name:

@@ -49,7 +49,8 @@ _NAME_LIMIT: Final = 63
 _NO_INGRESS: Final = "RayCluster with enableIngress set to true is not allowed"
 _NO_CONTAINER: Final = "must contain a container that runs Ray"
 _ONLY_PROXY: Final = (
-    f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
+    f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is "
+    "reserved for the injected proxy"
 )
 
 _IMITATION: Final = (
@@ -91,7 +92,11 @@ def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> 
         if cluster.get("spec") == old.get("spec") and count_errors(cluster):
             return _version_errors(old, cluster)
         return errors
-    return [*_version_errors(old, cluster), *_manager_errors(old, cluster), *_reported(_errors(cluster, old, settings))]
+    return [
+        *_version_errors(old, cluster),
+        *_manager_errors(old, cluster),
+        *_reported(_errors(cluster, old, settings)),
+    ]
 
 
 def _manager_errors(old: Object, cluster: Object) -> list[FieldError]:
@@ -114,26 +119,39 @@ def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
     return islice(errors, MAX_ERRORS + 1)
 
 
-def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[FieldError]:
+def _errors(
+    cluster: Object, old: Object | None, settings: InjectionSettings
+) -> Iterator[FieldError]:
     head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
     if head.get("enableIngress") and "ingressOptions" not in settings.kuberay_features:
         yield invalid("spec.headGroupSpec.enableIngress", head["enableIngress"], _NO_INGRESS)
     review = Review.of(cluster, old, settings)
     required = required_changes(review)
     for path, reason in required.reasons.items() if required is not None else ():
-        yield forbidden(f"spec.{'.'.join(path)}", f"{reason} (profile {settings.profile} of this namespace)")
+        yield forbidden(
+            f"spec.{'.'.join(path)}", f"{reason} (profile {settings.profile} of this namespace)"
+        )
     groups = review.facts.groups
     steps: dict[int, list[InjectionStep]] = {}
     for step in plan_injection(review):
         steps.setdefault(step.group.position, []).append(step)
     former = review.former
-    old_groups = {group.key: group for group in reversed(former.groups)} if former is not None else {}
-    injected = {step.feature for step in steps.get(groups[0].position, ()) if step.action is not Action.REMOVE}
+    old_groups = (
+        {group.key: group for group in reversed(former.groups)} if former is not None else {}
+    )
+    injected = {
+        step.feature
+        for step in steps.get(groups[0].position, ())
+        if step.action is not Action.REMOVE
+    }
     if OAUTH in injected:
         yield from _port_errors(cluster, former.cluster if former is not None else None)
     if former is not None:
         yield from _imitation_errors(review, former, injected)
-    injected_here = old is None and annotations_of(cluster).get(VERSION_ANNOTATION) in (None, settings.version)
+    injected_here = old is None and annotations_of(cluster).get(VERSION_ANNOTATION) in (
+        None,
+        settings.version,
+    )
     for group in groups:
         group_steps = steps.get(group.position, [])
         error = _container_error(group, old_groups.get(group.key), group_steps)
@@ -144,7 +162,9 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
             yield from _step_errors(step, must_be_equal=injected_here or step.action is Action.KEEP)
 
 
-def _imitation_errors(review: Review, old: RayClusterFacts, injected: Collection[Feature]) -> Iterator[FieldError]:
+def _imitation_errors(
+    review: Review, old: RayClusterFacts, injected: Collection[Feature]
+) -> Iterator[FieldError]:
     """Yield an error for each feature of which a user adds the parts to a head that was created without them.
 
     The operator would expose what it takes for protected, although running pods do not have these parts. ``injected``
@@ -168,23 +188,32 @@ def _port_errors(cluster: Object, old: Object | None) -> Iterator[FieldError]:
         return
     if _has_port_of_proxy(cluster):
         yield forbidden(
-            pod_path(-1, "containers"), f"the port name {PROXY_PORT_NAME!r} is reserved for the injected proxy"
+            pod_path(-1, "containers"),
+            f"the port name {PROXY_PORT_NAME!r} is reserved for the injected proxy",
         )
 
 
 def _has_port_of_proxy(cluster: Object) -> bool:
     containers = head_pod_spec(cluster).get("containers") or ()
     users = (item for item in containers if item.get("name") not in PROXY_CONTAINERS)
-    return any(port.get("name") == PROXY_PORT_NAME for item in users for port in item.get("ports") or ())
+    return any(
+        port.get("name") == PROXY_PORT_NAME for item in users for port in item.get("ports") or ()
+    )
 
 
-def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:
+def _container_error(
+    group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]
+) -> FieldError | None:
     """Return the error if no container of ``group`` can run Ray, unless this was already the case before the update."""
     message = ""
     if not group.pod.get("containers"):
         message = _NO_CONTAINER if before is None or before.pod.get("containers") else ""
-    elif ray_container_index(group.pod) is None and any(step.action is not Action.REMOVE for step in steps):
-        message = _ONLY_PROXY if before is None or ray_container_index(before.pod) is not None else ""
+    elif ray_container_index(group.pod) is None and any(
+        step.action is not Action.REMOVE for step in steps
+    ):
+        message = (
+            _ONLY_PROXY if before is None or ray_container_index(before.pod) is not None else ""
+        )
     return required(group.path("containers"), message) if message else None
 
 
@@ -194,7 +223,12 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
     group, pod, additions = step.group, step.group.pod, step.additions
     not_injected = _NOT_INJECTED if must_be_equal and step.action is Action.INJECT else ""
     lists: list[tuple[tuple[str | int, ...], Sequence[Object], Sequence[Object], str]] = [
-        (("containers",), additions.containers, pod.get("containers") or (), "OAuth Proxy container is immutable"),
+        (
+            ("containers",),
+            additions.containers,
+            pod.get("containers") or (),
+            "OAuth Proxy container is immutable",
+        ),
         (("volumes",), additions.volumes, pod.get("volumes") or (), _volumes_message(step)),
     ]
     at = ray_container_index(pod)
@@ -204,7 +238,9 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
         lists.append((("containers", at, "env"), additions.env, ray.get("env") or (), message))
         yield from _mount_errors(group, at, additions, not_injected)
     message = "create-cert Init Container is immutable"
-    lists.append((("initContainers",), additions.init_containers, pod.get("initContainers") or (), message))
+    lists.append(
+        (("initContainers",), additions.init_containers, pod.get("initContainers") or (), message)
+    )
     for steps, expected, items, message in lists:
         for addition in expected:
             found = [item for item in items if item.get("name") == addition["name"]]
@@ -224,15 +260,21 @@ def _volumes_message(step: InjectionStep) -> str:
     return "ca-vol and server-cert Secret volumes are immutable"
 
 
-def _mount_errors(group: PodGroup, at: int, additions: PodAdditions, not_injected: str) -> Iterator[FieldError]:
+def _mount_errors(
+    group: PodGroup, at: int, additions: PodAdditions, not_injected: str
+) -> Iterator[FieldError]:
     message = "ca-vol and server-cert volume mounts are immutable"
-    present = {mount_key(mount): mount for mount in group.pod["containers"][at].get("volumeMounts") or ()}
+    present = {
+        mount_key(mount): mount for mount in group.pod["containers"][at].get("volumeMounts") or ()
+    }
     for addition in additions.mounts:
         found = present.get(mount_key(addition))
         if found is None:
             yield required(group.path("containers", at, "volumeMounts"), message)
         elif not_injected and not are_equal_entries(found, addition):
-            yield invalid(group.path("containers", at, "volumeMounts"), found, f"{message}{not_injected}")
+            yield invalid(
+                group.path("containers", at, "volumeMounts"), found, f"{message}{not_injected}"
+            )
 
 
 # --- Warnings about numbers of workers --------------------------------------------------------------------------------
@@ -243,11 +285,18 @@ def _mount_errors(group: PodGroup, at: int, additions: PodAdditions, not_injecte
 def replica_warnings(cluster: Object, old: Object | None = None) -> list[str]:
     """Return the warnings about the worker groups of ``cluster``, at most 10, except those that ``old`` also has."""
     known = set(_all_warnings(old)) if old is not None else set[str]()
-    return list(islice((warning for warning in _all_warnings(cluster) if warning not in known), _MAX_REPLICA_WARNINGS))
+    return list(
+        islice(
+            (warning for warning in _all_warnings(cluster) if warning not in known),
+            _MAX_REPLICA_WARNINGS,
+        )
+    )
 
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
-    spec = cluster.get("spec")  # of an old object, which no webhook may have validated, it can have any type
+    spec = cluster.get(
+        "spec"
+    )  # of an old object, which no webhook may have validated, it can have any type
     groups = spec.get("workerGroupSpecs") if isinstance(spec, Mapping) else None
     for index, group in enumerate(groups if isinstance(groups, list) else ()):
         if isinstance(group, Mapping):
@@ -256,7 +305,9 @@ def _all_warnings(cluster: Object) -> Iterator[str]:
 
 
 def _problems(group: Mapping[str, Any]) -> Iterator[str]:
-    replicas, least, most = (_integer(group.get(key)) for key in ("replicas", "minReplicas", "maxReplicas"))
+    replicas, least, most = (
+        _integer(group.get(key)) for key in ("replicas", "minReplicas", "maxReplicas")
+    )
     for name, value in (("minReplicas", least), ("maxReplicas", most)):
         if value is not None and value < 0:
             yield f"{name} is negative: {value}"

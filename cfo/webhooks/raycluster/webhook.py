@@ -23,7 +23,12 @@ from cfo.runtime import (
 from cfo.runtime.webhook import AdmissionRequest, Denied, Validator
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
-from cfo.webhooks.raycluster.validation import create_errors, replica_warnings, submission_errors, update_errors
+from cfo.webhooks.raycluster.validation import (
+    create_errors,
+    replica_warnings,
+    submission_errors,
+    update_errors,
+)
 
 # From apimachinery's SimpleNameGenerator: no vowels, and no characters that can be mistaken for others.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -53,22 +58,32 @@ class RayClusterWebhook(Validator[Object]):
         if is_deleting(obj) and request.old_object is not None:
             return obj
         settings = await self._settings(request.namespace)
-        result = await request.compute(default, _with_name(obj, request), request.old_object, settings)
+        result = await request.compute(
+            default, _with_name(obj, request), request.old_object, settings
+        )
         request.warn(*result.warnings)
         return result.cluster
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
-        FieldErrors.check(await request.compute(create_errors, obj, await self._settings(request.namespace)))
+        FieldErrors.check(
+            await request.compute(create_errors, obj, await self._settings(request.namespace))
+        )
         request.warn(*replica_warnings(obj))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
-            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings(request.namespace)))
+            FieldErrors.check(
+                await request.compute(
+                    update_errors, old, obj, await self._settings(request.namespace)
+                )
+            )
             request.warn(*replica_warnings(obj, old))
 
-    async def submission_errors(self, cluster: Object, request: AdmissionRequest) -> list[FieldError]:
+    async def submission_errors(
+        self, cluster: Object, request: AdmissionRequest
+    ) -> list[FieldError]:
         """Return the errors with which ``cluster`` would be refused if it were created in the namespace of ``request``.
 
         For webhooks of objects from which RayClusters are created later. ``request`` is the request for such an object.
@@ -82,7 +97,9 @@ class RayClusterWebhook(Validator[Object]):
             settings = await self.settings_of(namespace)
             config = settings.kuberay
             required = config.ray_dashboard_oauth_enabled
-            authentication = config.authentication if required and config.authentication.enabled else None
+            authentication = (
+                config.authentication if required and config.authentication.enabled else None
+            )
             return InjectionSettings(
                 version=self.version,
                 oauth=required and authentication is None and await self.has_oauth_server(),

@@ -20,9 +20,20 @@ if TYPE_CHECKING:
     from envtest.planes.plane import ControlPlane, EmbeddedControlPlane, RealControlPlane
     from envtest.planes.snapshots import SnapshotError
 
-__all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane", "SnapshotError", "User"]
+__all__ = [
+    "ControlPlane",
+    "EmbeddedControlPlane",
+    "InstallError",
+    "RealControlPlane",
+    "SnapshotError",
+    "User",
+]
 
-_MODULES = {"InstallError": "planes.base", "SnapshotError": "planes.snapshots", "User": "apimachinery.user"}
+_MODULES = {
+    "InstallError": "planes.base",
+    "SnapshotError": "planes.snapshots",
+    "User": "apimachinery.user",
+}
 """The modules of the names that are not in ``planes.plane``."""
 
 

@@ -86,7 +86,11 @@ class APIClient:
         await self._session.close()
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
-        base = {"Authorization": f"Bearer {self._plane.token}", "User-Agent": "test/1", "Accept": "application/json"}
+        base = {
+            "Authorization": f"Bearer {self._plane.token}",
+            "User-Agent": "test/1",
+            "Accept": "application/json",
+        }
         if content_type:
             base["Content-Type"] = content_type
         return base | dict(headers or {})
@@ -105,22 +109,32 @@ class APIClient:
         assert self._session is not None
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = self._headers(content_type if data is not None else "", headers)
-        async with self._session.request(method, path, data=data, params=query, headers=sent) as response:
+        async with self._session.request(
+            method, path, data=data, params=query, headers=sent
+        ) as response:
             raw = await response.read()
             if response.content_type == "application/vnd.kubernetes.protobuf":
                 return Response(response.status, raw, response.headers)
             is_json = response.content_type == "application/json"
-            return Response(response.status, json.loads(raw) if is_json and raw else raw.decode(), response.headers)
+            return Response(
+                response.status,
+                json.loads(raw) if is_json and raw else raw.decode(),
+                response.headers,
+            )
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Response:
         """GET ``path``."""
         return await self.request("GET", path, query=query, **more)
 
-    async def post(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Response:
+    async def post(
+        self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any
+    ) -> Response:
         """POST ``body`` to ``path``."""
         return await self.request("POST", path, body, query=query, **more)
 
-    async def put(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Response:
+    async def put(
+        self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any
+    ) -> Response:
         """PUT ``body`` to ``path``."""
         return await self.request("PUT", path, body, query=query, **more)
 
@@ -132,21 +146,32 @@ class APIClient:
 
     async def merge(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Response:
         """PATCH ``path`` with a JSON merge patch."""
-        return await self.request("PATCH", path, body, query=query, content_type="application/merge-patch+json")
+        return await self.request(
+            "PATCH", path, body, query=query, content_type="application/merge-patch+json"
+        )
 
-    async def apply(self, path: str, body: Any, manager: str, query: Mapping[str, str] | None = None) -> Response:
+    async def apply(
+        self, path: str, body: Any, manager: str, query: Mapping[str, str] | None = None
+    ) -> Response:
         """PATCH ``path`` with a server-side apply patch."""
         parameters = {"fieldManager": manager, **(query or {})}
-        return await self.request("PATCH", path, body, query=parameters, content_type="application/apply-patch+yaml")
+        return await self.request(
+            "PATCH", path, body, query=parameters, content_type="application/apply-patch+yaml"
+        )
 
     @asynccontextmanager
     async def watch(
-        self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Watch]:
         """Open a watch on ``path`` until the block ends."""
         assert self._session is not None
         parameters = {"watch": "true", **(query or {})}
-        async with self._session.get(path, params=parameters, headers=self._headers("", headers)) as response:
+        async with self._session.get(
+            path, params=parameters, headers=self._headers("", headers)
+        ) as response:
             assert response.status == 200, await response.text()
             yield Watch(response)
 

@@ -84,18 +84,35 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="%(version)s")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 selects a free port.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="0 selects a free port.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Write a kubeconfig to this file.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a kubeconfig to this file.",
+)
 @click.option("--token", help="Bearer token of user admin (random by default).")
 @click.option(
     "--token-auth-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help='More users: CSV lines token,user,uid[,"group1,group2"].',
 )
-@click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write audit events to this file.")
 @click.option(
-    "--crds", multiple=True, type=click.Path(exists=True, path_type=Path), help="CRDs to install: file or folder."
+    "--audit-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write audit events to this file.",
+)
+@click.option(
+    "--crds",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="CRDs to install: file or folder.",
 )
 @click.option(
     "--data-dir",
@@ -115,7 +132,11 @@ class _Group(click.Group):
     show_default=True,
     help=f"Version to behave like: {', '.join(SUPPORTED)}.",
 )
-@click.option("--feature-gates", default="", help="NAME=true,...: feature gates to switch (ShardedListAndWatch).")
+@click.option(
+    "--feature-gates",
+    default="",
+    help="NAME=true,...: feature gates to switch (ShardedListAndWatch).",
+)
 @click.option(
     "--scenario",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -162,7 +183,11 @@ def command(
         asyncio.run(_serve(plane, kubeconfig))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            _fail(ValueError(f"--port {port}: is in use on {host}; set another port, or 0 for a free one"))
+            _fail(
+                ValueError(
+                    f"--port {port}: is in use on {host}; set another port, or 0 for a free one"
+                )
+            )
         _fail(error)
     except ValueError as error:
         _fail(error)
@@ -216,7 +241,11 @@ async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
             await stop.wait()
         finally:
             # The server has stopped; another control plane may have replaced the file.
-            if kubeconfig is not None and kubeconfig.is_file() and kubeconfig.read_text() == written:
+            if (
+                kubeconfig is not None
+                and kubeconfig.is_file()
+                and kubeconfig.read_text() == written
+            ):
                 kubeconfig.unlink(missing_ok=True)
 
 

@@ -47,7 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker ``real_control_plane``."""
-    config.addinivalue_line("markers", f"{MARKER}: runs only on the real control plane ($KUBEBUILDER_ASSETS)")
+    config.addinivalue_line(
+        "markers", f"{MARKER}: runs only on the real control plane ($KUBEBUILDER_ASSETS)"
+    )
 
 
 def _wants_real(config: pytest.Config) -> bool:
@@ -76,7 +78,10 @@ def _namespaces(thread: ThreadedControlPlane) -> Any:
 
     def request(method: str, path: str, body: object = None) -> None:
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {thread.plane.token}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {thread.plane.token}",
+            "Content-Type": "application/json",
+        }
         url = f"{thread.plane.url}/api/v1/namespaces{path}"
         prepared = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own https url
         with urllib.request.urlopen(prepared, context=context):  # noqa: S310
@@ -93,7 +98,9 @@ def _threaded_control_plane(pytestconfig: pytest.Config) -> Iterator[ThreadedCon
     if _wants_real(pytestconfig):
         plane: ControlPlane = ControlPlane.real()
     else:
-        plane = ControlPlane.embedded(kubernetes_version=pytestconfig.getoption("--kubernetes-version"))
+        plane = ControlPlane.embedded(
+            kubernetes_version=pytestconfig.getoption("--kubernetes-version")
+        )
     with ThreadedControlPlane(plane) as thread:
         yield thread
 
@@ -130,7 +137,9 @@ def install_crds(_threaded_control_plane: ThreadedControlPlane) -> Callable[...,
         try:
             return _threaded_control_plane.install_crds(*sources)
         except (OSError, ValueError) as error:
-            raise error.with_traceback(None) from None  # without the frames of the thread of the control plane
+            raise error.with_traceback(
+                None
+            ) from None  # without the frames of the thread of the control plane
 
     return install
 
@@ -155,7 +164,9 @@ def restore_plane(pytestconfig: pytest.Config) -> Iterator[Callable[..., Threade
     with ExitStack() as started:
 
         def restore(path: Path | str, **options: Any) -> ThreadedControlPlane:
-            return started.enter_context(ThreadedControlPlane(ControlPlane.restore(path, **options)))
+            return started.enter_context(
+                ThreadedControlPlane(ControlPlane.restore(path, **options))
+            )
 
         yield restore
 
@@ -166,7 +177,9 @@ def _require_embedded(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def chaos(pytestconfig: pytest.Config, _threaded_control_plane: ThreadedControlPlane) -> Callable[..., Report]:
+def chaos(
+    pytestconfig: pytest.Config, _threaded_control_plane: ThreadedControlPlane
+) -> Callable[..., Report]:
     """A function that runs an operator with faults, on copies of the session's control plane.
 
     Its parameters and its result are those of :func:`envtest.chaos.explore`.
@@ -178,7 +191,9 @@ def chaos(pytestconfig: pytest.Config, _threaded_control_plane: ThreadedControlP
         from envtest.chaos import explore as explore_faults
 
         with thread.fork() as prepared:
-            return prepared.call(explore_faults(operator, scenario, plane=prepared.embedded, **options))
+            return prepared.call(
+                explore_faults(operator, scenario, plane=prepared.embedded, **options)
+            )
 
     return explore
 
@@ -201,7 +216,9 @@ def request_trace(request: pytest.FixtureRequest) -> Iterator[Trace]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the requests of a failed test to its report."""
     report = yield
     trace = item.stash.get(_TRACE, None)

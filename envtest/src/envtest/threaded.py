@@ -80,7 +80,9 @@ class ThreadedControlPlane:
         """The token of user ``admin``."""
         return self.plane.token
 
-    def kubeconfig(self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin") -> str:
+    def kubeconfig(
+        self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin"
+    ) -> str:
         """See :meth:`BaseControlPlane.kubeconfig`."""
         return self.plane.kubeconfig(path, token=token, user=user)
 
@@ -126,7 +128,9 @@ class ThreadedControlPlane:
         """See :meth:`BaseControlPlane.install_crds`."""
         return self.call(self.plane.install_crds(*sources))
 
-    def install_webhooks(self, *sources: Manifests, server: LocalWebhooks | Path | str) -> LocalWebhooks:
+    def install_webhooks(
+        self, *sources: Manifests, server: LocalWebhooks | Path | str
+    ) -> LocalWebhooks:
         """See :meth:`BaseControlPlane.install_webhooks`."""
         return self.call(self.plane.install_webhooks(*sources, server=server))
 
@@ -139,6 +143,9 @@ class ThreadedControlPlane:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()

@@ -34,13 +34,23 @@ CUPS = {
                 "name": "v1",
                 "served": True,
                 "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
             }
         ],
     },
 }
 
-CUP = {"apiVersion": "kopf.example.com/v1", "kind": "Cup", "metadata": {"name": "tea"}, "spec": {"size": 1}}
+CUP = {
+    "apiVersion": "kopf.example.com/v1",
+    "kind": "Cup",
+    "metadata": {"name": "tea"},
+    "spec": {"size": 1},
+}
 
 
 @pytest.fixture
@@ -69,7 +79,10 @@ def run_operator(python: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
     command = [python, "-m", "kopf", "run", "--namespace=default", PROGRAMS / "kopf_operator.py"]
     with log.open("w") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "KUBECONFIG": str(kubeconfig)}
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         )
         try:
             yield
@@ -79,7 +92,10 @@ def run_operator(python: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
 
 
 async def test_kopf_operator_handles_the_life_of_an_object(python: Path, tmp_path: Path) -> None:
-    async with ControlPlane.embedded(controllers=tuple(AVAILABLE)) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.embedded(controllers=tuple(AVAILABLE)) as plane,
+        APIClient(plane) as api,
+    ):
         await plane.install_crds(CUPS)
         plane.kubeconfig(tmp_path / "kubeconfig")
         log = tmp_path / "log"

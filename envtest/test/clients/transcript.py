@@ -46,10 +46,15 @@ def parse(text: str) -> Iterator[Step]:
 def matches(expected: list[str], actual: list[str]) -> bool:
     """Compare the lines of an output with those of a transcript; empty lines do not count."""
     pattern = "".join(
-        r"(?:[^\n]*\n)*?" if line == "..." else re.escape(_squeeze(line)).replace(r"\.\.\.", "[^\n]*") + "\n"
+        r"(?:[^\n]*\n)*?"
+        if line == "..."
+        else re.escape(_squeeze(line)).replace(r"\.\.\.", "[^\n]*") + "\n"
         for line in expected
     )
-    return re.fullmatch(pattern, "".join(f"{_squeeze(line)}\n" for line in actual if line.strip())) is not None
+    return (
+        re.fullmatch(pattern, "".join(f"{_squeeze(line)}\n" for line in actual if line.strip()))
+        is not None
+    )
 
 
 def _squeeze(line: str) -> str:

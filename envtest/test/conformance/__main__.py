@@ -37,7 +37,9 @@ async def run(program: str, specs: Sequence[Spec], folder: Path) -> Path:
     report, kubeconfig = folder / "report.json", folder / "kubeconfig"
     async with run_cluster() as plane:
         plane.kubeconfig(kubeconfig)
-        process = await asyncio.create_subprocess_exec(program, *arguments(specs, kubeconfig, report))
+        process = await asyncio.create_subprocess_exec(
+            program, *arguments(specs, kubeconfig, report)
+        )
         await process.wait()
     if not report.exists():
         sys.exit(f"{program}: wrote no report; it exited with {process.returncode}")
@@ -50,7 +52,9 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("program", nargs="?", metavar="E2E_TEST")
     source.add_argument("--report", type=Path)
-    parser.add_argument("--all", action="store_true", help="also the specs that are not expected to pass")
+    parser.add_argument(
+        "--all", action="store_true", help="also the specs that are not expected to pass"
+    )
     options = parser.parse_args()
     specs = parse(FILE.read_text())
     selected = [spec for spec in specs if options.all or spec.passes]

@@ -30,9 +30,13 @@ class SpecClient(APIClient):
         accepts = {"Accept": f"{PROTOBUF},application/json", **(headers or {})}
         if is_built_in(body) and content_type == "application/json":
             body, content_type = encode_body(body), PROTOBUF
-        return await super().request(method, path, body, query=query, content_type=content_type, headers=accepts)
+        return await super().request(
+            method, path, body, query=query, content_type=content_type, headers=accepts
+        )
 
-    async def strategic(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Response:
+    async def strategic(
+        self, path: str, body: Any, query: Mapping[str, str] | None = None
+    ) -> Response:
         """PATCH ``path`` with a strategic merge patch."""
         kind = "application/strategic-merge-patch+json"
         return await self.request("PATCH", path, body, query=query, content_type=kind)
@@ -58,9 +62,13 @@ class SpecClient(APIClient):
 
     async def names(self, path: str, **query: str) -> list[str]:
         """Return the names of the objects in a list, sorted."""
-        return sorted(item["metadata"]["name"] for item in (await self.read(path, **query))["items"])
+        return sorted(
+            item["metadata"]["name"] for item in (await self.read(path, **query))["items"]
+        )
 
-    async def update(self, path: str, change: Callable[[dict[str, Any]], object], where: str = "") -> dict[str, Any]:
+    async def update(
+        self, path: str, change: Callable[[dict[str, Any]], object], where: str = ""
+    ) -> dict[str, Any]:
         """Read an object, change it and write it to the subresource ``where``; again if there is a conflict."""
         while True:
             obj = await self.read(path)
@@ -72,7 +80,11 @@ class SpecClient(APIClient):
                 return result
 
     async def eventually(
-        self, path: str, condition: Callable[[Any], object], query: Mapping[str, str] | None = None, seconds: float = 30
+        self,
+        path: str,
+        condition: Callable[[Any], object],
+        query: Mapping[str, str] | None = None,
+        seconds: float = 30,
     ) -> Any:
         """Read ``path`` until ``condition`` of the response's body holds, and return the body."""
         body: Any = None
@@ -107,7 +119,9 @@ def is_built_in(body: Any) -> bool:
     return "." not in group or group.endswith(".k8s.io")
 
 
-async def matching(watch: Watch, kind: str, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+async def matching(
+    watch: Watch, kind: str, condition: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
     """Read events until one of the type ``kind`` meets ``condition``, and return its object."""
     while True:
         event = await watch.event(30)

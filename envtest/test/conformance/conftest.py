@@ -26,7 +26,10 @@ async def client(cluster: ControlPlane) -> AsyncIterator[SpecClient]:
 @pytest.fixture
 async def namespace(client: SpecClient) -> str:
     """Create a namespace as the specs do, and wait for its account and CA."""
-    metadata = {"generateName": "spec-", "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}
+    metadata = {
+        "generateName": "spec-",
+        "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+    }
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     name = str((await client.create("/api/v1/namespaces", body))["metadata"]["name"])
     await client.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", 200)

@@ -37,7 +37,9 @@ def outcomes(reports: Iterable[Mapping[str, Any]]) -> list[Outcome]:
                 if spec["State"] not in ("passed", *NOT_RUN):
                     found.append(Outcome(f"[{spec['LeafNodeType']}]", False, _reason(spec)))
             elif spec["State"] not in NOT_RUN:
-                name = " ".join([*(spec.get("ContainerHierarchyTexts") or ()), spec["LeafNodeText"]])
+                name = " ".join(
+                    [*(spec.get("ContainerHierarchyTexts") or ()), spec["LeafNodeText"]]
+                )
                 passed = spec["State"] == "passed"
                 found.append(Outcome(without_tags(name), passed, "" if passed else _reason(spec)))
     return found
@@ -62,13 +64,21 @@ def summary(specs: Iterable[Spec], results: Iterable[Outcome]) -> Summary:
     lines = []
     for each in failed:
         listed = states.get(each.name)
-        lines.append(f"FAILED {each.name} [{listed.state if listed else 'not in the list'}]\n    {each.reason}")
+        lines.append(
+            f"FAILED {each.name} [{listed.state if listed else 'not in the list'}]\n    {each.reason}"
+        )
     for each in passed:
         if not (listed := states.get(each.name)) or not listed.passes:
             lines.append(f"PASSED {each.name} [{listed.state if listed else 'not in the list'}]")
     expected = {name for name, spec in states.items() if spec.passes}
     absent = sorted(expected - {each.name for each in results})
     lines += [f"NOT RUN {name}" for name in absent]
-    lines.append(f"{len(passed)} passed, {len(failed)} failed, {len(absent)} expected specs did not run")
-    known_failures = [each.name for each in failed if each.name in states and not states[each.name].passes]
-    return Summary(lines, [each.name for each in failed if each.name not in known_failures] + absent)
+    lines.append(
+        f"{len(passed)} passed, {len(failed)} failed, {len(absent)} expected specs did not run"
+    )
+    known_failures = [
+        each.name for each in failed if each.name in states and not states[each.name].passes
+    ]
+    return Summary(
+        lines, [each.name for each in failed if each.name not in known_failures] + absent
+    )

@@ -67,7 +67,10 @@ class SpecServers:
     def pods(self) -> list[dict[str, Any]]:
         """Return the rules of a scenario for the pods that this server plays."""
         address, echo = f"127.0.0.1:{self.port}", f"127.0.0.1:{self.echo_port}"
-        rules = [{"match": {"labels": {label: "true"}}, "ports": {port: address}} for label, port in PORTS.items()]
+        rules = [
+            {"match": {"labels": {label: "true"}}, "ports": {port: address}}
+            for label, port in PORTS.items()
+        ]
         ports = {number: f"127.0.0.1:{port}" for number, port in self.porters.items()}
         rules.append({"match": {"labels": {PORTER_LABEL: "true"}}, "ports": ports})
         return [*rules, *({"match": {"labels": labels}, "ports": {80: echo}} for labels in ECHOES)]
@@ -139,7 +142,9 @@ async def listen(context: ssl.SSLContext) -> AsyncIterator[int]:
 @asynccontextmanager
 async def serve(application: web.Application, context: ssl.SSLContext | None) -> AsyncIterator[int]:
     """Serve an application on a local port, which is yielded, until the block ends."""
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(
+        application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
@@ -151,7 +156,9 @@ async def serve(application: web.Application, context: ssl.SSLContext | None) ->
 
 def _porter(text: str) -> web.Application:
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=text, content_type="text/html" if text.startswith("<") else "text/plain")
+        return web.Response(
+            text=text, content_type="text/html" if text.startswith("<") else "text/plain"
+        )
 
     application = web.Application()
     application.router.add_get("/", answer)
@@ -187,7 +194,9 @@ async def _review(request: web.Request) -> web.Response:
         patch = b64encode(orjson.dumps(fields["patch"])).decode()
         fields = {**fields, "patch": patch, "patchType": "JSONPatch"}
     response = {"uid": review["uid"], "allowed": True, **fields}
-    return web.json_response({"kind": "AdmissionReview", "apiVersion": document["apiVersion"], "response": response})
+    return web.json_response(
+        {"kind": "AdmissionReview", "apiVersion": document["apiVersion"], "response": response}
+    )
 
 
 def _denied(message: str) -> dict[str, Any]:
@@ -217,7 +226,11 @@ def _check_attach(review: dict[str, Any]) -> dict[str, Any]:
     assert (review["kind"]["kind"], review["resource"]["resource"]) == ("PodAttachOptions", "pods")
     assert (review["operation"], review["subResource"]) == ("CONNECT", "attach")
     options = review["object"]
-    if (review["name"], options.get("stdin"), options.get("container")) == ("to-be-attached-pod", True, "container1"):
+    if (review["name"], options.get("stdin"), options.get("container")) == (
+        "to-be-attached-pod",
+        True,
+        "container1",
+    ):
         return _denied("attaching to pod 'to-be-attached-pod' is not allowed")
     return {}
 
@@ -232,33 +245,50 @@ def _check_custom_resource(review: dict[str, Any]) -> dict[str, Any]:
     value = _data(review).get(LABEL)
     if review["operation"] == "DELETE":
         text = "the custom resource cannot be deleted because it contains unwanted key and value"
-        return {"allowed": False, "status": {"reason": text}} if value == "webhook-nondeletable" else {}
+        return (
+            {"allowed": False, "status": {"reason": text}}
+            if value == "webhook-nondeletable"
+            else {}
+        )
     text = "the custom resource contains unwanted data"
     return {"allowed": False, "status": {"reason": text}} if value == "webhook-disallow" else {}
 
 
 def _check_definition(review: dict[str, Any]) -> dict[str, Any]:
-    return _denied("the crd contains unwanted label") if _labels(review).get(LABEL) == "webhook-disallow" else {}
+    return (
+        _denied("the crd contains unwanted label")
+        if _labels(review).get(LABEL) == "webhook-disallow"
+        else {}
+    )
 
 
 def _add_data(review: dict[str, Any]) -> dict[str, Any]:
     """Add the next stage to the data: stage 2 after stage 1, which comes after the start."""
     data = _data(review)
-    for before, name in (("mutation-stage-1", "mutation-stage-2"), ("mutation-start", "mutation-stage-1")):
+    for before, name in (
+        ("mutation-stage-1", "mutation-stage-2"),
+        ("mutation-start", "mutation-stage-1"),
+    ):
         if data.get(before) == "yes":
             return {"patch": [{"op": "add", "path": f"/data/{name}", "value": "yes"}]}
     return {}
 
 
 def _add_init_container(review: dict[str, Any]) -> dict[str, Any]:
-    added = {"image": "webhook-added-image", "name": "webhook-added-init-container", "resources": {}}
+    added = {
+        "image": "webhook-added-image",
+        "name": "webhook-added-init-container",
+        "resources": {},
+    }
     if review["object"]["metadata"].get("name") != "webhook-to-be-mutated":
         return {}
     return {"patch": [{"op": "add", "path": "/spec/initContainers", "value": [added]}]}
 
 
 ANSWERS: dict[str, Answer] = {
-    "/add-label": lambda _: {"patch": [{"op": "add", "path": "/metadata/labels", "value": {"added-label": "yes"}}]},
+    "/add-label": lambda _: {
+        "patch": [{"op": "add", "path": "/metadata/labels", "value": {"added-label": "yes"}}]
+    },
     "/always-allow-delay-5s": lambda _: {},
     "/always-deny": lambda _: _denied("this webhook denies all requests"),
     "/configmaps": _check_config_map,
@@ -277,8 +307,14 @@ async def _convert(request: web.Request) -> web.Response:
     document = orjson.loads(await request.read())
     review = document["request"]
     converted = [_converted(each, review["desiredAPIVersion"]) for each in review["objects"]]
-    response = {"uid": review["uid"], "convertedObjects": converted, "result": {"status": "Success"}}
-    return web.json_response({"kind": "ConversionReview", "apiVersion": document["apiVersion"], "response": response})
+    response = {
+        "uid": review["uid"],
+        "convertedObjects": converted,
+        "result": {"status": "Success"},
+    }
+    return web.json_response(
+        {"kind": "ConversionReview", "apiVersion": document["apiVersion"], "response": response}
+    )
 
 
 def _converted(source: dict[str, Any], version: str) -> dict[str, Any]:
@@ -311,8 +347,17 @@ class _Flunders:
 
     async def _resources(self, _: web.Request) -> web.Response:
         verbs = ["create", "delete", "get", "list", "watch"]
-        names = {"name": "flunders", "singularName": "flunder", "kind": "Flunder", "namespaced": True}
-        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "wardle.example.com/v1alpha1"}
+        names = {
+            "name": "flunders",
+            "singularName": "flunder",
+            "kind": "Flunder",
+            "namespaced": True,
+        }
+        head = {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": "wardle.example.com/v1alpha1",
+        }
         return web.json_response({**head, "resources": [{**names, "verbs": verbs}]})
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
@@ -320,7 +365,9 @@ class _Flunders:
         if request.query.get("watch"):
             return await self._watch(request, namespace)
         items = [obj for key, obj in self._objects.items() if key[0] == namespace]
-        return web.json_response({**self._type("FlunderList"), "metadata": {"resourceVersion": "1"}, "items": items})
+        return web.json_response(
+            {**self._type("FlunderList"), "metadata": {"resourceVersion": "1"}, "items": items}
+        )
 
     async def _watch(self, request: web.Request, namespace: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -341,7 +388,9 @@ class _Flunders:
     async def _create(self, request: web.Request) -> web.Response:
         obj = {**self._type("Flunder"), **orjson.loads(await request.read())}
         groups = request.headers.getall("X-Remote-Group")
-        obj["metadata"] |= {"annotations": {"user": request.headers["X-Remote-User"], "groups": ",".join(groups)}}
+        obj["metadata"] |= {
+            "annotations": {"user": request.headers["X-Remote-User"], "groups": ",".join(groups)}
+        }
         assert "Authorization" not in request.headers
         self._objects[request.match_info["namespace"], obj["metadata"]["name"]] = obj
         self._changed.set()

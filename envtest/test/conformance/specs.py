@@ -49,7 +49,9 @@ def parse(text: str) -> list[Spec]:
         if not line.startswith(" "):
             state = name
         elif not state or not re.match(r"\[sig-[a-z-]+] \S", name) or without_tags(name) != name:
-            raise ValueError(f"line {number}: {name!r}: must be '[sig-...] NAME' without tags, below a state")
+            raise ValueError(
+                f"line {number}: {name!r}: must be '[sig-...] NAME' without tags, below a state"
+            )
         elif name in specs:
             raise ValueError(f"line {number}: {name!r}: is in the list twice")
         else:

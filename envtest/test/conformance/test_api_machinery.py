@@ -18,7 +18,10 @@ def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> 
 
 
 def deployment(name: str, replicas: int) -> dict[str, Any]:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
     spec = {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
@@ -61,12 +64,18 @@ async def test_watches_start_at_a_version(client: SpecClient, namespace: str) ->
         ("MODIFIED", "2"),
         ("DELETED", "2"),
     ]
-    async with client.watching(path, resourceVersion=events[0]["object"]["metadata"]["resourceVersion"]) as watch:
+    async with client.watching(
+        path, resourceVersion=events[0]["object"]["metadata"]["resourceVersion"]
+    ) as watch:
         assert (await watch.event())["type"] == "DELETED"
 
 
-@plays("Watchers should observe an object deletion if it stops meeting the requirements of the selector")
-async def test_object_that_leaves_the_selector_is_deleted_for_the_watch(client: SpecClient, namespace: str) -> None:
+@plays(
+    "Watchers should observe an object deletion if it stops meeting the requirements of the selector"
+)
+async def test_object_that_leaves_the_selector_is_deleted_for_the_watch(
+    client: SpecClient, namespace: str
+) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     one = f"{path}/e2e-watch-test"
     async with client.watching(path, labelSelector="watch=yes") as watch:
@@ -79,8 +88,22 @@ async def test_object_that_leaves_the_selector_is_deleted_for_the_watch(client: 
             await client.update(one, change)
         assert (await client.delete(one)).code == 200
         events = [await watch.event() for _ in range(6)]
-    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "MODIFIED", "DELETED"]
-    assert [event["object"].get("data", {}).get("mutation") for event in events] == [None, "1", "1", "3", "4", "4"]
+    assert [event["type"] for event in events] == [
+        "ADDED",
+        "MODIFIED",
+        "DELETED",
+        "ADDED",
+        "MODIFIED",
+        "DELETED",
+    ]
+    assert [event["object"].get("data", {}).get("mutation") for event in events] == [
+        None,
+        "1",
+        "1",
+        "3",
+        "4",
+        "4",
+    ]
 
 
 @plays("Watchers should receive events on concurrent watches in same order")
@@ -95,13 +118,22 @@ async def test_concurrent_watches_have_the_same_order(client: SpecClient, namesp
 
     async def versions(since: str, count: int) -> list[str]:
         async with client.watching(path, resourceVersion=since) as watch:
-            return [(await watch.event(30))["object"]["metadata"]["resourceVersion"] for _ in range(count)]
+            return [
+                (await watch.event(30))["object"]["metadata"]["resourceVersion"]
+                for _ in range(count)
+            ]
 
     writer = asyncio.create_task(write())
     all_versions = await versions(start, 60)
     await writer
-    later = await asyncio.gather(*(versions(all_versions[index], 59 - index) for index in range(0, 58, 7)))
-    assert [each for index, each in zip(range(0, 58, 7), later, strict=True) if each != all_versions[index + 1 :]] == []
+    later = await asyncio.gather(
+        *(versions(all_versions[index], 59 - index) for index in range(0, 58, 7))
+    )
+    assert [
+        each
+        for index, each in zip(range(0, 58, 7), later, strict=True)
+        if each != all_versions[index + 1 :]
+    ] == []
 
 
 @plays("Servers with support for API chunking should return chunks of results for list calls")
@@ -111,7 +143,9 @@ async def test_lists_in_chunks(client: SpecClient, namespace: str) -> None:
     total = 100
     for number in range(total):
         metadata = {"name": f"template-{number:04}"}
-        await client.create(path, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, **template})
+        await client.create(
+            path, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, **template}
+        )
     for limit in (7, 10, 33):
         query, names, version = {"limit": str(limit)}, [], None
         while True:
@@ -140,7 +174,10 @@ async def test_expired_list_continues_at_a_newer_version(
     template = {"template": {"spec": {"containers": [{"name": "test", "image": "test2"}]}}}
     names = [f"template-{number:04}" for number in range(40)]
     for name in names:
-        await client.create(path, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, **template})
+        await client.create(
+            path,
+            {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, **template},
+        )
     first = (await client.read(path, limit="4"))["metadata"]
     assert first["remainingItemCount"] == 36
     query = {"limit": "4", "continue": first["continue"]}
@@ -168,7 +205,10 @@ async def test_list_continues_after_its_version_has_expired(
         await client.create(path, config_map(f"c{number}"))
     first = (await client.read(path, limit="2"))["metadata"]
     await client.create(path, config_map("c9"))
-    assert len((await client.read(path, **{"limit": "9", "continue": first["continue"]}))["items"]) == 5
+    assert (
+        len((await client.read(path, **{"limit": "9", "continue": first["continue"]}))["items"])
+        == 5
+    )
     await cluster.advance(301)
     expired = await client.get(path, {"limit": "2", "continue": first["continue"]})
     assert (expired.code, expired.body["reason"]) == (410, "Expired")
@@ -176,10 +216,20 @@ async def test_list_continues_after_its_version_has_expired(
     assert token != first["continue"]
     page = await client.read(path, **{"limit": "9", "continue": token})
     assert page["metadata"]["resourceVersion"] != first["resourceVersion"]
-    assert [item["metadata"]["name"] for item in page["items"]] == ["c2", "c3", "c4", "c5", "c9", "kube-root-ca.crt"]
+    assert [item["metadata"]["name"] for item in page["items"]] == [
+        "c2",
+        "c3",
+        "c4",
+        "c5",
+        "c9",
+        "kube-root-ca.crt",
+    ]
     # A new list at the same version can be continued.
     again = (await client.read(path, limit="2"))["metadata"]
-    assert len((await client.read(path, **{"limit": "9", "continue": again["continue"]}))["items"]) == 6
+    assert (
+        len((await client.read(path, **{"limit": "9", "continue": again["continue"]}))["items"])
+        == 6
+    )
 
 
 @plays(
@@ -192,7 +242,9 @@ async def test_reviews_have_no_table(client: SpecClient) -> None:
         "spec": {"resourceAttributes": {"namespace": "default", "verb": "get", "resource": "pods"}},
     }
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    response = await client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, headers=accept)
+    response = await client.post(
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, headers=accept
+    )
     assert (response.code, response.body["reason"]) == (406, "NotAcceptable")
 
 
@@ -206,12 +258,22 @@ def binding(kind: str, name: str, namespace: str, **spec: Any) -> dict[str, Any]
     selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     spec = {"policyName": name, "matchResources": selector, **spec}
     version = "admissionregistration.k8s.io/v1"
-    return {"apiVersion": version, "kind": f"{kind}Binding", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": version,
+        "kind": f"{kind}Binding",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 RULES = {
     "resourceRules": [
-        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]}
+        {
+            "apiGroups": ["apps"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["deployments"],
+        }
     ]
 }
 
@@ -248,12 +310,17 @@ async def test_validating_policy(client: SpecClient, namespace: str) -> None:
     one = f"{POLICIES}/validatingadmissionpolicies/policy.example.com"
     await client.create(f"{POLICIES}/validatingadmissionpolicies", policy)
     await client.eventually(
-        one, lambda body: (body.get("status") or {}).get("observedGeneration") == body["metadata"]["generation"]
+        one,
+        lambda body: (
+            (body.get("status") or {}).get("observedGeneration") == body["metadata"]["generation"]
+        ),
     )
     assert "warnings" not in (await client.read(one))["status"].get("typeChecking", {})
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     bindings = f"{POLICIES}/validatingadmissionpolicybindings"
-    await client.create(bindings, binding(kind, "policy.example.com", namespace, validationActions=["Deny"]))
+    await client.create(
+        bindings, binding(kind, "policy.example.com", namespace, validationActions=["Deny"])
+    )
     refused = await client.post(path, deployment("marker-deployment", 1))
     assert refused.code == 422, refused.body
     assert "wants replicas > 1, got 1" in refused.body["message"]
@@ -276,7 +343,9 @@ async def test_mutating_policy(client: SpecClient, namespace: str) -> None:
         },
         {
             "patchType": "JSONPatch",
-            "jsonPatch": {"expression": '[JSONPatch{op: "replace", path: "/spec/replicas", value: variables.wanted}]'},
+            "jsonPatch": {
+                "expression": '[JSONPatch{op: "replace", path: "/spec/replicas", value: variables.wanted}]'
+            },
         },
     ]
     policy = {

@@ -11,9 +11,21 @@ from test.conformance.specs import plays
 
 LABEL = "special-label"
 
-POD = {"containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}], "restartPolicy": "Never"}
-RULES = [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]}]
-DEVICES = {"devices": {"requests": [{"name": "req-0", "exactly": {"deviceClassName": "some-class"}}]}}
+POD = {
+    "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}],
+    "restartPolicy": "Never",
+}
+RULES = [
+    {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["deployments"],
+    }
+]
+DEVICES = {
+    "devices": {"requests": [{"name": "req-0", "exactly": {"deviceClassName": "some-class"}}]}
+}
 CONDITION = {
     "type": "StatusUpdate",
     "status": "True",
@@ -46,7 +58,9 @@ CASES = (
                 "distinguisherMethod": {"type": "ByUser"},
                 "rules": [
                     {
-                        "subjects": [{"kind": "User", "user": {"name": "example-e2e-non-existent-user"}}],
+                        "subjects": [
+                            {"kind": "User", "user": {"name": "example-e2e-non-existent-user"}}
+                        ],
                         "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
                     }
                 ],
@@ -117,7 +131,9 @@ CASES = (
             "spec": {
                 "schedule": "* */1 * * ?",
                 "suspend": True,
-                "jobTemplate": {"spec": {"template": {"spec": {**POD, "restartPolicy": "OnFailure"}}}},
+                "jobTemplate": {
+                    "spec": {"template": {"spec": {**POD, "restartPolicy": "OnFailure"}}}
+                },
             }
         },
         {"lastScheduleTime": "2026-01-01T00:00:00Z"},
@@ -136,7 +152,9 @@ CASES = (
         "Ingress",
         {
             "spec": {
-                "defaultBackend": {"service": {"name": "default-backend", "port": {"name": "", "number": 8080}}},
+                "defaultBackend": {
+                    "service": {"name": "default-backend", "port": {"name": "", "number": 8080}}
+                },
                 "rules": [
                     {
                         "host": "foo.example.com",
@@ -145,7 +163,12 @@ CASES = (
                                 {
                                     "path": "/",
                                     "pathType": "ImplementationSpecific",
-                                    "backend": {"service": {"name": "test-backend", "port": {"number": 8080}}},
+                                    "backend": {
+                                        "service": {
+                                            "name": "test-backend",
+                                            "port": {"number": 8080},
+                                        }
+                                    },
                                 }
                             ]
                         },
@@ -187,15 +210,30 @@ CASES = (
         "/apis/networking.k8s.io/v1/ipaddresses",
         "IPAddress",
         {
-            "metadata": {"name": "192.168.1.{}", "labels": {"ipaddress.kubernetes.io/managed-by": "e2e"}},
-            "spec": {"parentRef": {"group": "", "resource": "services", "namespace": "foo", "name": "bar"}},
+            "metadata": {
+                "name": "192.168.1.{}",
+                "labels": {"ipaddress.kubernetes.io/managed-by": "e2e"},
+            },
+            "spec": {
+                "parentRef": {
+                    "group": "",
+                    "resource": "services",
+                    "namespace": "foo",
+                    "name": "bar",
+                }
+            },
         },
     ),
     Case(
         "Certificates API should support CSR API operations",
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
         "CertificateSigningRequest",
-        {"spec": {"signerName": "example.com/e2e", "usages": ["digital signature", "key encipherment", "server auth"]}},
+        {
+            "spec": {
+                "signerName": "example.com/e2e",
+                "usages": ["digital signature", "key encipherment", "server auth"],
+            }
+        },
         {"conditions": [{**CONDITION, "type": "StatusUpdate"}]},
     ),
     Case(
@@ -211,7 +249,16 @@ CASES = (
         {"spec": DEVICES},
         {
             "allocation": {
-                "devices": {"results": [{"request": "req-0", "driver": "dra.example.com", "pool": "p", "device": "d"}]}
+                "devices": {
+                    "results": [
+                        {
+                            "request": "req-0",
+                            "driver": "dra.example.com",
+                            "pool": "p",
+                            "device": "d",
+                        }
+                    ]
+                }
             }
         },
         namespaced=True,
@@ -271,7 +318,11 @@ CASES = (
         "CSINodes CSI Conformance should run through the lifecycle of a csinode",
         "/apis/storage.k8s.io/v1/csinodes",
         "CSINode",
-        {"spec": {"drivers": [{"name": "e2e-driver", "nodeID": "node-1", "topologyKeys": ["a", "b"]}]}},
+        {
+            "spec": {
+                "drivers": [{"name": "e2e-driver", "nodeID": "node-1", "topologyKeys": ["a", "b"]}]
+            }
+        },
     ),
     Case(
         "Lease lease API should be available",
@@ -357,7 +408,14 @@ CASES = (
         "Endpoints should test the lifecycle of an Endpoint",
         "/api/v1/namespaces/{}/endpoints",
         "Endpoints",
-        {"subsets": [{"addresses": [{"ip": "10.0.0.24"}], "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}]},
+        {
+            "subsets": [
+                {
+                    "addresses": [{"ip": "10.0.0.24"}],
+                    "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+                }
+            ]
+        },
         namespaced=True,
     ),
     Case(
@@ -432,7 +490,9 @@ async def test_each_verb_of_a_resource(client: SpecClient, namespace: str, case:
     path, selector = case.path.format(namespace), f"{LABEL}={namespace}"
     everywhere = path.replace(f"/namespaces/{namespace}", "")
     await check_discovery(client, case)
-    created = [await client.create(path, case_object(case, namespace, number)) for number in (1, 2, 3)]
+    created = [
+        await client.create(path, case_object(case, namespace, number)) for number in (1, 2, 3)
+    ]
     names = sorted(each["metadata"]["name"] for each in created)
     one = f"{path}/{created[0]['metadata']['name']}"
     read = await client.read(one)
@@ -446,7 +506,9 @@ async def test_each_verb_of_a_resource(client: SpecClient, namespace: str, case:
         await client.update(one, lambda obj: obj["metadata"]["annotations"].update(updated="true"))
         for annotation in ("patched", "updated"):
             await matching(
-                watch, "MODIFIED", lambda obj, key=annotation: (obj["metadata"].get("annotations") or {}).get(key)
+                watch,
+                "MODIFIED",
+                lambda obj, key=annotation: (obj["metadata"].get("annotations") or {}).get(key),
             )
         if case.status is not None:
             await check_status(client, one, case.status)
@@ -454,11 +516,18 @@ async def test_each_verb_of_a_resource(client: SpecClient, namespace: str, case:
         assert (await client.strategic(one, labels)).code == 200
         assert (await client.json_patch(one, ("add", "/metadata/labels/more", "yes"))).code == 200
         version = {"apiVersion": read["apiVersion"], "kind": case.kind}
-        applied = await client.apply(one, version | {"metadata": {"labels": {"applied": "yes"}}}, "test-apply")
-        assert applied.body["metadata"]["labels"].items() >= {"changed": "yes", "more": "yes", "applied": "yes"}.items()
+        applied = await client.apply(
+            one, version | {"metadata": {"labels": {"applied": "yes"}}}, "test-apply"
+        )
+        assert (
+            applied.body["metadata"]["labels"].items()
+            >= {"changed": "yes", "more": "yes", "applied": "yes"}.items()
+        )
         deleted = await client.delete(one)
         assert deleted.code == 200, deleted.body
-        await matching(watch, "DELETED", lambda obj: obj["metadata"]["uid"] == read["metadata"]["uid"])
+        await matching(
+            watch, "DELETED", lambda obj: obj["metadata"]["uid"] == read["metadata"]["uid"]
+        )
     assert (await client.get(one)).code == 404
     assert len(await client.names(path, labelSelector=selector)) == 2
     assert (await client.delete(path, query={"labelSelector": selector})).code == 200

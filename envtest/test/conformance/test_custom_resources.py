@@ -57,7 +57,11 @@ FOO = {
                         "properties": {
                             "name": {"type": "string", "description": "Name of Bar."},
                             "feeling": {"type": "string", "enum": ["Great", "Down"]},
-                            "bazs": {"type": "array", "items": {"type": "string"}, "description": "List of Bazs."},
+                            "bazs": {
+                                "type": "array",
+                                "items": {"type": "string"},
+                                "description": "List of Bazs.",
+                            },
                         },
                     },
                 }
@@ -91,7 +95,13 @@ def crd(
     plural = f"{kind.lower()}s"
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     listed = [
-        {"name": name, "served": True, "storage": index == 0, "schema": {"openAPIV3Schema": schema}, **more}
+        {
+            "name": name,
+            "served": True,
+            "storage": index == 0,
+            "schema": {"openAPIV3Schema": schema},
+            **more,
+        }
         for index, name in enumerate(versions)
     ]
     return {
@@ -147,12 +157,18 @@ async def test_status_of_a_definition(client: SpecClient) -> None:
     definition = crd("status.example.com", "v1")
     await establish(client, definition)
     one = f"{CRDS}/{definition['metadata']['name']}"
-    assert (await client.read(f"{one}/status"))["metadata"]["name"] == definition["metadata"]["name"]
+    assert (await client.read(f"{one}/status"))["metadata"]["name"] == definition["metadata"][
+        "name"
+    ]
     condition = {"type": "UpdatedType", "status": "True", "message": "updated", "reason": "Updated"}
 
-    updated = await client.update(one, lambda obj: obj["status"]["conditions"].append(dict(condition)), "/status")
+    updated = await client.update(
+        one, lambda obj: obj["status"]["conditions"].append(dict(condition)), "/status"
+    )
     assert updated["status"]["conditions"][-1]["type"] == "UpdatedType"
-    patch = {"status": {"conditions": [{**condition, "type": "PatchedType", "lastTransitionTime": None}]}}
+    patch = {
+        "status": {"conditions": [{**condition, "type": "PatchedType", "lastTransitionTime": None}]}
+    }
     patched = await client.merge(f"{one}/status", patch)
     assert [each["type"] for each in patched.body["status"]["conditions"]] == ["PatchedType"]
 
@@ -174,7 +190,9 @@ async def test_discovery_of_each_group(client: SpecClient) -> None:
             resources = await client.read(f"/apis/{version}")
             assert resources["groupVersion"] == version
             assert any(each["name"] for each in resources["resources"])
-    names = [each["name"] for each in (await client.read("/apis/apiextensions.k8s.io/v1"))["resources"]]
+    names = [
+        each["name"] for each in (await client.read("/apis/apiextensions.k8s.io/v1"))["resources"]
+    ]
     assert "customresourcedefinitions" in names
 
 
@@ -195,7 +213,10 @@ async def test_aggregated_discovery(client: SpecClient) -> None:
             for group in response.body["items"]:
                 for version in group["versions"]:
                     name = group["metadata"].get("name", "")
-                    found |= {(name, version["version"], each["resource"]) for each in version["resources"]}
+                    found |= {
+                        (name, version["version"], each["resource"])
+                        for each in version["resources"]
+                    }
         assert found >= {
             ("", "v1", "namespaces"),
             ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
@@ -209,20 +230,26 @@ async def test_aggregated_discovery(client: SpecClient) -> None:
         }
 
 
-@plays("CustomResourceDefinition Watch CustomResourceDefinition Watch watch on custom resource definition objects")
+@plays(
+    "CustomResourceDefinition Watch CustomResourceDefinition Watch watch on custom resource definition objects"
+)
 async def test_watches_of_custom_resources(client: SpecClient) -> None:
     path = await establish(client, crd("watch.example.com", "v1", scope="Cluster"))
     kind = {"apiVersion": "watch.example.com/v1", "kind": "Noxu"}
     for name in ("name1", "name2"):
         async with client.watching(path, fieldSelector=f"metadata.name={name}") as watch:
-            await client.create(path, {**kind, "metadata": {"name": name}, "content": {"key": "value"}})
+            await client.create(
+                path, {**kind, "metadata": {"name": name}, "content": {"key": "value"}}
+            )
             await client.merge(f"{path}/{name}", {"dummy": "test"})
             assert (await client.delete(f"{path}/{name}")).code == 200
             for event in ("ADDED", "MODIFIED", "DELETED"):
                 await matching(watch, event, lambda obj, name=name: obj["metadata"]["name"] == name)
 
 
-@plays("CustomResourceDefinition resources custom resource defaulting for requests and from storage works")
+@plays(
+    "CustomResourceDefinition resources custom resource defaulting for requests and from storage works"
+)
 async def test_defaults_are_set_in_requests_and_from_storage(client: SpecClient) -> None:
     path = await establish(client, crd("defaults.example.com", "v1", scope="Cluster"))
     definition = f"{CRDS}/noxus.defaults.example.com"
@@ -253,22 +280,34 @@ DUPLICATES = b"""{
     "FieldValidation should detect unknown and duplicate fields of a typed object",
     "FieldValidation should detect unknown metadata fields of a typed object",
 )
-async def test_unknown_and_duplicate_fields_of_built_in_objects(client: SpecClient, namespace: str) -> None:
+async def test_unknown_and_duplicate_fields_of_built_in_objects(
+    client: SpecClient, namespace: str
+) -> None:
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     query = {"fieldManager": "field_validation_mgr", "fieldValidation": "Strict"}
-    metadata = DUPLICATES.replace(b'"name"', b'"unknownMeta": "foo", "name"', 1).replace(b'"replicas": 2,', b"")
+    metadata = DUPLICATES.replace(b'"name"', b'"unknownMeta": "foo", "name"', 1).replace(
+        b'"replicas": 2,', b""
+    )
     metadata = metadata.replace(b'"unknownField": "foo",', b"")
     for body, message in (
-        (DUPLICATES, 'strict decoding error: unknown field "spec.unknownField", duplicate field "spec.replicas"'),
+        (
+            DUPLICATES,
+            'strict decoding error: unknown field "spec.unknownField", duplicate field "spec.replicas"',
+        ),
         (metadata, 'strict decoding error: unknown field "metadata.unknownMeta"'),
     ):
-        response = await client.request("POST", path, body, query=query, content_type="application/json")
+        response = await client.request(
+            "POST", path, body, query=query, content_type="application/json"
+        )
         assert response.code == 400
         assert message in response.body["message"]
 
 
 def strict(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": {"spec": {"type": "object", "properties": FIELDS | properties}}}
+    return {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": FIELDS | properties}},
+    }
 
 
 BODY = """
@@ -307,7 +346,12 @@ EMBEDDED = {
     [
         (strict(), (), 201, ()),
         (ANYTHING, (("foo: foo1", "unknown: uk1"),), 201, ()),
-        (strict(), (("spec:", "unknownField: unknown\nspec:"),), 500, (".unknownField: field not declared in schema",)),
+        (
+            strict(),
+            (("spec:", "unknownField: unknown\nspec:"),),
+            500,
+            (".unknownField: field not declared in schema",),
+        ),
         (
             strict(template=EMBEDDED),
             (
@@ -333,7 +377,11 @@ EMBEDDED = {
     ids=["valid", "no-schema", "unknown", "metadata", "duplicate"],
 )
 async def test_fields_of_applied_custom_resources(
-    client: SpecClient, schema: Any, changes: tuple[tuple[str, str], ...], code: int, messages: tuple[str, ...]
+    client: SpecClient,
+    schema: Any,
+    changes: tuple[tuple[str, str], ...],
+    code: int,
+    messages: tuple[str, ...],
 ) -> None:
     definition = crd("fields.example.com", "v1beta1", "v1beta2", schema=schema, scope="Cluster")
     path = await establish(client, definition)
@@ -362,8 +410,14 @@ async def published(client: SpecClient, name: str, schema: dict[str, Any] | None
         found = body["definitions"].get(name)
         if found is None or schema is None:
             return found is schema
-        properties = {key: value for key, value in found.get("properties", {}).items() if key not in STANDARD}
-        own = {key: value for key, value in found.items() if key not in ("properties", GROUP_VERSION_KIND)}
+        properties = {
+            key: value for key, value in found.get("properties", {}).items() if key not in STANDARD
+        }
+        own = {
+            key: value
+            for key, value in found.items()
+            if key not in ("properties", GROUP_VERSION_KIND)
+        }
         return bool(own | ({"properties": properties} if properties else {}) == schema)
 
     await client.eventually("/openapi/v2", matches)
@@ -371,7 +425,11 @@ async def published(client: SpecClient, name: str, schema: dict[str, Any] | None
 
 STANDARD = frozenset({"apiVersion", "kind", "metadata"})
 GROUP_VERSION_KIND = "x-kubernetes-group-version-kind"
-WALDO = {"type": "object", "description": "Waldo CRD for Testing", "properties": {"spec": {"type": "object"}}}
+WALDO = {
+    "type": "object",
+    "description": "Waldo CRD for Testing",
+    "properties": {"spec": {"type": "object"}},
+}
 
 
 @plays(
@@ -388,7 +446,9 @@ WALDO = {"type": "object", "description": "Waldo CRD for Testing", "properties":
     ],
     ids=["groups", "versions", "kinds"],
 )
-async def test_schemas_of_several_definitions_are_published(client: SpecClient, first: Any, second: Any) -> None:
+async def test_schemas_of_several_definitions_are_published(
+    client: SpecClient, first: Any, second: Any
+) -> None:
     for (group, version, kind), schema in ((first, FOO), (second, WALDO)):
         await establish(client, crd(group, version, schema=schema, kind=kind))
     for names, schema in ((first, FOO), (second, WALDO)):
@@ -413,18 +473,24 @@ async def test_schema_of_a_renamed_version_is_published(client: SpecClient) -> N
     await published(client, definition_name(group, "v2"), FOO)
 
 
-@plays("CustomResourcePublishOpenAPI removes definition from spec when one version gets changed to not be served")
+@plays(
+    "CustomResourcePublishOpenAPI removes definition from spec when one version gets changed to not be served"
+)
 async def test_schema_of_a_version_that_is_not_served_is_removed(client: SpecClient) -> None:
     group = "multi-to-single-ver.example.com"
     await establish(client, crd(group, "v5", "v6alpha1", schema=FOO))
     for version in ("v5", "v6alpha1"):
         await published(client, definition_name(group, version), FOO)
-    await client.update(f"{CRDS}/noxus.{group}", lambda obj: obj["spec"]["versions"][1].update(served=False))
+    await client.update(
+        f"{CRDS}/noxus.{group}", lambda obj: obj["spec"]["versions"][1].update(served=False)
+    )
     await published(client, definition_name(group, "v6alpha1"), None)
     await published(client, definition_name(group, "v5"), FOO)
 
 
-async def kubectl(plane: ControlPlane, folder: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
+async def kubectl(
+    plane: ControlPlane, folder: Path, *arguments: str, stdin: str = ""
+) -> tuple[int, str]:
     """Run kubectl; return its exit code and its output and errors."""
     process = await asyncio.create_subprocess_exec(
         KUBECTL,
@@ -432,7 +498,11 @@ async def kubectl(plane: ControlPlane, folder: Path, *arguments: str, stdin: str
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={"KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder), "PATH": os.environ["PATH"]},
+        env={
+            "KUBECONFIG": str(folder / "kubeconfig"),
+            "HOME": str(folder),
+            "PATH": os.environ["PATH"],
+        },
     )
     plane.kubeconfig(folder / "kubeconfig")
     output, _ = await process.communicate(stdin.encode())
@@ -464,7 +534,12 @@ async def kubectl(plane: ControlPlane, folder: Path, *arguments: str, stdin: str
                 r".*List of Bazs.*name.*<string>.*Name of Bar",
             },
         ),
-        (ANYTHING, {"type": "object"}, {"a": {"b": [{"c": "d"}]}}, {"noxus": r"DESCRIPTION:.*<empty>"}),
+        (
+            ANYTHING,
+            {"type": "object"},
+            {"a": {"b": [{"c": "d"}]}},
+            {"noxus": r"DESCRIPTION:.*<empty>"},
+        ),
         (
             {**ANYTHING, "description": "at the root", "properties": {"spec": {"type": "object"}}},
             None,
@@ -494,9 +569,13 @@ async def test_kubectl_creates_and_explains_custom_resources(
     await establish(client, crd(group, "v1", schema=schema))
     if expected is not None:
         await published(client, definition_name(group, "v1"), expected)
-    body = json.dumps({"apiVersion": f"{group}/v1", "kind": "Noxu", "metadata": {"name": "test"}, **content})
+    body = json.dumps(
+        {"apiVersion": f"{group}/v1", "kind": "Noxu", "metadata": {"name": "test"}, **content}
+    )
     for verb in ("create", "apply"):
-        code, output = await kubectl(cluster, tmp_path, "-n", namespace, verb, "-f", "-", stdin=body)
+        code, output = await kubectl(
+            cluster, tmp_path, "-n", namespace, verb, "-f", "-", stdin=body
+        )
         assert code == 0, output
         code, output = await kubectl(cluster, tmp_path, "-n", namespace, "delete", "noxus", "test")
         assert code == 0, output

@@ -19,7 +19,10 @@ from test.conformance.test_garbage_collector import controller
 
 pytestmark = pytest.mark.skipif(not KUBECTL, reason="kubectl is not on the PATH")
 
-HTTPD, BUSYBOX = "registry.k8s.io/e2e-test-images/httpd:2.4.38-4", "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+HTTPD, BUSYBOX = (
+    "registry.k8s.io/e2e-test-images/httpd:2.4.38-4",
+    "registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
+)
 
 
 class Command:
@@ -49,8 +52,17 @@ async def command(cluster: ControlPlane, tmp_path: Path, namespace: str) -> Comm
 async def test_information_about_the_server(command: Command) -> None:
     assert "v1" in (await command("api-versions")).splitlines()
     assert "Kubernetes control plane" in await command("cluster-info")
-    versions, _ = json.JSONDecoder().raw_decode(await command("version", "--output=json"))  # a warning may follow
-    assert versions["serverVersion"].keys() >= {"major", "minor", "gitCommit", "gitVersion", "goVersion", "platform"}
+    versions, _ = json.JSONDecoder().raw_decode(
+        await command("version", "--output=json")
+    )  # a warning may follow
+    assert versions["serverVersion"].keys() >= {
+        "major",
+        "minor",
+        "gitCommit",
+        "gitVersion",
+        "goVersion",
+        "platform",
+    }
 
 
 @plays(
@@ -63,7 +75,10 @@ async def test_pods_are_run_replaced_and_labeled(client: SpecClient, command: Co
     one = f"/api/v1/namespaces/{command.namespace}/pods/e2e-pod"
     await command("run", "e2e-pod", "--restart=Never", f"--image={HTTPD}", "--labels=run=e2e-pod")
     created = await client.read(one)
-    assert (created["spec"]["restartPolicy"], created["spec"]["containers"][0]["image"]) == ("Never", HTTPD)
+    assert (created["spec"]["restartPolicy"], created["spec"]["containers"][0]["image"]) == (
+        "Never",
+        HTTPD,
+    )
     await command("wait", "--for=condition=Ready", "pod/e2e-pod", "--timeout=30s")
     patch = json.dumps({"spec": {"containers": [{"name": "e2e-pod", "image": BUSYBOX}]}})
     await command("patch", "pod", "e2e-pod", "-p", patch, "--dry-run=server")
@@ -74,7 +89,9 @@ async def test_pods_are_run_replaced_and_labeled(client: SpecClient, command: Co
     await command("label", "pods", "e2e-pod", "testing-label=testing-label-value")
     assert "testing-label-value" in await command("get", "pod", "e2e-pod", "-L", "testing-label")
     await command("label", "pods", "e2e-pod", "testing-label-")
-    assert "testing-label-value" not in await command("get", "pod", "e2e-pod", "-L", "testing-label")
+    assert "testing-label-value" not in await command(
+        "get", "pod", "e2e-pod", "-L", "testing-label"
+    )
 
 
 @plays(
@@ -92,11 +109,14 @@ async def test_replication_controllers(client: SpecClient, command: Command) -> 
     }
     await command("create", "-f", "-", stdin=json.dumps(body))
     await client.eventually(
-        f"{core}/replicationcontrollers/agnhost-primary", lambda body: body["status"].get("readyReplicas") == 1
+        f"{core}/replicationcontrollers/agnhost-primary",
+        lambda body: body["status"].get("readyReplicas") == 1,
     )
     service = {"ports": [{"port": 6379, "targetPort": "agnhost-server"}], "selector": labels}
     metadata = {"name": "agnhost-primary", "labels": labels}
-    text = json.dumps({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+    text = json.dumps(
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service}
+    )
     await command("create", "-f", "-", stdin=text)
     (name,) = await client.names(f"{core}/pods")
     node = (await client.read(f"{core}/pods/{name}"))["spec"]["nodeName"]
@@ -118,7 +138,14 @@ async def test_replication_controllers(client: SpecClient, command: Command) -> 
             "Image:",
             "Events:",
         ),
-        "service agnhost-primary": ("Selector:", "Type:.*ClusterIP", "IP:", "Port:", "Endpoints:", "Session Affinity:"),
+        "service agnhost-primary": (
+            "Selector:",
+            "Type:.*ClusterIP",
+            "IP:",
+            "Port:",
+            "Endpoints:",
+            "Session Affinity:",
+        ),
         f"node {node}": (
             "Labels:",
             "Conditions:",
@@ -128,13 +155,23 @@ async def test_replication_controllers(client: SpecClient, command: Command) -> 
             "Kubelet Version:",
             "System Info:",
         ),
-        f"namespace {command.namespace}": ("Name:", "Labels:", "Annotations:", "Status:.*Active", "No resource quota"),
+        f"namespace {command.namespace}": (
+            "Name:",
+            "Labels:",
+            "Annotations:",
+            "Status:.*Active",
+            "No resource quota",
+        ),
     }.items():
         described = await command("describe", *what.split(" "))
-        assert [pattern for pattern in patterns if not re.search(pattern, described)] == [], described
+        assert [pattern for pattern in patterns if not re.search(pattern, described)] == [], (
+            described
+        )
     await command("patch", "pod", name, "-p", '{"metadata":{"annotations":{"x":"y"}}}')
     assert (await client.read(f"{core}/pods/{name}"))["metadata"]["annotations"]["x"] == "y"
-    await command("expose", "rc", "agnhost-primary", "--name=rm2", "--port=1234", "--target-port=6379")
+    await command(
+        "expose", "rc", "agnhost-primary", "--name=rm2", "--port=1234", "--target-port=6379"
+    )
     await command("expose", "service", "rm2", "--name=rm3", "--port=2345", "--target-port=6379")
     for service_name, number in (("rm2", 1234), ("rm3", 2345)):
         (exposed,) = (await client.read(f"{core}/services/{service_name}"))["spec"]["ports"]
@@ -145,7 +182,9 @@ async def test_replication_controllers(client: SpecClient, command: Command) -> 
         )
 
 
-@plays("Kubectl client Kubectl diff should check if kubectl diff finds a difference for Deployments")
+@plays(
+    "Kubectl client Kubectl diff should check if kubectl diff finds a difference for Deployments"
+)
 async def test_diff(command: Command) -> None:
     labels = {"app": "httpd"}
     template: dict[str, Any] = {
@@ -153,7 +192,9 @@ async def test_diff(command: Command) -> None:
         "spec": {"containers": [{"name": "httpd", "image": HTTPD}]},
     }
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    body = json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "httpd"}, "spec": spec})
+    body = json.dumps(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "httpd"}, "spec": spec}
+    )
     await command("create", "-f", "-", stdin=body)
     difference = await command("diff", "-f", "-", stdin=body.replace(HTTPD, BUSYBOX), code=1)
     assert f"image: {HTTPD}" in difference
@@ -171,7 +212,12 @@ async def test_proxy(cluster: ControlPlane, tmp_path: Path, socket: bool) -> Non
     flags = [f"--unix-socket={path}"] if socket else ["--port=0", "--disable-filter"]
     environment = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path)}
     process = await asyncio.create_subprocess_exec(
-        KUBECTL, "proxy", *flags, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        KUBECTL,
+        "proxy",
+        *flags,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     try:
         assert process.stdout is not None

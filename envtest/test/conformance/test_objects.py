@@ -11,8 +11,18 @@ from test.conformance.client import SpecClient, matching
 from test.conformance.specs import plays
 
 IMMUTABLE = {
-    "ConfigMap should be immutable if `immutable` field is set": ("configmaps", "ConfigMap", "data", "value"),
-    "Secrets should be immutable if `immutable` field is set": ("secrets", "Secret", "data", "dmFsdWU="),
+    "ConfigMap should be immutable if `immutable` field is set": (
+        "configmaps",
+        "ConfigMap",
+        "data",
+        "value",
+    ),
+    "Secrets should be immutable if `immutable` field is set": (
+        "secrets",
+        "Secret",
+        "data",
+        "dmFsdWU=",
+    ),
 }
 
 
@@ -23,14 +33,17 @@ async def test_immutable_data(client: SpecClient, namespace: str, spec: str) -> 
     path = f"/api/v1/namespaces/{namespace}/{plural}"
     one = f"{path}/immutable"
     await client.create(
-        path, {"apiVersion": "v1", "kind": kind, "metadata": {"name": "immutable"}, field: {"a": value}}
+        path,
+        {"apiVersion": "v1", "kind": kind, "metadata": {"name": "immutable"}, field: {"a": value}},
     )
     await client.update(one, lambda obj: obj[field].update(b=value))
     await client.update(one, lambda obj: obj.update(immutable=True))
     current = await client.read(one)
     for change in ({field: {"a": value, "b": value, "c": value}}, {"immutable": False}):
         assert (await client.put(one, {**current, **change})).code == 422
-    assert (await client.put(one, {key: value for key, value in current.items() if key != "immutable"})).code == 422
+    assert (
+        await client.put(one, {key: value for key, value in current.items() if key != "immutable"})
+    ).code == 422
     await client.update(one, lambda obj: obj["metadata"].update(labels={"label1": "value1"}))
     assert (await client.delete(one)).code == 200
 
@@ -41,20 +54,34 @@ async def test_immutable_data(client: SpecClient, namespace: str, spec: str) -> 
 )
 async def test_empty_keys_are_rejected(client: SpecClient, namespace: str) -> None:
     for plural, kind in (("configmaps", "ConfigMap"), ("secrets", "Secret")):
-        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "empty-key"}, "data": {"": "dmFsdWU="}}
+        body = {
+            "apiVersion": "v1",
+            "kind": kind,
+            "metadata": {"name": "empty-key"},
+            "data": {"": "dmFsdWU="},
+        }
         assert (await client.post(f"/api/v1/namespaces/{namespace}/{plural}", body)).code == 422
 
 
-@plays("ConfigMap should update ConfigMap successfully", "ServiceAccounts should update a ServiceAccount")
+@plays(
+    "ConfigMap should update ConfigMap successfully",
+    "ServiceAccounts should update a ServiceAccount",
+)
 async def test_fields_are_updated(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
     await client.create(f"{core}/configmaps", body)
-    updated = await client.update(f"{core}/configmaps/one", lambda obj: obj.update(data={"data": "value"}))
+    updated = await client.update(
+        f"{core}/configmaps/one", lambda obj: obj.update(data={"data": "value"})
+    )
     assert updated["data"] == {"data": "value"}
     await client.create(f"{core}/serviceaccounts", {**body, "kind": "ServiceAccount"})
-    await client.update(f"{core}/serviceaccounts/one", lambda obj: obj.update(automountServiceAccountToken=False))
-    assert (await client.read(f"{core}/serviceaccounts/one"))["automountServiceAccountToken"] is False
+    await client.update(
+        f"{core}/serviceaccounts/one", lambda obj: obj.update(automountServiceAccountToken=False)
+    )
+    assert (await client.read(f"{core}/serviceaccounts/one"))[
+        "automountServiceAccountToken"
+    ] is False
 
 
 COLLECTIONS = {
@@ -98,7 +125,10 @@ COLLECTIONS = {
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "token-test", "image": "agnhost"}]},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "token-test", "image": "agnhost"}],
+            },
         },
     ),
 }
@@ -110,10 +140,20 @@ async def test_collection_is_deleted(client: SpecClient, namespace: str, spec: s
     path, body = COLLECTIONS[spec]
     path = path.format(namespace)
     for number in (1, 2, 3):
-        metadata: dict[str, Any] = {"name": f"set-{number}", "namespace": namespace, "labels": {"type": "Testing"}}
+        metadata: dict[str, Any] = {
+            "name": f"set-{number}",
+            "namespace": namespace,
+            "labels": {"type": "Testing"},
+        }
         reference = {"kind": "Pod", "namespace": namespace, "name": "p"}
-        event = {"involvedObject": reference} if body["apiVersion"] == "v1" else {"regarding": reference}
-        await client.create(path, {**body, "metadata": metadata, **(event if body["kind"] == "Event" else {})})
+        event = (
+            {"involvedObject": reference}
+            if body["apiVersion"] == "v1"
+            else {"regarding": reference}
+        )
+        await client.create(
+            path, {**body, "metadata": metadata, **(event if body["kind"] == "Event" else {})}
+        )
     everywhere = path.replace(f"/namespaces/{namespace}", "")
     names = await client.names(everywhere, labelSelector="type=Testing")
     assert [name for name in names if name.startswith("set-")] == ["set-1", "set-2", "set-3"]
@@ -126,9 +166,17 @@ async def test_pod_template_is_replaced(client: SpecClient, namespace: str) -> N
     path = f"/api/v1/namespaces/{namespace}/podtemplates"
     template = {"spec": {"containers": [{"name": "e2e-test", "image": "agnhost"}]}}
     await client.create(
-        path, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pt"}, "template": template}
+        path,
+        {
+            "apiVersion": "v1",
+            "kind": "PodTemplate",
+            "metadata": {"name": "pt"},
+            "template": template,
+        },
     )
-    updated = await client.update(f"{path}/pt", lambda obj: obj["metadata"].update(annotations={"updated": "true"}))
+    updated = await client.update(
+        f"{path}/pt", lambda obj: obj["metadata"].update(annotations={"updated": "true"})
+    )
     assert updated["metadata"]["annotations"] == {"updated": "true"}
 
 
@@ -164,12 +212,17 @@ async def test_root_ca_is_restored(client: SpecClient, namespace: str) -> None:
 @plays("ServiceAccounts should allow opting out of API token automount")
 @pytest.mark.parametrize("of_account", [None, True, False])
 @pytest.mark.parametrize("of_pod", [None, True, False])
-async def test_tokens_are_mounted(client: SpecClient, namespace: str, of_account: Any, of_pod: Any) -> None:
+async def test_tokens_are_mounted(
+    client: SpecClient, namespace: str, of_account: Any, of_pod: Any
+) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "account"}}
     setting = {} if of_account is None else {"automountServiceAccountToken": of_account}
     await client.create(f"{core}/serviceaccounts", account | setting)
-    spec: dict[str, Any] = {"serviceAccountName": "account", "containers": [{"name": "c", "image": "i"}]}
+    spec: dict[str, Any] = {
+        "serviceAccountName": "account",
+        "containers": [{"name": "c", "image": "i"}],
+    }
     spec |= {} if of_pod is None else {"automountServiceAccountToken": of_pod}
     pod = await client.create(
         f"{core}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
@@ -183,9 +236,13 @@ async def test_tokens_are_mounted(client: SpecClient, namespace: str, of_account
 @plays("ServiceAccounts should create a serviceAccountToken and ensure a successful TokenReview")
 async def test_token_of_an_account_is_reviewed(client: SpecClient, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    account = await client.create(path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "e2e"}})
+    account = await client.create(
+        path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "e2e"}}
+    )
     version = {"apiVersion": "authentication.k8s.io/v1"}
-    request = await client.create(f"{path}/e2e/token", {**version, "kind": "TokenRequest", "spec": {}})
+    request = await client.create(
+        f"{path}/e2e/token", {**version, "kind": "TokenRequest", "spec": {}}
+    )
     review = {**version, "kind": "TokenReview", "spec": {"token": request["status"]["token"]}}
     status = (await client.create("/apis/authentication.k8s.io/v1/tokenreviews", review))["status"]
     assert (status["authenticated"], status.get("error")) == (True, None)
@@ -197,7 +254,8 @@ async def test_token_of_an_account_is_reviewed(client: SpecClient, namespace: st
 async def test_subject_access_reviews(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     await client.create(
-        f"{core}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "e2e"}}
+        f"{core}/serviceaccounts",
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "e2e"}},
     )
     user = f"system:serviceaccount:{namespace}:e2e"
     attributes = {"verb": "list", "resource": "configmaps", "version": "v1", "namespace": namespace}
@@ -226,12 +284,17 @@ async def test_lifecycle_of_a_node(client: SpecClient) -> None:
     path = "/api/v1/nodes"
     one = f"{path}/e2e-fake-node"
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "e2e-fake-node"}}
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": "Set from e2e"}]}
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "message": "Set from e2e"}],
+    }
     await client.create(path, {**body, "status": status})
     patched = await client.strategic(one, {"metadata": {"labels": {"e2e-fake-node": "patched"}}})
     assert patched.body["metadata"]["labels"]["e2e-fake-node"] == "patched"
     assert await client.names(path, labelSelector="e2e-fake-node=patched") == ["e2e-fake-node"]
-    await client.update(one, lambda obj: obj["metadata"]["labels"].update({"e2e-fake-node": "updated"}))
+    await client.update(
+        one, lambda obj: obj["metadata"]["labels"].update({"e2e-fake-node": "updated"})
+    )
     async with client.watching(path, labelSelector="e2e-fake-node=updated") as watch:
         assert (await client.delete(one)).code == 200
         await matching(watch, "DELETED", lambda obj: obj["metadata"]["name"] == "e2e-fake-node")
@@ -268,40 +331,69 @@ CLAIM = {
     "PersistentVolumes CSI Conformance should apply changes to a pv/pvc status",
 )
 async def test_lifecycle_of_volumes_and_claims(client: SpecClient, namespace: str) -> None:
-    volumes, claims = "/api/v1/persistentvolumes", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
-    for path, kind, spec in ((volumes, "PersistentVolume", VOLUME), (claims, "PersistentVolumeClaim", CLAIM)):
+    volumes, claims = (
+        "/api/v1/persistentvolumes",
+        f"/api/v1/namespaces/{namespace}/persistentvolumeclaims",
+    )
+    for path, kind, spec in (
+        (volumes, "PersistentVolume", VOLUME),
+        (claims, "PersistentVolumeClaim", CLAIM),
+    ):
         metadata = {"name": "e2e", "labels": {"e2e-pv-pool": namespace}}
-        await client.create(path, {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
+        await client.create(
+            path, {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+        )
     for path in (volumes, claims):
         one = f"{path}/e2e"
         assert (await client.read(f"{one}/status"))["kind"]
         patched = await client.strategic(one, {"metadata": {"labels": {"e2e": "patched"}}})
         assert patched.body["metadata"]["labels"]["e2e"] == "patched"
         assert await client.names(path, labelSelector="e2e=patched") == ["e2e"]
-    condition = {"type": "StatusPatched", "status": "True", "reason": "E2E patchStatus", "message": "Set by e2e test"}
-    patched = await client.strategic(f"{claims}/e2e/status", {"status": {"conditions": [condition]}})
+    condition = {
+        "type": "StatusPatched",
+        "status": "True",
+        "reason": "E2E patchStatus",
+        "message": "Set by e2e test",
+    }
+    patched = await client.strategic(
+        f"{claims}/e2e/status", {"status": {"conditions": [condition]}}
+    )
     assert "StatusPatched" in [each["type"] for each in patched.body["status"]["conditions"]]
-    patched = await client.strategic(f"{volumes}/e2e/status", {"status": {"message": "StatusPatched", "reason": "E2E"}})
+    patched = await client.strategic(
+        f"{volumes}/e2e/status", {"status": {"message": "StatusPatched", "reason": "E2E"}}
+    )
     assert patched.body["status"]["message"] == "StatusPatched"
     updated = {**condition, "type": "StatusUpdated"}
-    await client.update(f"{claims}/e2e", lambda obj: obj["status"].update(conditions=[updated]), "/status")
-    await client.update(f"{volumes}/e2e", lambda obj: obj["status"].update(reason="E2E", message="x"), "/status")
+    await client.update(
+        f"{claims}/e2e", lambda obj: obj["status"].update(conditions=[updated]), "/status"
+    )
+    await client.update(
+        f"{volumes}/e2e", lambda obj: obj["status"].update(reason="E2E", message="x"), "/status"
+    )
     assert (await client.delete(f"{claims}/e2e")).code == 200
     await client.vanished(f"{claims}/e2e")
-    assert (await client.delete(volumes, query={"labelSelector": f"e2e-pv-pool={namespace}"})).code == 200
+    assert (
+        await client.delete(volumes, query={"labelSelector": f"e2e-pv-pool={namespace}"})
+    ).code == 200
     await client.vanished(f"{volumes}/e2e")
 
 
 @plays("VolumeAttachment Conformance should apply changes to a volumeattachment status")
 async def test_status_of_a_volume_attachment(client: SpecClient) -> None:
     path = "/apis/storage.k8s.io/v1/volumeattachments"
-    spec = {"attacher": "e2e-test.storage.k8s.io", "nodeName": "n", "source": {"persistentVolumeName": "p"}}
+    spec = {
+        "attacher": "e2e-test.storage.k8s.io",
+        "nodeName": "n",
+        "source": {"persistentVolumeName": "p"},
+    }
     version = {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment"}
     created = await client.create(path, {**version, "metadata": {"name": "va"}, "spec": spec})
     assert created["status"] == {"attached": False}
     patched = await client.merge(f"{path}/va/status", {"status": {"attached": True}})
     assert patched.body["status"]["attached"] is True
-    updated = await client.update(f"{path}/va", lambda obj: obj["status"].update(attached=False), "/status")
+    updated = await client.update(
+        f"{path}/va", lambda obj: obj["status"].update(attached=False), "/status"
+    )
     assert updated["status"]["attached"] is False
 
 
@@ -316,13 +408,23 @@ async def test_pods_with_runtime_classes(client: SpecClient, namespace: str) -> 
 
     def pod(name: str) -> dict[str, Any]:
         spec = {"runtimeClassName": name, "containers": [{"name": "test", "image": "busybox"}]}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": f"{name}-"}, "spec": spec}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": f"{name}-"},
+            "spec": spec,
+        }
 
     refused = await client.post(pods, pod("nonexistent"))
     assert refused.code == 403, refused.body
     overhead = {"overhead": {"podFixed": {"cpu": "10m", "memory": "1Mi"}}}
     for name, more in (("plain", {}), ("overhead", overhead)):
-        body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": "h"}
+        body = {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": name},
+            "handler": "h",
+        }
         await client.create(classes, body | more)
         created = await client.create(pods, pod(name))
         assert created["spec"].get("overhead") == more.get("overhead", {}).get("podFixed")
@@ -334,13 +436,22 @@ async def test_pods_with_runtime_classes(client: SpecClient, namespace: str) -> 
 
 @plays("Sysctls should reject invalid sysctls")
 async def test_invalid_sysctls_are_rejected(client: SpecClient, namespace: str) -> None:
-    values = [{"name": name, "value": "10"} for name in ("foo-", "kernel.shmmax", "safe-and-unsafe", "bar..")]
-    spec = {"securityContext": {"sysctls": values}, "containers": [{"name": "c", "image": "busybox"}]}
+    values = [
+        {"name": name, "value": "10"}
+        for name in ("foo-", "kernel.shmmax", "safe-and-unsafe", "bar..")
+    ]
+    spec = {
+        "securityContext": {"sysctls": values},
+        "containers": [{"name": "c", "image": "busybox"}],
+    }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sysctl"}, "spec": spec}
     response = await client.post(f"/api/v1/namespaces/{namespace}/pods", body)
     assert response.code == 422
     fields = [cause["field"] for cause in response.body["details"]["causes"]]
-    assert fields == ["spec.securityContext.sysctls[0].name", "spec.securityContext.sysctls[3].name"]
+    assert fields == [
+        "spec.securityContext.sysctls[0].name",
+        "spec.securityContext.sysctls[3].name",
+    ]
 
 
 @plays("CSIInlineVolumes should support CSIVolumeSource in Pod API")
@@ -352,7 +463,9 @@ async def test_pods_with_csi_volumes(client: SpecClient, namespace: str) -> None
         path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "inline"}, "spec": spec}
     )
     assert volume in created["spec"]["volumes"]
-    patched = await client.strategic(f"{path}/inline", {"metadata": {"labels": {"inline": "patched"}}})
+    patched = await client.strategic(
+        f"{path}/inline", {"metadata": {"labels": {"inline": "patched"}}}
+    )
     assert patched.code == 200
     assert await client.names("/api/v1/pods", labelSelector="inline=patched") == ["inline"]
     assert (await client.delete(f"{path}/inline", query={"gracePeriodSeconds": "0"})).code == 200

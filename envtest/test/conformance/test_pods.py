@@ -16,13 +16,24 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 
 def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [{"name": "pause", "image": "pause:3.10"}], **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels or {}}, "spec": spec}
+    spec = {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "pause", "image": "pause:3.10"}],
+        **spec,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": spec,
+    }
 
 
 def requesting(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
     resources = {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
-    return pod(name, containers=[{"name": "pause", "image": "pause:3.10", "resources": resources}], **spec)
+    return pod(
+        name, containers=[{"name": "pause", "image": "pause:3.10", "resources": resources}], **spec
+    )
 
 
 def is_ready(body: dict[str, Any]) -> bool:
@@ -32,10 +43,15 @@ def is_ready(body: dict[str, Any]) -> bool:
 
 def is_unschedulable(body: dict[str, Any]) -> bool:
     conditions = (body.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
+    return any(
+        each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable"
+        for each in conditions
+    )
 
 
-@plays("Pods should be submitted and removed", "Pods should get a host IP", "Pods should be updated")
+@plays(
+    "Pods should be submitted and removed", "Pods should get a host IP", "Pods should be updated"
+)
 async def test_life_of_a_pod(client: SpecClient, namespace: str) -> None:
     path = PODS.format(namespace)
     one = f"{path}/submit"
@@ -56,7 +72,9 @@ async def test_life_of_a_pod(client: SpecClient, namespace: str) -> None:
     assert await client.names(path, labelSelector="time=1") == []
 
 
-@plays("Pods should run through the lifecycle of Pods and PodStatus", "Pods should patch a pod status")
+@plays(
+    "Pods should run through the lifecycle of Pods and PodStatus", "Pods should patch a pod status"
+)
 async def test_status_of_a_pod(client: SpecClient, namespace: str) -> None:
     path = PODS.format(namespace)
     one = f"{path}/pod-test"
@@ -65,14 +83,19 @@ async def test_status_of_a_pod(client: SpecClient, namespace: str) -> None:
         await matching(watch, "MODIFIED", is_ready)
         patch = {
             "metadata": {"labels": {"test-pod": "patched"}},
-            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "pause", "image": "agnhost:2"}]},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "pause", "image": "agnhost:2"}],
+            },
         }
         # The grace period of a running pod cannot change.
         assert (await client.strategic(one, patch)).code == 422
         del patch["spec"]["terminationGracePeriodSeconds"]  # type: ignore[attr-defined]
         patched = await client.strategic(one, patch)
         assert patched.body["spec"]["containers"][0]["image"] == "agnhost:2"
-        await matching(watch, "MODIFIED", lambda obj: obj["metadata"]["labels"].get("test-pod") == "patched")
+        await matching(
+            watch, "MODIFIED", lambda obj: obj["metadata"]["labels"].get("test-pod") == "patched"
+        )
         status = await client.read(f"{one}/status")
         for condition in status["status"]["conditions"]:
             if condition["type"] == "Ready":
@@ -81,7 +104,9 @@ async def test_status_of_a_pod(client: SpecClient, namespace: str) -> None:
         await matching(watch, "MODIFIED", lambda obj: not is_ready(obj))
         message = {"status": {"message": "Patched by e2e test", "reason": "E2E"}}
         assert (await client.strategic(f"{one}/status", message)).body["status"]["reason"] == "E2E"
-        assert (await client.delete(path, query={"labelSelector": "test-pod-static=true"})).code == 200
+        assert (
+            await client.delete(path, query={"labelSelector": "test-pod-static=true"})
+        ).code == 200
         await matching(watch, "DELETED", lambda obj: obj["metadata"]["name"] == "pod-test")
 
 
@@ -91,7 +116,11 @@ async def test_status_of_a_pod(client: SpecClient, namespace: str) -> None:
 )
 async def test_quality_of_service_of_a_pod(client: SpecClient, namespace: str) -> None:
     amounts = {"cpu": "100m", "memory": "100Mi"}
-    container = {"name": "c", "image": "agnhost", "resources": {"requests": amounts, "limits": amounts}}
+    container = {
+        "name": "c",
+        "image": "agnhost",
+        "resources": {"requests": amounts, "limits": amounts},
+    }
     created = await client.create(PODS.format(namespace), pod("qos", containers=[container]))
     assert created["status"]["qosClass"] == "Guaranteed"
 
@@ -111,7 +140,9 @@ async def test_generation_of_a_pod(client: SpecClient, namespace: str) -> None:
 
     async def write(change: Any, expected: int) -> None:
         assert (await client.update(one, change))["metadata"]["generation"] == expected
-        await client.eventually(one, lambda body: body["status"].get("observedGeneration") == expected)
+        await client.eventually(
+            one, lambda body: body["status"].get("observedGeneration") == expected
+        )
 
     toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
     await write(lambda obj: obj["spec"]["tolerations"].append(toleration), 2)
@@ -125,13 +156,17 @@ async def test_generation_of_a_pod(client: SpecClient, namespace: str) -> None:
 
 
 @plays("Pods should allow activeDeadlineSeconds to be updated")
-async def test_active_deadline_of_a_pod(cluster: ControlPlane, client: SpecClient, namespace: str) -> None:
+async def test_active_deadline_of_a_pod(
+    cluster: ControlPlane, client: SpecClient, namespace: str
+) -> None:
     path = PODS.format(namespace)
     await client.create(path, pod("deadline"))
     await client.eventually(f"{path}/deadline", is_ready)
     await client.update(f"{path}/deadline", lambda obj: obj["spec"].update(activeDeadlineSeconds=5))
     await cluster.advance(6)
-    failed = await client.eventually(f"{path}/deadline", lambda body: body["status"]["phase"] == "Failed")
+    failed = await client.eventually(
+        f"{path}/deadline", lambda body: body["status"]["phase"] == "Failed"
+    )
     assert failed["status"]["reason"] == "DeadlineExceeded"
 
 
@@ -145,7 +180,9 @@ async def test_nodes_of_pods(client: SpecClient, namespace: str) -> None:
     node = (await client.names(NODES))[1]
     await client.strategic(f"{NODES}/{node}", {"metadata": {"labels": {"kubernetes.io/e2e": "42"}}})
     await client.create(path, pod("with-labels", nodeSelector={"kubernetes.io/e2e": "42"}))
-    placed = await client.eventually(f"{path}/with-labels", lambda body: body["spec"].get("nodeName"))
+    placed = await client.eventually(
+        f"{path}/with-labels", lambda body: body["spec"].get("nodeName")
+    )
     assert placed["spec"]["nodeName"] == node
     await client.create(path, pod("restricted-pod", nodeSelector={"label": "nonempty"}))
     await client.eventually(f"{path}/restricted-pod", is_unschedulable)
@@ -156,7 +193,8 @@ async def test_nodes_of_pods(client: SpecClient, namespace: str) -> None:
     await client.eventually(f"{path}/additional-pod", is_unschedulable)
     events = f"/api/v1/namespaces/{namespace}/events"
     await client.eventually(
-        events, lambda body: [each for each in body["items"] if each["reason"] == "FailedScheduling"]
+        events,
+        lambda body: [each for each in body["items"] if each["reason"] == "FailedScheduling"],
     )
 
 
@@ -170,7 +208,9 @@ async def test_host_ports_conflict(client: SpecClient, namespace: str) -> None:
 
     def with_port(name: str, address: str) -> dict[str, Any]:
         port = {"hostPort": 54322, "containerPort": 8080, "protocol": "TCP", "hostIP": address}
-        return pod(name, containers=[{"name": "agnhost", "image": "agnhost", "ports": [port]}], **selector)
+        return pod(
+            name, containers=[{"name": "agnhost", "image": "agnhost", "ports": [port]}], **selector
+        )
 
     await client.create(path, with_port("pod4", "0.0.0.0"))
     await client.eventually(f"{path}/pod4", is_ready)
@@ -185,7 +225,11 @@ async def test_host_ports_conflict(client: SpecClient, namespace: str) -> None:
 async def test_taints_evict_pods(cluster: ControlPlane, client: SpecClient, namespace: str) -> None:
     path = PODS.format(namespace)
     node = (await client.names(NODES))[0]
-    taint = {"key": "kubernetes.io/e2e-evict-taint-key", "value": "evictTaintVal", "effect": "NoExecute"}
+    taint = {
+        "key": "kubernetes.io/e2e-evict-taint-key",
+        "value": "evictTaintVal",
+        "effect": "NoExecute",
+    }
 
     def tolerating(name: str, seconds: int) -> dict[str, Any]:
         toleration = {**taint, "operator": "Equal", "tolerationSeconds": seconds}
@@ -217,7 +261,9 @@ async def test_generation_after_many_updates(client: SpecClient, namespace: str)
     for number in range(499):
         patch = {"spec": {"containers": [{"name": "pause", "image": f"pause:{number}"}]}}
         assert (await client.strategic(one, patch)).code == 200
-    body = await client.eventually(one, lambda body: body["status"].get("observedGeneration") == 500)
+    body = await client.eventually(
+        one, lambda body: body["status"].get("observedGeneration") == 500
+    )
     assert body["metadata"]["generation"] == 500
 
 
@@ -229,10 +275,20 @@ async def test_pods_with_volumes_start(client: SpecClient, namespace: str) -> No
     core, path = f"/api/v1/namespaces/{namespace}", PODS.format(namespace)
     volumes = []
     for number in range(50):
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"racey-{number}"}, "data": {"k": "v"}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"racey-{number}"},
+            "data": {"k": "v"},
+        }
         await client.create(f"{core}/configmaps", body)
         volumes.append({"name": f"racey-{number}", "configMap": {"name": f"racey-{number}"}})
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "dg=="}}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "data": {"k": "dg=="},
+    }
     await client.create(f"{core}/secrets", secret)
     volumes.append({"name": "secret-volume", "secret": {"secretName": "s"}})
     mounts = [{"name": each["name"], "mountPath": f"/etc/{each['name']}"} for each in volumes]
@@ -249,7 +305,9 @@ async def test_pod_with_a_failing_command(client: SpecClient, namespace: str) ->
     path = PODS.format(namespace)
     container = {"name": "bin-false", "image": "busybox", "command": ["/bin/false"]}
     await client.create(path, pod("bin-false", containers=[container], restartPolicy="Never"))
-    body = await client.eventually(f"{path}/bin-false", lambda body: body["status"].get("phase") == "Failed")
+    body = await client.eventually(
+        f"{path}/bin-false", lambda body: body["status"].get("phase") == "Failed"
+    )
     terminated = body["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"]) == (1, "Error")
     assert (await client.delete(f"{path}/bin-false")).code == 200
@@ -272,10 +330,16 @@ async def test_init_containers(
 
     last = container("init2", "/bin/false") if fails else container("init2", "/bin/true")
     app = container("run1") if policy == "Always" else container("run1", "/bin/true")
-    spec = {"initContainers": [container("init1", "/bin/true"), last], "containers": [app], "restartPolicy": policy}
+    spec = {
+        "initContainers": [container("init1", "/bin/true"), last],
+        "containers": [app],
+        "restartPolicy": policy,
+    }
     path = f"{PODS.format(namespace)}/pod-init"
     await client.create(path.rpartition("/")[0], pod("pod-init", **spec))
-    await client.eventually(path, lambda body: (body.get("status") or {}).get("initContainerStatuses"))
+    await client.eventually(
+        path, lambda body: (body.get("status") or {}).get("initContainerStatuses")
+    )
     for _ in range(3):
         await cluster.advance(60)
     status = (await client.read(path))["status"]
@@ -300,10 +364,16 @@ async def test_init_containers(
     "SchedulerPreemption validates pod disruption condition is added to the preempted pod",
 )
 @pytest.mark.parametrize("priority", ["high", "system-cluster-critical"])
-async def test_pods_with_priority_preempt_others(client: SpecClient, namespace: str, priority: str) -> None:
+async def test_pods_with_priority_preempt_others(
+    client: SpecClient, namespace: str, priority: str
+) -> None:
     path, classes = PODS.format(namespace), "/apis/scheduling.k8s.io/v1/priorityclasses"
     for name, value in (("low", 1), ("medium", 100), ("high", 1000)):
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+        }
         await client.create(classes, {**body, "value": value})
     for name in ("low", "medium"):
         body = requesting(name, "6", priorityClassName=name)
@@ -315,7 +385,9 @@ async def test_pods_with_priority_preempt_others(client: SpecClient, namespace: 
     await client.eventually(f"{path}/too-large", is_unschedulable)
     assert "deletionTimestamp" not in (await client.read(f"{path}/low"))["metadata"]
     await client.create(path, requesting("preemptor", "6", priorityClassName=priority))
-    victim = await client.eventually(f"{path}/low", lambda body: body["metadata"].get("deletionTimestamp"))
+    victim = await client.eventually(
+        f"{path}/low", lambda body: body["metadata"].get("deletionTimestamp")
+    )
     conditions = {each["type"]: each for each in victim["status"]["conditions"]}
     assert conditions["DisruptionTarget"]["reason"] == "PreemptionByScheduler"
     nominated = (await client.read(f"{path}/preemptor"))["status"]["nominatedNodeName"]
@@ -327,41 +399,71 @@ async def test_pods_with_priority_preempt_others(client: SpecClient, namespace: 
 
 
 @pytest.mark.parametrize("kind", ["Binding", "Eviction"])
-async def test_fields_of_bindings_and_evictions_are_validated(client: SpecClient, namespace: str, kind: str) -> None:
+async def test_fields_of_bindings_and_evictions_are_validated(
+    client: SpecClient, namespace: str, kind: str
+) -> None:
     path, version = PODS.format(namespace), "v1" if kind == "Binding" else "policy/v1"
     await client.create(path, requesting("a", "1", schedulerName="none"))
-    target = {"target": {"kind": "Node", "name": (await client.names(NODES))[0]}} if kind == "Binding" else {}
-    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "odd": 1}, "extra": 1, **target}
+    target = (
+        {"target": {"kind": "Node", "name": (await client.names(NODES))[0]}}
+        if kind == "Binding"
+        else {}
+    )
+    body = {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "a", "odd": 1},
+        "extra": 1,
+        **target,
+    }
     text = json.dumps(body)[:-1] + ', "extra": 2}'
-    where, problems = f"{path}/a/{kind.lower()}", ['unknown field "metadata.odd"', 'unknown field "extra"']
+    where, problems = (
+        f"{path}/a/{kind.lower()}",
+        ['unknown field "metadata.odd"', 'unknown field "extra"'],
+    )
     strict = await client.request("POST", where, text.encode(), query={"fieldValidation": "Strict"})
     assert (strict.code, strict.body["reason"]) == (400, "BadRequest")
     expected = f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {", ".join(problems)}'
     assert strict.body["message"] == expected
-    wrong = await client.request("POST", where, json.dumps({**body, "metadata": {"name": 1}}).encode())
+    wrong = await client.request(
+        "POST", where, json.dumps({**body, "metadata": {"name": 1}}).encode()
+    )
     assert (wrong.code, "cannot be handled as a" in wrong.body["message"]) == (400, True)
     warned = await client.request("POST", where, text.encode(), query={"dryRun": "All"})
     assert warned.code == 201, warned.body
     warnings = [value for name, value in warned.headers.items() if name == "Warning"]
     assert warnings == [f"299 - {json.dumps(problem)}" for problem in problems]
-    ignored = await client.request("POST", where, text.encode(), query={"fieldValidation": "Ignore"})
+    ignored = await client.request(
+        "POST", where, text.encode(), query={"fieldValidation": "Ignore"}
+    )
     assert (ignored.code, ignored.headers.get("Warning")) == (201, None)
 
 
-@plays("SchedulerPreemption PreemptionExecutionPath runs ReplicaSets to verify preemption running path")
+@plays(
+    "SchedulerPreemption PreemptionExecutionPath runs ReplicaSets to verify preemption running path"
+)
 async def test_preempted_replica_sets_create_their_pods_once_again(
     cluster: ControlPlane, client: SpecClient, namespace: str
 ) -> None:
     resource, node = "example.com/fakecpu", (await client.names(NODES))[0]
-    assert (await client.strategic(f"{NODES}/{node}/status", {"status": {"capacity": {resource: "1k"}}})).code == 200
+    assert (
+        await client.strategic(f"{NODES}/{node}/status", {"status": {"capacity": {resource: "1k"}}})
+    ).code == 200
     for number in range(1, 5):
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": f"p{number}"}}
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": f"p{number}"},
+        }
         await client.create("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": number})
 
     def on_node(name: str, amount: str) -> dict[str, Any]:
         resources = {"requests": {resource: amount}, "limits": {resource: amount}}
         container = {"name": "pause", "image": "pause:3.10", "resources": resources}
-        selector = {"nodeSelector": {"kubernetes.io/hostname": node}, "priorityClassName": f"p{name[-1]}"}
+        selector = {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "priorityClassName": f"p{name[-1]}",
+        }
         return pod(name, containers=[container], **selector)
 
     path, sets = PODS.format(namespace), f"/apis/apps/v1/namespaces/{namespace}/replicasets"
@@ -369,11 +471,16 @@ async def test_preempted_replica_sets_create_their_pods_once_again(
         for name, amount in (("pod1", "200"), ("pod2", "300"), ("pod3", "450")):
             spec, labels = on_node(name, amount)["spec"], {"name": name}
             template = {"metadata": {"labels": labels}, "spec": spec}
-            body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": f"rs-{name}"}}
+            body = {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {"name": f"rs-{name}"},
+            }
             selected = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
             await client.create(sets, {**body, "spec": selected})
             await client.eventually(
-                f"{sets}/rs-{name}", lambda body: (body.get("status") or {}).get("availableReplicas") == 1
+                f"{sets}/rs-{name}",
+                lambda body: (body.get("status") or {}).get("availableReplicas") == 1,
             )
         await client.create(path, on_node("pod4", "500"))
         await client.eventually(f"{path}/pod4", lambda body: body["spec"].get("nodeName") == node)

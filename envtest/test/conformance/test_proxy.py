@@ -29,25 +29,36 @@ async def serve(client: SpecClient, namespace: str, labels: dict[str, str]) -> s
     core = f"/api/v1/namespaces/{namespace}"
     spec = {"containers": [{"name": "agnhost", "image": "agnhost"}], "restartPolicy": "Never"}
     metadata = {"name": "agnhost", "labels": labels}
-    await client.create(f"{core}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await client.create(
+        f"{core}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    )
     ports = {"ports": [{"port": 80, "targetPort": 80, "protocol": "TCP"}], "selector": labels}
     metadata = {"name": "test-service"}
     await client.create(
-        f"{core}/services", {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": ports}
+        f"{core}/services",
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": ports},
     )
-    await client.eventually(f"{core}/pods/agnhost", lambda body: body["status"].get("phase") == "Running")
-    await client.eventually(f"{core}/services/test-service/proxy/", lambda body: body.get("Method") == "GET")
+    await client.eventually(
+        f"{core}/pods/agnhost", lambda body: body["status"].get("phase") == "Running"
+    )
+    await client.eventually(
+        f"{core}/services/test-service/proxy/", lambda body: body.get("Method") == "GET"
+    )
     return core
 
 
-@plays("Proxy version v1 A set of valid responses are returned for both pod and service ProxyWithPath")
+@plays(
+    "Proxy version v1 A set of valid responses are returned for both pod and service ProxyWithPath"
+)
 async def test_requests_with_a_path_are_relayed(
     client: SpecClient, session: aiohttp.ClientSession, namespace: str
 ) -> None:
     core = await serve(client, namespace, servers.ECHOES[0])
     for name in ("pods/agnhost", "services/test-service", "services/http:test-service:80"):
         for method in METHODS:
-            async with session.request(method, f"{core}/{name}/proxy/some/path/with/{method}") as response:
+            async with session.request(
+                method, f"{core}/{name}/proxy/some/path/with/{method}"
+            ) as response:
                 assert response.status == 200
                 if method != "HEAD":
                     assert await response.json() == {"Method": method, "Body": "foo"}
@@ -61,15 +72,22 @@ async def test_requests_without_a_path_are_relayed_or_redirected(
     for name in ("pods/agnhost", "services/test-service"):
         for method in METHODS:
             path = f"{core}/{name}/proxy"
-            async with session.request(method, f"{path}?method={method}", allow_redirects=False) as response:
+            async with session.request(
+                method, f"{path}?method={method}", allow_redirects=False
+            ) as response:
                 if method in ("GET", "HEAD"):
                     assert response.status == 301
                     assert response.headers["Location"] == f"{path}/?method={method}"
                 else:
-                    assert (response.status, await response.json()) == (200, {"Method": method, "Body": "foo"})
+                    assert (response.status, await response.json()) == (
+                        200,
+                        {"Method": method, "Body": "foo"},
+                    )
 
 
-async def test_port_on_which_no_pod_listens_cannot_be_reached(client: SpecClient, namespace: str) -> None:
+async def test_port_on_which_no_pod_listens_cannot_be_reached(
+    client: SpecClient, namespace: str
+) -> None:
     core = await serve(client, namespace, servers.ECHOES[0])
     for name in ("pods/agnhost:81", "pods/https:agnhost:"):
         refused = await client.get(f"{core}/{name}/proxy/")
@@ -84,11 +102,20 @@ async def test_ports_by_name_and_links_in_pages(
     core, labels = f"/api/v1/namespaces/{namespace}", {servers.PORTER_LABEL: "true"}
     targets = {"portname1": (80, "dest1"), "portname2": (81, 162)}
     targets |= {"tlsportname1": (443, "tlsdest1"), "tlsportname2": (444, 462)}
-    ports = [{"name": name, "port": port, "targetPort": target} for name, (port, target) in targets.items()]
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "proxy-service-"}}
-    name = (await client.create(f"{core}/services", {**service, "spec": {"ports": ports, "selector": labels}}))[
-        "metadata"
-    ]["name"]
+    ports = [
+        {"name": name, "port": port, "targetPort": target}
+        for name, (port, target) in targets.items()
+    ]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"generateName": "proxy-service-"},
+    }
+    name = (
+        await client.create(
+            f"{core}/services", {**service, "spec": {"ports": ports, "selector": labels}}
+        )
+    )["metadata"]["name"]
     named = {"dest1": 160, "dest2": 162, "tlsdest1": 460, "tlsdest2": 462}
     container_ports = [{"name": each, "containerPort": number} for each, number in named.items()]
     # Requests without a port go to the first one.

@@ -12,23 +12,40 @@ from test.conformance.specs import plays
 EXTENDED = "example.com/dongle"
 
 
-def pod(name: str, requests: dict[str, str] | None = None, limits: dict[str, str] | None = None, **spec: Any) -> Any:
+def pod(
+    name: str,
+    requests: dict[str, str] | None = None,
+    limits: dict[str, str] | None = None,
+    **spec: Any,
+) -> Any:
     resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
     container = {"name": "pause", "image": "registry.k8s.io/pause:3.10", "resources": resources}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **spec},
+    }
     # Without a node that exists, the pod is never scheduled, as if no kubelet started it.
     body["spec"]["nodeSelector"] = {"x-test.k8s.io/unsatisfiable": "not-schedulable"}
     return body
 
 
 def quota(name: str, hard: dict[str, str], **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard, **spec}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name},
+        "spec": {"hard": hard, **spec},
+    }
 
 
 async def used(client: SpecClient, path: str, **expected: str) -> None:
     """Wait until the quota's status has the usage ``expected``, whose names have ``_`` for ``.``."""
     usage = {key.replace("_", "."): value for key, value in expected.items()}
-    await client.eventually(path, lambda body: ((body.get("status") or {}).get("used") or {}).items() >= usage.items())
+    await client.eventually(
+        path, lambda body: ((body.get("status") or {}).get("used") or {}).items() >= usage.items()
+    )
 
 
 @plays("ResourceQuota should create a ResourceQuota and ensure its status is promptly calculated.")
@@ -58,7 +75,11 @@ async def test_status_of_a_quota_is_calculated(client: SpecClient, namespace: st
         f"{core}/resourcequotas/test-quota", lambda body: (body.get("status") or {}).get("used")
     )
     assert body["status"]["hard"] == hard
-    assert body["status"]["used"] == {**dict.fromkeys(hard, "0"), "resourcequotas": "1", "configmaps": "1"}
+    assert body["status"]["used"] == {
+        **dict.fromkeys(hard, "0"),
+        "resourcequotas": "1",
+        "configmaps": "1",
+    }
 
 
 KINDS = {
@@ -103,7 +124,9 @@ KINDS = {
 
 @plays(*KINDS)
 @pytest.mark.parametrize("spec", KINDS)
-async def test_quota_counts_the_objects_of_a_kind(client: SpecClient, namespace: str, spec: str) -> None:
+async def test_quota_counts_the_objects_of_a_kind(
+    client: SpecClient, namespace: str, spec: str
+) -> None:
     path, body, before = KINDS[spec]
     path, quotas = path.format(namespace), f"/api/v1/namespaces/{namespace}/resourcequotas"
     await client.create(quotas, quota("test-quota", dict.fromkeys(before, "5")))
@@ -176,7 +199,9 @@ async def test_quota_limits_the_resources_of_pods(client: SpecClient, namespace:
     live["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m"
     assert (await client.put(f"{core}/pods/test-pod", live)).code == 422
     await client.eventually(one, lambda body: body["status"]["used"] == usage)
-    assert (await client.delete(f"{core}/pods/test-pod", query={"gracePeriodSeconds": "0"})).code == 200
+    assert (
+        await client.delete(f"{core}/pods/test-pod", query={"gracePeriodSeconds": "0"})
+    ).code == 200
     await client.eventually(one, lambda body: body["status"]["used"] == dict.fromkeys(usage, "0"))
 
 
@@ -189,7 +214,13 @@ async def test_quota_limits_the_resources_of_pods(client: SpecClient, namespace:
     [
         (
             ("Terminating", "NotTerminating"),
-            {"pods": "5", "requests.cpu": "1", "requests.memory": "500Mi", "limits.cpu": "2", "limits.memory": "1Gi"},
+            {
+                "pods": "5",
+                "requests.cpu": "1",
+                "requests.memory": "500Mi",
+                "limits.cpu": "2",
+                "limits.memory": "1Gi",
+            },
             (
                 pod(
                     "terminating",
@@ -197,23 +228,38 @@ async def test_quota_limits_the_resources_of_pods(client: SpecClient, namespace:
                     {"cpu": "1", "memory": "400Mi"},
                     activeDeadlineSeconds=3600,
                 ),
-                pod("long-running", {"cpu": "500m", "memory": "200Mi"}, {"cpu": "1", "memory": "400Mi"}),
+                pod(
+                    "long-running",
+                    {"cpu": "500m", "memory": "200Mi"},
+                    {"cpu": "1", "memory": "400Mi"},
+                ),
             ),
         ),
         (
             ("BestEffort", "NotBestEffort"),
             {"pods": "5"},
-            (pod("best-effort"), pod("burstable", {"cpu": "500m", "memory": "200Mi"}, {"cpu": "1", "memory": "400Mi"})),
+            (
+                pod("best-effort"),
+                pod(
+                    "burstable", {"cpu": "500m", "memory": "200Mi"}, {"cpu": "1", "memory": "400Mi"}
+                ),
+            ),
         ),
     ],
     ids=["terminating", "best-effort"],
 )
 async def test_quota_with_scopes_counts_the_pods_of_the_scope(
-    client: SpecClient, namespace: str, scopes: tuple[str, str], hard: dict[str, str], pods: tuple[Any, Any]
+    client: SpecClient,
+    namespace: str,
+    scopes: tuple[str, str],
+    hard: dict[str, str],
+    pods: tuple[Any, Any],
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     for scope in scopes:
-        await client.create(f"{core}/resourcequotas", quota(f"quota-{scope.lower()}", hard, scopes=[scope]))
+        await client.create(
+            f"{core}/resourcequotas", quota(f"quota-{scope.lower()}", hard, scopes=[scope])
+        )
     paths = [f"{core}/resourcequotas/quota-{scope.lower()}" for scope in scopes]
     for path in paths:
         await used(client, path, pods="0")
@@ -221,7 +267,9 @@ async def test_quota_with_scopes_counts_the_pods_of_the_scope(
         await client.create(f"{core}/pods", body)
         await used(client, mine, pods="1")
         await used(client, other, pods="0")
-        deleted = await client.delete(f"{core}/pods/{body['metadata']['name']}", query={"gracePeriodSeconds": "0"})
+        deleted = await client.delete(
+            f"{core}/pods/{body['metadata']['name']}", query={"gracePeriodSeconds": "0"}
+        )
         assert deleted.code == 200
         await used(client, mine, pods="0")
 
@@ -229,8 +277,12 @@ async def test_quota_with_scopes_counts_the_pods_of_the_scope(
 @plays("ResourceQuota should be able to update and delete ResourceQuota.")
 async def test_hard_limits_of_a_quota_are_updated(client: SpecClient, namespace: str) -> None:
     one = f"/api/v1/namespaces/{namespace}/resourcequotas/test-quota"
-    await client.create(one.rpartition("/")[0], quota("test-quota", {"cpu": "1", "memory": "500Mi"}))
-    updated = await client.update(one, lambda obj: obj["spec"]["hard"].update(cpu="2", memory="1Gi"))
+    await client.create(
+        one.rpartition("/")[0], quota("test-quota", {"cpu": "1", "memory": "500Mi"})
+    )
+    updated = await client.update(
+        one, lambda obj: obj["spec"]["hard"].update(cpu="2", memory="1Gi")
+    )
     assert updated["spec"]["hard"] == {"cpu": "2", "memory": "1Gi"}
     assert (await client.delete(one)).code == 200
     assert (await client.get(one)).code == 404
@@ -248,13 +300,17 @@ async def test_status_of_a_quota_is_written(client: SpecClient, namespace: str) 
     more = {"cpu": "1", "memory": "1Gi"}
     assert (await client.merge(one, {"spec": {"hard": more}})).body["spec"]["hard"] == more
     await client.eventually(one, lambda body: body["status"]["hard"] == more)
-    patched = await client.merge(f"{one}/status", {"status": {"hard": {"cpu": "2", "memory": "2Gi"}}})
+    patched = await client.merge(
+        f"{one}/status", {"status": {"hard": {"cpu": "2", "memory": "2Gi"}}}
+    )
     assert patched.body["spec"]["hard"] == more
     assert (await client.read(f"{one}/status"))["spec"]["hard"] == more
     await client.eventually(one, lambda body: body["status"]["hard"] == more)
 
 
-@plays("LimitRange should create a LimitRange with defaults and ensure pod has those defaults applied.")
+@plays(
+    "LimitRange should create a LimitRange with defaults and ensure pod has those defaults applied."
+)
 async def test_limit_range_sets_and_checks_resources(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
 
@@ -268,22 +324,37 @@ async def test_limit_range_sets_and_checks_resources(client: SpecClient, namespa
         "default": amounts("100m", "200Mi", "200Gi"),
         "defaultRequest": amounts("300m", "150Mi", "150Gi"),
     }
-    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"}, "spec": {"limits": [limit]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "limits"},
+        "spec": {"limits": [limit]},
+    }
     refused = await client.post(f"{core}/limitranges", body)
     assert refused.code == 422, "the default request is above the default limit"
-    limit |= {"defaultRequest": amounts("100m", "200Mi", "200Gi"), "default": amounts("300m", "500Mi", "500Gi")}
+    limit |= {
+        "defaultRequest": amounts("100m", "200Mi", "200Gi"),
+        "default": amounts("300m", "500Mi", "500Gi"),
+    }
     async with client.watching(f"{core}/limitranges") as watch:
         await client.create(f"{core}/limitranges", body)
         assert (await watch.event())["type"] == "ADDED"
-    resources = (await client.create(f"{core}/pods", pod("defaults")))["spec"]["containers"][0]["resources"]
+    resources = (await client.create(f"{core}/pods", pod("defaults")))["spec"]["containers"][0][
+        "resources"
+    ]
     assert resources == {"requests": limit["defaultRequest"], "limits": limit["default"]}
-    partial = await client.create(f"{core}/pods", pod("partial", {"memory": "150Mi", "ephemeral-storage": "150Gi"}))
-    assert partial["spec"]["containers"][0]["resources"]["requests"] == amounts("100m", "150Mi", "150Gi")
+    partial = await client.create(
+        f"{core}/pods", pod("partial", {"memory": "150Mi", "ephemeral-storage": "150Gi"})
+    )
+    assert partial["spec"]["containers"][0]["resources"]["requests"] == amounts(
+        "100m", "150Mi", "150Gi"
+    )
     for name, cpu in (("too-small", "10m"), ("too-large", "600m")):
         refused = await client.post(f"{core}/pods", pod(name, {"cpu": cpu}, {"cpu": cpu}))
         assert refused.code == 403, refused.body
     await client.update(
-        f"{core}/limitranges/limits", lambda obj: obj["spec"]["limits"][0].update(min=amounts("9m", "49Mi", "49Gi"))
+        f"{core}/limitranges/limits",
+        lambda obj: obj["spec"]["limits"][0].update(min=amounts("9m", "49Mi", "49Gi")),
     )
     await client.create(f"{core}/pods", pod("small", amounts("10m", "50Mi", "50Gi")))
     assert (await client.delete(f"{core}/limitranges/limits")).code == 200

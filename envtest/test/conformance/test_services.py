@@ -23,7 +23,12 @@ def service(name: str, selector: dict[str, str] | None = None, **spec: Any) -> d
 def pod(name: str, labels: dict[str, str], *ports: tuple[str, int]) -> dict[str, Any]:
     named = [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports]
     spec = {"containers": [{"name": "container1", "image": "nginx", "ports": named}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
 
 
 def slice_addresses(slices: dict[str, Any]) -> list[tuple[str, int]]:
@@ -38,7 +43,9 @@ def slice_addresses(slices: dict[str, Any]) -> list[tuple[str, int]]:
     )
 
 
-@plays("EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete")
+@plays(
+    "EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete"
+)
 async def test_endpoints_of_users_are_mirrored(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
@@ -51,7 +58,9 @@ async def test_endpoints_of_users_are_mirrored(client: SpecClient, namespace: st
         "subsets": [{"ports": [{"port": 80}], "addresses": [{"ip": "10.1.2.3"}]}],
     }
     created = await client.create(f"{core}/endpoints", endpoints)
-    found = await client.eventually(slices, lambda body: slice_addresses(body) == [("10.1.2.3", 80)], query)
+    found = await client.eventually(
+        slices, lambda body: slice_addresses(body) == [("10.1.2.3", 80)], query
+    )
     (mirrored,) = found["items"]
     assert mirrored["metadata"]["labels"] == {
         "color": "blue",
@@ -63,14 +72,20 @@ async def test_endpoints_of_users_are_mirrored(client: SpecClient, namespace: st
     assert mirrored["ports"] == [{"name": "", "port": 80, "protocol": "TCP"}]
     endpoints["subsets"][0]["addresses"] = [{"ip": "10.2.3.4"}]
     assert (await client.put(f"{core}/endpoints/example-custom-endpoints", endpoints)).code == 200
-    found = await client.eventually(slices, lambda body: slice_addresses(body) == [("10.2.3.4", 80)], query)
+    found = await client.eventually(
+        slices, lambda body: slice_addresses(body) == [("10.2.3.4", 80)], query
+    )
     assert [each["metadata"]["uid"] for each in found["items"]] == [mirrored["metadata"]["uid"]]
     # Other ports use the same slice; further ones need another.
     endpoints["subsets"][0]["ports"] = [{"port": 81}]
-    endpoints["subsets"].append({"ports": [{"port": 82}], "notReadyAddresses": [{"ip": "10.2.3.5"}]})
+    endpoints["subsets"].append(
+        {"ports": [{"port": 82}], "notReadyAddresses": [{"ip": "10.2.3.5"}]}
+    )
     assert (await client.put(f"{core}/endpoints/example-custom-endpoints", endpoints)).code == 200
     found = await client.eventually(
-        slices, lambda body: len(body["items"]) == 2 and slice_addresses(body) == [("10.2.3.4", 81)], query
+        slices,
+        lambda body: len(body["items"]) == 2 and slice_addresses(body) == [("10.2.3.4", 81)],
+        query,
     )
     assert mirrored["metadata"]["uid"] in [each["metadata"]["uid"] for each in found["items"]]
     assert (await client.delete(f"{core}/endpoints/example-custom-endpoints")).code == 200
@@ -92,11 +107,16 @@ async def test_endpoints_are_not_mirrored_while_the_service_has_a_selector_or_th
     assert await client.names(slices) == []
     await client.create(f"{core}/services", service("without-service"))
     await client.eventually(slices, lambda body: len(body["items"]) == 1)
-    await client.update(f"{core}/services/without-service", lambda obj: obj["spec"].update(selector={"a": "b"}))
+    await client.update(
+        f"{core}/services/without-service", lambda obj: obj["spec"].update(selector={"a": "b"})
+    )
     await client.eventually(
         slices,
         lambda body: (
-            [each["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] for each in body["items"]]
+            [
+                each["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
+                for each in body["items"]
+            ]
             == ["endpointslice-controller.k8s.io"]
         ),
     )
@@ -109,7 +129,10 @@ async def test_endpoints_are_not_mirrored_while_the_service_has_a_selector_or_th
 async def test_service_without_pods_has_empty_endpoints(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-    await client.create(f"{core}/services", service("example-empty-selector", {"does-not-match-anything": "endpoints"}))
+    await client.create(
+        f"{core}/services",
+        service("example-empty-selector", {"does-not-match-anything": "endpoints"}),
+    )
     body = await client.until(f"{core}/endpoints/example-empty-selector", 200)
     assert not body.body.get("subsets")
     query = {"labelSelector": f"{SERVICE_NAME}=example-empty-selector"}
@@ -128,14 +151,26 @@ async def test_endpoints_of_pods(client: SpecClient, namespace: str) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     first = {"name": "example-int-port", "port": 80, "targetPort": 3000, "protocol": "TCP"}
-    second = {"name": "example-named-port", "port": 80, "targetPort": "example-name", "protocol": "TCP"}
-    await client.create(f"{core}/services", service("example-int-port", {"foo": "bar"}, ports=[first]))
-    await client.create(f"{core}/services", service("example-named-port", {"foo": "bar"}, ports=[second]))
+    second = {
+        "name": "example-named-port",
+        "port": 80,
+        "targetPort": "example-name",
+        "protocol": "TCP",
+    }
+    await client.create(
+        f"{core}/services", service("example-int-port", {"foo": "bar"}, ports=[first])
+    )
+    await client.create(
+        f"{core}/services", service("example-named-port", {"foo": "bar"}, ports=[second])
+    )
     await client.create(f"{core}/pods", pod("pod1", {"foo": "bar"}, ("example-name", 3000)))
-    await client.create(f"{core}/pods", pod("pod2", {"foo": "bar"}, ("example-name", 3001), ("other-port", 3002)))
+    await client.create(
+        f"{core}/pods", pod("pod2", {"foo": "bar"}, ("example-name", 3001), ("other-port", 3002))
+    )
     running = lambda body: (body.get("status") or {}).get("podIP")  # noqa: E731
     addresses = [
-        (await client.eventually(f"{core}/pods/{name}", running))["status"]["podIP"] for name in ("pod1", "pod2")
+        (await client.eventually(f"{core}/pods/{name}", running))["status"]["podIP"]
+        for name in ("pod1", "pod2")
     ]
     for name, ports in (("example-int-port", (3000, 3000)), ("example-named-port", (3000, 3001))):
         query = {"labelSelector": f"{SERVICE_NAME}={name}"}
@@ -150,7 +185,9 @@ async def test_endpoints_of_pods(client: SpecClient, namespace: str) -> None:
             assert all(endpoint["nodeName"] for endpoint in each["endpoints"])
         subsets = (await client.read(f"{core}/endpoints/{name}"))["subsets"]
         reported = [
-            (address["ip"], subset["ports"][0]["port"]) for subset in subsets for address in subset["addresses"]
+            (address["ip"], subset["ports"][0]["port"])
+            for subset in subsets
+            for address in subset["addresses"]
         ]
         assert sorted(reported) == expected
 
@@ -161,13 +198,20 @@ async def test_service_of_the_api_server_has_endpoints(client: SpecClient) -> No
     assert len(endpoints["subsets"]) == 1
     slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
     found = (await client.read(slices, labelSelector=f"{SERVICE_NAME}=kubernetes"))["items"]
-    assert sum(len(each["endpoints"]) for each in found) == len(endpoints["subsets"][0]["addresses"])
+    assert sum(len(each["endpoints"]) for each in found) == len(
+        endpoints["subsets"][0]["addresses"]
+    )
 
 
-@plays("API Server should provide secure master service", "Services should find a service from listing all namespaces")
+@plays(
+    "API Server should provide secure master service",
+    "Services should find a service from listing all namespaces",
+)
 async def test_service_of_the_api_server_exists(client: SpecClient) -> None:
     found = (await client.read("/api/v1/services"))["items"]
-    assert ("default", "kubernetes") in [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]
+    assert ("default", "kubernetes") in [
+        (each["metadata"]["namespace"], each["metadata"]["name"]) for each in found
+    ]
 
 
 @plays("Services should complete a service status lifecycle")
@@ -175,7 +219,11 @@ async def test_status_of_a_service(client: SpecClient, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/services"
     one = f"{path}/test-service"
     async with client.watching(path) as watch:
-        body = service("test-service", type="LoadBalancer", ports=[{"name": "http", "port": 80, "targetPort": 80}])
+        body = service(
+            "test-service",
+            type="LoadBalancer",
+            ports=[{"name": "http", "port": 80, "targetPort": 80}],
+        )
         body["metadata"]["labels"] = {"test-service-static": "true"}
         await client.create(path, body)
         await matching(watch, "ADDED", lambda obj: obj["metadata"]["name"] == "test-service")
@@ -186,7 +234,9 @@ async def test_status_of_a_service(client: SpecClient, namespace: str) -> None:
         }
         patched = await client.merge(f"{one}/status", patch)
         assert patched.body["metadata"]["annotations"] == {"patchedstatus": "true"}
-        assert patched.body["status"]["loadBalancer"]["ingress"] == [{"ip": "203.0.113.1", "ipMode": "VIP"}]
+        assert patched.body["status"]["loadBalancer"]["ingress"] == [
+            {"ip": "203.0.113.1", "ipMode": "VIP"}
+        ]
         condition = {
             "type": "StatusUpdate",
             "status": "True",
@@ -194,10 +244,14 @@ async def test_status_of_a_service(client: SpecClient, namespace: str) -> None:
             "message": "Set from e2e test",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        await client.update(one, lambda obj: obj["status"].update(conditions=[condition]), "/status")
+        await client.update(
+            one, lambda obj: obj["status"].update(conditions=[condition]), "/status"
+        )
         await matching(watch, "MODIFIED", lambda obj: obj["status"].get("conditions"))
         labels = {"metadata": {"labels": {"test-service": "patched"}}}
-        assert (await client.strategic(one, labels)).body["metadata"]["labels"]["test-service"] == "patched"
+        assert (await client.strategic(one, labels)).body["metadata"]["labels"][
+            "test-service"
+        ] == "patched"
         assert (await client.delete(one)).code == 200
         await matching(watch, "DELETED", lambda obj: obj["metadata"]["name"] == "test-service")
 
@@ -222,7 +276,10 @@ async def test_many_services_get_endpoints(client: SpecClient, namespace: str) -
         body = service("unused", {"name": "svc-latency-rc"})
         names = {f"latency-svc-{number}" for number in range(50)}
         await asyncio.gather(
-            *(client.create(f"{core}/services", {**body, "metadata": {"name": name}}) for name in names)
+            *(
+                client.create(f"{core}/services", {**body, "metadata": {"name": name}})
+                for name in names
+            )
         )
         while names:
             obj = (await watch.event(30))["object"]

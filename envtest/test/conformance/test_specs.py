@@ -16,7 +16,10 @@ from test.conformance.specs import FILE, PLAYED, Spec, focus, parse, without_tag
 
 LEASE = Spec("[sig-node] Lease lease API should be available", "passes")
 PATCH = Spec("[sig-api-machinery] Namespaces should patch a Namespace", "passes")
-PRE_STOP = Spec("[sig-node] PreStop should call prestop when killing a pod", "needs pods that send each other requests")
+PRE_STOP = Spec(
+    "[sig-node] PreStop should call prestop when killing a pod",
+    "needs pods that send each other requests",
+)
 REPORT = Path(__file__).parent / "data" / "report.json"
 
 
@@ -27,8 +30,18 @@ def test_tests_send_the_requests_of_each_spec_that_passes() -> None:
     specs = parse(FILE.read_text())
     short_names = [spec.short_name for spec in specs]
     assert sorted(name for name in PLAYED if short_names.count(name) != 1) == []
-    assert sorted(spec.short_name for spec in specs if spec.passes and spec.short_name not in PLAYED) == []
-    assert sorted(spec.name for spec in specs if spec.state.startswith("not yet") and spec.short_name in PLAYED) == []
+    assert (
+        sorted(spec.short_name for spec in specs if spec.passes and spec.short_name not in PLAYED)
+        == []
+    )
+    assert (
+        sorted(
+            spec.name
+            for spec in specs
+            if spec.state.startswith("not yet") and spec.short_name in PLAYED
+        )
+        == []
+    )
 
 
 def test_states_are_known_and_have_reasons() -> None:
@@ -79,6 +92,10 @@ def test_spec_that_did_not_run_is_reported() -> None:
 
 
 def test_suite_that_cannot_start_is_a_failure() -> None:
-    failure = {"LeafNodeType": "SynchronizedBeforeSuite", "State": "failed", "Failure": {"Message": "no nodes"}}
+    failure = {
+        "LeafNodeType": "SynchronizedBeforeSuite",
+        "State": "failed",
+        "Failure": {"Message": "no nodes"},
+    }
     (outcome,) = outcomes([{"SpecReports": [failure]}])
     assert outcome == ("[SynchronizedBeforeSuite]", False, "failed: no nodes")

@@ -39,11 +39,22 @@ class Webhooks:
         """Create the certificate, the Deployment and the Service of a server, and wait until it is ready."""
         client, core = self.client, f"/api/v1/namespaces/{self.namespace}"
         pair = self.authority.server([f"{service}.{self.namespace}.svc"])
-        data = {"tls.crt": b64encode(pair.certificate).decode(), "tls.key": b64encode(pair.key).decode()}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "certificate"}, "type": "Opaque"}
+        data = {
+            "tls.crt": b64encode(pair.certificate).decode(),
+            "tls.key": b64encode(pair.key).decode(),
+        }
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "certificate"},
+            "type": "Opaque",
+        }
         await client.create(f"{core}/secrets", {**secret, "data": data})
         labels = {"app": "sample-webhook", label: "true"}
-        probe = {"httpGet": {"scheme": "HTTPS", "port": target, "path": "/readyz"}, "periodSeconds": 1}
+        probe = {
+            "httpGet": {"scheme": "HTTPS", "port": target, "path": "/readyz"},
+            "periodSeconds": 1,
+        }
         container = {
             "name": "server",
             "image": "agnhost",
@@ -51,26 +62,36 @@ class Webhooks:
             "ports": [{"containerPort": target}],
         }
         volume = {"name": "certificates", "secret": {"secretName": "certificate"}}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": [volume]}}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [container], "volumes": [volume]},
+        }
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
         metadata = {"name": "sample-webhook"}
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
         deployments = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
         await client.create(deployments, body)
         await client.eventually(
-            f"{deployments}/sample-webhook", lambda body: (body.get("status") or {}).get("availableReplicas") == 1
+            f"{deployments}/sample-webhook",
+            lambda body: (body.get("status") or {}).get("availableReplicas") == 1,
         )
-        ports = {"ports": [{"protocol": "TCP", "port": port, "targetPort": target}], "selector": {label: "true"}}
+        ports = {
+            "ports": [{"protocol": "TCP", "port": port, "targetPort": target}],
+            "selector": {label: "true"},
+        }
         metadata = {"name": service}
         await client.create(
-            f"{core}/services", {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": ports}
+            f"{core}/services",
+            {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": ports},
         )
         await client.eventually(
             f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices",
             lambda body: sum(len(each.get("endpoints") or ()) for each in body["items"]) == 1,
         )
 
-    def client_config(self, path: str, service: str = "e2e-test-webhook", port: int = 8443) -> dict[str, Any]:
+    def client_config(
+        self, path: str, service: str = "e2e-test-webhook", port: int = 8443
+    ) -> dict[str, Any]:
         """Return a clientConfig with the Service and the CA of its certificate."""
         reference = {"namespace": self.namespace, "name": service, "path": path, "port": port}
         return {"service": reference, "caBundle": b64encode(self.authority.pem).decode()}
@@ -87,22 +108,46 @@ class Webhooks:
     ) -> dict[str, Any]:
         """Return a webhook for one resource in the namespace."""
         operations = operations or ("CREATE",)
-        rule = {"apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": [resource]}
-        selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}}
-        more = {"sideEffects": "None", "admissionReviewVersions": ["v1", "v1beta1"], **selector, **fields}
-        return {"name": f"{name}.k8s.io", "rules": [rule], "clientConfig": self.client_config(path), **more}
+        rule = {
+            "apiGroups": [group],
+            "apiVersions": versions,
+            "operations": operations,
+            "resources": [resource],
+        }
+        selector = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
+        }
+        more = {
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1", "v1beta1"],
+            **selector,
+            **fields,
+        }
+        return {
+            "name": f"{name}.k8s.io",
+            "rules": [rule],
+            "clientConfig": self.client_config(path),
+            **more,
+        }
 
     async def configure(
         self, path: str, name: str, *hooks: dict[str, Any], labels: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """Create a configuration."""
         metadata: dict[str, Any] = {"name": name, **({"labels": labels} if labels else {})}
-        body = {"apiVersion": f"{GROUP}/v1", "kind": KINDS[path], "metadata": metadata, "webhooks": hooks}
+        body = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": KINDS[path],
+            "metadata": metadata,
+            "webhooks": hooks,
+        }
         return await self.client.create(path, body)
 
     async def data_of(self, name: str, data: dict[str, str]) -> dict[str, str]:
         """Create a ConfigMap and return the data that it has afterwards."""
-        result: dict[str, str] = (await self.client.create(self.config_maps, config_map(name, data)))["data"]
+        result: dict[str, str] = (
+            await self.client.create(self.config_maps, config_map(name, data))
+        )["data"]
         return result
 
     async def refused(self, path: str, body: dict[str, Any], text: str, code: int = 400) -> None:
@@ -124,7 +169,12 @@ def config_map(name: str, data: dict[str, str] | None = None) -> dict[str, Any]:
 
 def pod(name: str, container: str = "example", **labels: str) -> dict[str, Any]:
     spec = {"containers": [{"name": container, "image": "registry.k8s.io/pause:3.10"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
 
 
 @plays("AdmissionWebhook should include webhook resources in discovery documents")
@@ -144,9 +194,13 @@ async def test_webhook_denies_pods_and_config_maps(webhooks: Webhooks) -> None:
     client = webhooks.client
     selector = {
         "matchLabels": {"team": "a"},
-        "matchExpressions": [{"key": "skip-webhook-admission", "operator": "NotIn", "values": ["yes"]}],
+        "matchExpressions": [
+            {"key": "skip-webhook-admission", "operator": "NotIn", "values": ["yes"]}
+        ],
     }
-    await client.strategic(f"/api/v1/namespaces/{webhooks.namespace}", {"metadata": {"labels": {"team": "a"}}})
+    await client.strategic(
+        f"/api/v1/namespaces/{webhooks.namespace}", {"metadata": {"labels": {"team": "a"}}}
+    )
     unreachable = webhooks.hook("fail-open", "/configmaps", "configmaps", failurePolicy="Ignore")
     del unreachable["clientConfig"]["caBundle"]
     await webhooks.configure(
@@ -154,7 +208,13 @@ async def test_webhook_denies_pods_and_config_maps(webhooks: Webhooks) -> None:
         "deny",
         webhooks.hook("deny-pods", "/pods", "pods", timeoutSeconds=1),
         webhooks.hook(
-            "deny-data", "/configmaps", "configmaps", "CREATE", "UPDATE", "DELETE", namespaceSelector=selector
+            "deny-data",
+            "/configmaps",
+            "configmaps",
+            "CREATE",
+            "UPDATE",
+            "DELETE",
+            namespaceSelector=selector,
         ),
         unreachable,
     )
@@ -165,8 +225,12 @@ async def test_webhook_denies_pods_and_config_maps(webhooks: Webhooks) -> None:
     await webhooks.refused(webhooks.pods, hanging, "context deadline exceeded", 500)
     assert (await client.get(f"{webhooks.pods}/hanging-pod")).code == 404
     text = "the configmap contains unwanted key and value"
-    await webhooks.refused(webhooks.config_maps, config_map("disallowed-configmap", DISALLOWED), text)
-    allowed = await client.create(webhooks.config_maps, config_map("allowed-configmap", {"admit": "this"}))
+    await webhooks.refused(
+        webhooks.config_maps, config_map("disallowed-configmap", DISALLOWED), text
+    )
+    allowed = await client.create(
+        webhooks.config_maps, config_map("allowed-configmap", {"admit": "this"})
+    )
     one = f"{webhooks.config_maps}/allowed-configmap"
     for response in (
         await client.put(one, {**allowed, "data": {**allowed["data"], **DISALLOWED}}),
@@ -174,15 +238,23 @@ async def test_webhook_denies_pods_and_config_maps(webhooks: Webhooks) -> None:
     ):
         assert (response.code, text in response.body["message"]) == (400, True)
     metadata = {"name": "exempted", "labels": {"skip-webhook-admission": "yes", "team": "a"}}
-    await client.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    await client.create("/api/v1/namespaces/exempted/configmaps", config_map("disallowed-configmap", DISALLOWED))
+    await client.create(
+        "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    )
+    await client.create(
+        "/api/v1/namespaces/exempted/configmaps", config_map("disallowed-configmap", DISALLOWED)
+    )
 
 
 @plays("AdmissionWebhook should be able to deny attaching pod")
-async def test_webhook_denies_attaching_to_a_pod(cluster: ControlPlane, webhooks: Webhooks, tmp_path: Path) -> None:
+async def test_webhook_denies_attaching_to_a_pod(
+    cluster: ControlPlane, webhooks: Webhooks, tmp_path: Path
+) -> None:
     client = webhooks.client
     await webhooks.configure(
-        VALIDATING, "attach", webhooks.hook("deny-attaching-pod", "/pods/attach", "pods/attach", "CONNECT")
+        VALIDATING,
+        "attach",
+        webhooks.hook("deny-attaching-pod", "/pods/attach", "pods/attach", "CONNECT"),
     )
     await client.create(webhooks.pods, pod("to-be-attached-pod", "container1"))
     await client.eventually(
@@ -190,16 +262,23 @@ async def test_webhook_denies_attaching_to_a_pod(cluster: ControlPlane, webhooks
     )
     query = {"container": "container1", "stdin": "true", "stdout": "true", "stderr": "true"}
     for method in ("GET", "POST"):
-        attached = await client.request(method, f"{webhooks.pods}/to-be-attached-pod/attach", query=query)
+        attached = await client.request(
+            method, f"{webhooks.pods}/to-be-attached-pod/attach", query=query
+        )
         assert attached.code == 400, attached.body
         assert "attaching to pod 'to-be-attached-pod' is not allowed" in attached.body["message"]
     if KUBECTL:
         flags = ("-n", webhooks.namespace, "-i", "-c=container1")
         code, output = await kubectl(cluster, tmp_path, "attach", *flags, "to-be-attached-pod")
-        assert (code, "attaching to pod 'to-be-attached-pod' is not allowed" in output) == (1, True), output
+        assert (code, "attaching to pod 'to-be-attached-pod' is not allowed" in output) == (
+            1,
+            True,
+        ), output
     # Without stdin, the webhook allows it: the request fails because it upgrades to no protocol.
     query["stdin"] = "false"
-    assert (await client.request("GET", f"{webhooks.pods}/to-be-attached-pod/attach", query=query)).code == 400
+    assert (
+        await client.request("GET", f"{webhooks.pods}/to-be-attached-pod/attach", query=query)
+    ).code == 400
 
 
 @plays("AdmissionWebhook should be able to deny custom resource creation, update and deletion")
@@ -211,7 +290,9 @@ async def test_webhook_denies_custom_resources(webhooks: Webhooks) -> None:
     await webhooks.configure(
         VALIDATING,
         "custom",
-        webhooks.hook("deny-data", "/custom-resource", "noxus", *operations, group="webhook.example.com"),
+        webhooks.hook(
+            "deny-data", "/custom-resource", "noxus", *operations, group="webhook.example.com"
+        ),
     )
     unwanted = "the custom resource contains unwanted data"
     await webhooks.refused(path, custom("one", DISALLOWED), unwanted)
@@ -221,12 +302,19 @@ async def test_webhook_denies_custom_resources(webhooks: Webhooks) -> None:
     deleted = await client.delete(f"{path}/two")
     text = "the custom resource cannot be deleted because it contains unwanted key and value"
     assert (deleted.code, text in deleted.body["message"]) == (400, True)
-    await client.update(f"{path}/two", lambda obj: obj.update(data={"webhook-e2e-test": "webhook-allow"}))
+    await client.update(
+        f"{path}/two", lambda obj: obj.update(data={"webhook-e2e-test": "webhook-allow"})
+    )
     assert (await client.delete(f"{path}/two")).code == 200
 
 
 def custom(name: str, data: dict[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "webhook.example.com/v1", "kind": "Noxu", "metadata": {"name": name}, "data": data}
+    return {
+        "apiVersion": "webhook.example.com/v1",
+        "kind": "Noxu",
+        "metadata": {"name": name},
+        "data": data,
+    }
 
 
 @plays("AdmissionWebhook should unconditionally reject operations on fail closed webhook")
@@ -240,7 +328,9 @@ async def test_webhook_that_cannot_be_called_rejects_requests(webhooks: Webhooks
 
 @plays("AdmissionWebhook should mutate configmap")
 async def test_webhooks_mutate_in_their_order(webhooks: Webhooks) -> None:
-    hooks = [webhooks.hook(f"stage-{stage}", "/mutating-configmaps", "configmaps") for stage in (1, 2)]
+    hooks = [
+        webhooks.hook(f"stage-{stage}", "/mutating-configmaps", "configmaps") for stage in (1, 2)
+    ]
     await webhooks.configure(MUTATING, "stages", *hooks)
     expected = {**START, "mutation-stage-1": "yes", "mutation-stage-2": "yes"}
     assert await webhooks.data_of("to-be-mutated", START) == expected
@@ -248,18 +338,27 @@ async def test_webhooks_mutate_in_their_order(webhooks: Webhooks) -> None:
 
 @plays("AdmissionWebhook should mutate pod and apply defaults after mutation")
 async def test_mutated_pod_has_defaults(webhooks: Webhooks) -> None:
-    await webhooks.configure(MUTATING, "pods", webhooks.hook("adding-init-container", "/mutating-pods", "pods"))
+    await webhooks.configure(
+        MUTATING, "pods", webhooks.hook("adding-init-container", "/mutating-pods", "pods")
+    )
     created = await webhooks.client.create(webhooks.pods, pod("webhook-to-be-mutated"))
     (container,) = created["spec"]["initContainers"]
     assert container["name"] == "webhook-added-init-container"
     assert container["terminationMessagePolicy"] == "File"
 
 
-@plays("AdmissionWebhook should not be able to mutate or prevent deletion of webhook configuration objects")
+@plays(
+    "AdmissionWebhook should not be able to mutate or prevent deletion of webhook configuration objects"
+)
 async def test_webhooks_do_not_see_webhook_configurations(webhooks: Webhooks) -> None:
     resources = [path.rpartition("/")[2] for path in KINDS]
-    for path, endpoint, operation in ((VALIDATING, "/always-deny", "DELETE"), (MUTATING, "/add-label", "CREATE")):
-        hook = webhooks.hook("configurations", endpoint, "*", operation, group=GROUP, namespaceSelector={})
+    for path, endpoint, operation in (
+        (VALIDATING, "/always-deny", "DELETE"),
+        (MUTATING, "/add-label", "CREATE"),
+    ):
+        hook = webhooks.hook(
+            "configurations", endpoint, "*", operation, group=GROUP, namespaceSelector={}
+        )
         hook["rules"][0] |= {"apiVersions": ["*"], "resources": resources}
         await webhooks.configure(path, "blocking", hook)
     for path in KINDS:
@@ -276,7 +375,11 @@ async def test_webhooks_do_not_see_webhook_configurations(webhooks: Webhooks) ->
 @pytest.mark.parametrize("prunes", [False, True])
 async def test_webhooks_mutate_custom_resources(webhooks: Webhooks, prunes: bool) -> None:
     kept = {name: {"type": "string"} for name in ("mutation-start", "mutation-stage-1")}
-    schema = {"type": "object", "properties": {"data": {"type": "object", "properties": kept}}} if prunes else ANYTHING
+    schema = (
+        {"type": "object", "properties": {"data": {"type": "object", "properties": kept}}}
+        if prunes
+        else ANYTHING
+    )
     await establish(webhooks.client, crd("webhook.example.com", "v1", "v2", schema=schema))
     await webhooks.configure(MUTATING, "stages", *custom_stages(webhooks))
     path = f"/apis/webhook.example.com/v1/namespaces/{webhooks.namespace}/noxus"
@@ -301,10 +404,17 @@ async def test_webhooks_mutate_after_the_stored_version_changed(webhooks: Webhoo
     path = "/apis/webhook.example.com/{}/namespaces/" + f"{webhooks.namespace}/noxus"
     await client.create(path.format("v1"), custom("one", START))
     versions = [
-        {"name": name, "storage": name == "v2", "served": True, "schema": {"openAPIV3Schema": ANYTHING}}
+        {
+            "name": name,
+            "storage": name == "v2",
+            "served": True,
+            "schema": {"openAPIV3Schema": ANYTHING},
+        }
         for name in ("v1", "v2")
     ]
-    patched = await client.strategic(f"{CRDS}/noxus.webhook.example.com", {"spec": {"versions": versions}})
+    patched = await client.strategic(
+        f"{CRDS}/noxus.webhook.example.com", {"spec": {"versions": versions}}
+    )
     assert patched.code == 200, patched.body
     changed = await client.json_patch(f"{path.format('v2')}/one", ("add", "/dummy", "test"))
     assert changed.code == 200, changed.body
@@ -315,8 +425,12 @@ async def test_webhooks_mutate_after_the_stored_version_changed(webhooks: Webhoo
 @plays("AdmissionWebhook should deny crd creation")
 async def test_webhook_denies_definitions(webhooks: Webhooks) -> None:
     selector = {"matchLabels": {"team": "true"}}
-    hook = webhooks.hook("deny-crd", "/crd", "customresourcedefinitions", group="apiextensions.k8s.io")
-    await webhooks.configure(VALIDATING, "crd", {**hook, "namespaceSelector": {}, "objectSelector": selector})
+    hook = webhooks.hook(
+        "deny-crd", "/crd", "customresourcedefinitions", group="apiextensions.k8s.io"
+    )
+    await webhooks.configure(
+        VALIDATING, "crd", {**hook, "namespaceSelector": {}, "objectSelector": selector}
+    )
     definition = crd("webhook.example.com", "v1")
     definition["metadata"]["labels"] = DISALLOWED | {"team": "true"}
     await webhooks.refused(CRDS, definition, "the crd contains unwanted label")
@@ -325,11 +439,16 @@ async def test_webhook_denies_definitions(webhooks: Webhooks) -> None:
 
 
 @plays("AdmissionWebhook should honor timeout")
-async def test_timeouts_and_failure_policies(webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_timeouts_and_failure_policies(
+    webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(servers, "SLOW_SECONDS", 1.5)
     client, one = webhooks.client, f"{webhooks.config_maps}/slow"
     for policy, timeout in (("Fail", 1), ("Ignore", 1), ("Fail", 10), ("Fail", None)):
-        more: dict[str, Any] = {"failurePolicy": policy, **({"timeoutSeconds": timeout} if timeout else {})}
+        more: dict[str, Any] = {
+            "failurePolicy": policy,
+            **({"timeoutSeconds": timeout} if timeout else {}),
+        }
         hook = webhooks.hook("allow-with-delay", "/always-allow-delay-5s", "configmaps", **more)
         created = await webhooks.configure(VALIDATING, "slow", hook)
         assert created["webhooks"][0]["timeoutSeconds"] == (timeout or 10)
@@ -364,14 +483,22 @@ KIND_PROBES = [(VALIDATING, "/configmaps", denied), (MUTATING, "/mutating-config
     "AdmissionWebhook patching/updating a validating webhook should work",
     "AdmissionWebhook patching/updating a mutating webhook should work",
 )
-@pytest.mark.parametrize(("path", "endpoint", "applies"), KIND_PROBES, ids=["validating", "mutating"])
-async def test_changed_configurations_apply(webhooks: Webhooks, path: str, endpoint: str, applies: Probe) -> None:
+@pytest.mark.parametrize(
+    ("path", "endpoint", "applies"), KIND_PROBES, ids=["validating", "mutating"]
+)
+async def test_changed_configurations_apply(
+    webhooks: Webhooks, path: str, endpoint: str, applies: Probe
+) -> None:
     await webhooks.configure(path, "changing", webhooks.hook("config-maps", endpoint, "configmaps"))
     assert await applies(webhooks)
     one = f"{path}/changing"
-    await webhooks.client.update(one, lambda obj: obj["webhooks"][0]["rules"][0].update(operations=["UPDATE"]))
+    await webhooks.client.update(
+        one, lambda obj: obj["webhooks"][0]["rules"][0].update(operations=["UPDATE"])
+    )
     assert not await applies(webhooks)
-    patched = await webhooks.client.json_patch(one, ("replace", "/webhooks/0/rules/0/operations", ["CREATE"]))
+    patched = await webhooks.client.json_patch(
+        one, ("replace", "/webhooks/0/rules/0/operations", ["CREATE"])
+    )
     assert patched.code == 200
     assert await applies(webhooks)
 
@@ -380,11 +507,17 @@ async def test_changed_configurations_apply(webhooks: Webhooks, path: str, endpo
     "AdmissionWebhook listing validating webhooks should work",
     "AdmissionWebhook listing mutating webhooks should work",
 )
-@pytest.mark.parametrize(("path", "endpoint", "applies"), KIND_PROBES, ids=["validating", "mutating"])
-async def test_deleted_collections_do_not_apply(webhooks: Webhooks, path: str, endpoint: str, applies: Probe) -> None:
+@pytest.mark.parametrize(
+    ("path", "endpoint", "applies"), KIND_PROBES, ids=["validating", "mutating"]
+)
+async def test_deleted_collections_do_not_apply(
+    webhooks: Webhooks, path: str, endpoint: str, applies: Probe
+) -> None:
     hook = webhooks.hook("config-maps", endpoint, "configmaps")
     for number in range(10):
-        await webhooks.configure(path, f"listed-{number}", hook, labels={"e2e-list-test-uuid": "one"})
+        await webhooks.configure(
+            path, f"listed-{number}", hook, labels={"e2e-list-test-uuid": "one"}
+        )
     selector = {"labelSelector": "e2e-list-test-uuid=one"}
     assert len(await webhooks.client.names(path, **selector)) == 10
     assert await applies(webhooks)
@@ -404,20 +537,31 @@ async def test_match_conditions_are_stored_and_compiled(client: SpecClient, path
     webhooks = Webhooks(client, "default")
     first = {"name": "expression-1", "expression": "object.metadata.namespace == 'production'"}
     second = {"name": "expression-2", "expression": "object.metadata.namespace == 'staging'"}
-    await webhooks.configure(path, "one", webhooks.hook("one", "/always-deny", "configmaps", matchConditions=[first]))
+    await webhooks.configure(
+        path, "one", webhooks.hook("one", "/always-deny", "configmaps", matchConditions=[first])
+    )
     assert (await client.read(f"{path}/one"))["webhooks"][0]["matchConditions"] == [first]
-    await client.update(f"{path}/one", lambda obj: obj["webhooks"][0].update(matchConditions=[first, second]))
+    await client.update(
+        f"{path}/one", lambda obj: obj["webhooks"][0].update(matchConditions=[first, second])
+    )
     assert (await client.read(f"{path}/one"))["webhooks"][0]["matchConditions"] == [first, second]
     invalid = {"name": "invalid-expression-1", "expression": "... [] bad expression"}
     hook = webhooks.hook("two", "/always-deny", "configmaps", matchConditions=[invalid])
-    body = {"apiVersion": f"{GROUP}/v1", "kind": KINDS[path], "metadata": {"name": "two"}, "webhooks": [hook]}
+    body = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": KINDS[path],
+        "metadata": {"name": "two"},
+        "webhooks": [hook],
+    }
     await webhooks.refused(path, body, "compilation failed", 422)
 
 
 @plays("AdmissionWebhook should mutate everything except 'skip-me' configmaps")
 async def test_match_conditions_exclude_objects(webhooks: Webhooks) -> None:
     condition = {"name": "skip-me", "expression": "object.metadata.name != 'skip-me'"}
-    hook = webhooks.hook("stage-1", "/mutating-configmaps", "configmaps", matchConditions=[condition])
+    hook = webhooks.hook(
+        "stage-1", "/mutating-configmaps", "configmaps", matchConditions=[condition]
+    )
     await webhooks.configure(MUTATING, "conditions", hook)
     assert await webhooks.data_of("other", START) == {**START, "mutation-stage-1": "yes"}
     assert await webhooks.data_of("skip-me", START) == START
@@ -452,9 +596,13 @@ async def test_service_without_ready_pods_has_no_endpoints(webhooks: Webhooks) -
 async def converted_kind(client: SpecClient, namespace: str) -> str:
     """Create a kind with a conversion webhook, whose v1 is stored; return the path of its objects with ``{}``."""
     webhooks = Webhooks(client, namespace)
-    await webhooks.deploy("e2e-test-crd-conversion-webhook", "crd-webhook", 9443, servers.PORTS["crd-webhook"])
+    await webhooks.deploy(
+        "e2e-test-crd-conversion-webhook", "crd-webhook", 9443, servers.PORTS["crd-webhook"]
+    )
     definition = crd("stable.example.com", "v1", "v2")
-    for version, names in zip(definition["spec"]["versions"], (["hostPort"], ["host", "port"]), strict=True):
+    for version, names in zip(
+        definition["spec"]["versions"], (["hostPort"], ["host", "port"]), strict=True
+    ):
         properties = {name: {"type": "string"} for name in names}
         version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
         version["selectableFields"] = [{"jsonPath": f".{name}"} for name in names]
@@ -469,7 +617,12 @@ async def converted_kind(client: SpecClient, namespace: str) -> str:
 
 
 def host_object(name: str, version: str = "v1", **fields: str) -> dict[str, Any]:
-    return {"apiVersion": f"stable.example.com/{version}", "kind": "Noxu", "metadata": {"name": name}, **fields}
+    return {
+        "apiVersion": f"stable.example.com/{version}",
+        "kind": "Noxu",
+        "metadata": {"name": name},
+        **fields,
+    }
 
 
 def hosts(obj: dict[str, Any]) -> dict[str, Any]:
@@ -515,7 +668,9 @@ async def test_watch_of_another_version_is_converted(client: SpecClient, namespa
     "CustomResourceFieldSelectors CustomResourceFieldSelectors MUST list and watch custom resources matching the field"
     " selector"
 )
-async def test_selectors_see_the_fields_of_the_requested_version(client: SpecClient, namespace: str) -> None:
+async def test_selectors_see_the_fields_of_the_requested_version(
+    client: SpecClient, namespace: str
+) -> None:
     path = await converted_kind(client, namespace)
     v1, v2 = path.format("v1"), path.format("v2")
     async with (
@@ -538,5 +693,10 @@ async def test_selectors_see_the_fields_of_the_requested_version(client: SpecCli
         await client.update(f"{v2}/b", lambda obj: obj.update(host="host2"))
         assert await client.names(v2, fieldSelector="host=host1") == []
         expected = [("ADDED", "a"), ("DELETED", "a")]
-        assert await host.summary(4) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("DELETED", "b")]
+        assert await host.summary(4) == [
+            ("ADDED", "a"),
+            ("ADDED", "b"),
+            ("DELETED", "a"),
+            ("DELETED", "b"),
+        ]
         assert [await each.summary(2) for each in (host_port, joined)] == [expected, expected]

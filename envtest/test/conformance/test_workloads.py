@@ -16,7 +16,10 @@ BATCH = "/apis/batch/v1/namespaces/{}"
 PODS = "/api/v1/namespaces/{}/pods"
 LABELS = {"app": "sample"}
 REVISION = "deployment.kubernetes.io/revision"
-HTTPD, AGNHOST = "registry.k8s.io/e2e-test-images/httpd:2.4.38", "registry.k8s.io/e2e-test-images/agnhost:2.53"
+HTTPD, AGNHOST = (
+    "registry.k8s.io/e2e-test-images/httpd:2.4.38",
+    "registry.k8s.io/e2e-test-images/agnhost:2.53",
+)
 
 
 def template(labels: dict[str, str] = LABELS, image: str = HTTPD, **spec: Any) -> dict[str, Any]:
@@ -60,14 +63,21 @@ KINDS = {
     "Daemon set should verify changes to a daemon set status",
 )
 @pytest.mark.parametrize("plural", KINDS)
-async def test_status_is_updated_and_patched(client: SpecClient, namespace: str, plural: str) -> None:
+async def test_status_is_updated_and_patched(
+    client: SpecClient, namespace: str, plural: str
+) -> None:
     kind, spec, ready = KINDS[plural]
     path = f"{APPS.format(namespace)}/{plural}"
     one = f"{path}/test"
     await client.create(path, workload(kind, "test", **spec))
     await client.eventually(one, status_is(**ready))
     assert (await client.read(f"{one}/status"))["kind"] == kind
-    condition = {"type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "Set from e2e test"}
+    condition = {
+        "type": "StatusUpdate",
+        "status": "True",
+        "reason": "E2E",
+        "message": "Set from e2e test",
+    }
 
     def change(obj: dict[str, Any]) -> None:
         obj["status"].setdefault("conditions", []).append(condition)
@@ -77,7 +87,9 @@ async def test_status_is_updated_and_patched(client: SpecClient, namespace: str,
         assert "StatusUpdate" in [each["type"] for each in updated["status"]["conditions"]]
 
         def has(kind: str) -> Callable[[Any], bool]:
-            return lambda obj: kind in [each["type"] for each in obj["status"].get("conditions") or ()]
+            return lambda obj: (
+                kind in [each["type"] for each in obj["status"].get("conditions") or ()]
+            )
 
         await matching(watch, "MODIFIED", has("StatusUpdate"))
         patch = {"status": {"conditions": [{"type": "StatusPatched", "status": "True"}]}}
@@ -91,14 +103,19 @@ async def test_status_is_updated_and_patched(client: SpecClient, namespace: str,
     "StatefulSet Basic StatefulSet functionality should have a working scale subresource",
 )
 @pytest.mark.parametrize("plural", ["deployments", "replicasets", "statefulsets"])
-async def test_scale_is_read_updated_and_patched(client: SpecClient, namespace: str, plural: str) -> None:
+async def test_scale_is_read_updated_and_patched(
+    client: SpecClient, namespace: str, plural: str
+) -> None:
     kind, spec, ready = KINDS[plural]
     path = f"{APPS.format(namespace)}/{plural}"
     one = f"{path}/test"
     await client.create(path, workload(kind, "test", **spec))
     await client.eventually(one, status_is(**ready))
     scale = await client.read(f"{one}/scale")
-    assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 1, "selector": "app=sample"})
+    assert (scale["spec"], scale["status"]) == (
+        {"replicas": 1},
+        {"replicas": 1, "selector": "app=sample"},
+    )
     scale["metadata"].pop("resourceVersion")
     scale["spec"]["replicas"] = 2
     assert (await client.put(f"{one}/scale", scale)).body["spec"] == {"replicas": 2}
@@ -114,13 +131,18 @@ async def test_scale_is_read_updated_and_patched(client: SpecClient, namespace: 
     "Daemon set should list and delete a collection of DaemonSets",
 )
 @pytest.mark.parametrize("plural", ["replicasets", "statefulsets", "daemonsets"])
-async def test_workloads_are_listed_patched_and_deleted(client: SpecClient, namespace: str, plural: str) -> None:
+async def test_workloads_are_listed_patched_and_deleted(
+    client: SpecClient, namespace: str, plural: str
+) -> None:
     kind, spec, ready = KINDS[plural]
     path = f"{APPS.format(namespace)}/{plural}"
     await client.create(path, workload(kind, "test", **spec))
     await client.eventually(f"{path}/test", status_is(**ready))
     assert await client.names(f"/apis/apps/v1/{plural}", labelSelector="app=sample") == ["test"]
-    patch = {"metadata": {"labels": {"test": "patched"}}, "spec": {"template": template(image=AGNHOST)}}
+    patch = {
+        "metadata": {"labels": {"test": "patched"}},
+        "spec": {"template": template(image=AGNHOST)},
+    }
     patched = await client.strategic(f"{path}/test", patch)
     assert patched.body["spec"]["template"]["spec"]["containers"][0]["image"] == AGNHOST
     assert (await client.delete(path, query={"labelSelector": "app=sample"})).code == 200
@@ -133,7 +155,9 @@ async def test_lifecycle_of_a_deployment(client: SpecClient, namespace: str) -> 
     path = f"{APPS.format(namespace)}/deployments"
     one = f"{path}/test-deployment"
     async with client.watching(path, labelSelector="test-deployment-static=true") as watch:
-        body = workload("Deployment", "test-deployment", {"test-deployment-static": "true"}, replicas=2)
+        body = workload(
+            "Deployment", "test-deployment", {"test-deployment-static": "true"}, replicas=2
+        )
         await client.create(path, body)
         await matching(watch, "MODIFIED", lambda obj: (obj["status"].get("availableReplicas")) == 2)
         patch = {
@@ -141,7 +165,10 @@ async def test_lifecycle_of_a_deployment(client: SpecClient, namespace: str) -> 
             "spec": {
                 "replicas": 1,
                 "template": {
-                    "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "httpd", "image": AGNHOST}]}
+                    "spec": {
+                        "terminationGracePeriodSeconds": 1,
+                        "containers": [{"name": "httpd", "image": AGNHOST}],
+                    }
                 },
             },
         }
@@ -149,11 +176,18 @@ async def test_lifecycle_of_a_deployment(client: SpecClient, namespace: str) -> 
         await matching(watch, "MODIFIED", status_is(readyReplicas=1, replicas=1))
         await client.update(one, lambda obj: obj["spec"].update(replicas=2))
         await matching(watch, "MODIFIED", status_is(readyReplicas=2))
-        status = {"metadata": {"labels": {"test-deployment": "patched"}}, "status": {"readyReplicas": 2}}
+        status = {
+            "metadata": {"labels": {"test-deployment": "patched"}},
+            "status": {"readyReplicas": 2},
+        }
         assert (await client.strategic(f"{one}/status", status)).code == 200
         assert (await client.read(f"{one}/status"))["status"]["readyReplicas"] == 2
-        await client.update(one, lambda obj: obj["metadata"]["labels"].update({"test-deployment": "updated"}))
-        assert (await client.delete(path, query={"labelSelector": "test-deployment-static=true"})).code == 200
+        await client.update(
+            one, lambda obj: obj["metadata"]["labels"].update({"test-deployment": "updated"})
+        )
+        assert (
+            await client.delete(path, query={"labelSelector": "test-deployment-static=true"})
+        ).code == 200
         await matching(watch, "DELETED", lambda obj: obj["metadata"]["name"] == "test-deployment")
 
 
@@ -169,13 +203,17 @@ async def replica_sets(client: SpecClient, namespace: str) -> dict[int, dict[str
     "Deployment deployment should delete old replica sets",
 )
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_deployment_adopts_a_replica_set_and_replaces_it(client: SpecClient, namespace: str, keeps: bool) -> None:
+async def test_deployment_adopts_a_replica_set_and_replaces_it(
+    client: SpecClient, namespace: str, keeps: bool
+) -> None:
     apps = APPS.format(namespace)
     revision = "3546343826724305832"
     replica_set = workload("ReplicaSet", "test-rolling-update-controller", replicas=1)
     replica_set["metadata"]["annotations"] = {REVISION: revision}
     await client.create(f"{apps}/replicasets", replica_set)
-    await client.eventually(f"{apps}/replicasets/test-rolling-update-controller", status_is(readyReplicas=1))
+    await client.eventually(
+        f"{apps}/replicasets/test-rolling-update-controller", status_is(readyReplicas=1)
+    )
     history = {} if keeps else {"revisionHistoryLimit": 0}
     body = workload("Deployment", "test", replicas=1, template=template(image=AGNHOST), **history)
     await client.create(f"{apps}/deployments", body)
@@ -198,7 +236,9 @@ async def test_deployment_recreates_pods(client: SpecClient, namespace: str) -> 
     await client.create(path, body)
     await client.eventually(f"{path}/test", status_is(availableReplicas=1))
     async with client.watching(PODS.format(namespace)) as watch:
-        update = {"spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": AGNHOST}]}}}}
+        update = {
+            "spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": AGNHOST}]}}}
+        }
         assert (await client.strategic(f"{path}/test", update)).code == 200
         deleted = False
         while True:
@@ -207,7 +247,9 @@ async def test_deployment_recreates_pods(client: SpecClient, namespace: str) -> 
             if event["type"] == "ADDED":
                 break
         assert deleted, "a new pod was created before the old one was deleted"
-    await client.eventually(f"{path}/test", status_is(updatedReplicas=1, availableReplicas=1, replicas=1))
+    await client.eventually(
+        f"{path}/test", status_is(updatedReplicas=1, availableReplicas=1, replicas=1)
+    )
 
 
 @plays("Deployment deployment should support proportional scaling")
@@ -217,13 +259,18 @@ async def test_deployment_scales_proportionally(client: SpecClient, namespace: s
     await client.create(path, workload("Deployment", "test", replicas=10, strategy=strategy))
     await client.eventually(f"{path}/test", status_is(availableReplicas=10))
     stuck = {"containers": [{"name": "httpd", "image": "webserver:404"}]}
-    assert (await client.strategic(f"{path}/test", {"spec": {"template": {"spec": stuck}}})).code == 200
+    assert (
+        await client.strategic(f"{path}/test", {"spec": {"template": {"spec": stuck}}})
+    ).code == 200
 
     async def sizes(expected: tuple[int, int]) -> None:
         """Wait until the old and the new ReplicaSet have these sizes."""
 
         def sized(body: Any) -> bool:
-            found = {each["metadata"]["annotations"][REVISION]: each["spec"]["replicas"] for each in body["items"]}
+            found = {
+                each["metadata"]["annotations"][REVISION]: each["spec"]["replicas"]
+                for each in body["items"]
+            }
             return found == dict(zip(("1", "2"), expected, strict=True))
 
         await client.eventually(f"{APPS.format(namespace)}/replicasets", sized)
@@ -255,30 +302,54 @@ async def test_replica_set_adopts_and_releases_pods(client: SpecClient, namespac
     pod["metadata"] = {"name": "orphan", "labels": LABELS}
     await client.create(pods, pod)
     owner = await client.create(path, workload("ReplicaSet", "test", replicas=1))
-    adopted = await client.eventually(f"{pods}/orphan", lambda body: body["metadata"].get("ownerReferences"))
+    adopted = await client.eventually(
+        f"{pods}/orphan", lambda body: body["metadata"].get("ownerReferences")
+    )
     assert adopted["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
     await client.update(f"{pods}/orphan", lambda obj: obj["metadata"]["labels"].update(app="other"))
-    await client.eventually(f"{pods}/orphan", lambda body: "ownerReferences" not in body["metadata"])
+    await client.eventually(
+        f"{pods}/orphan", lambda body: "ownerReferences" not in body["metadata"]
+    )
 
 
 @plays("StatefulSet Basic StatefulSet functionality Should recreate evicted statefulset")
-async def test_stateful_set_recreates_a_pod_that_the_node_rejected(client: SpecClient, namespace: str) -> None:
+async def test_stateful_set_recreates_a_pod_that_the_node_rejected(
+    client: SpecClient, namespace: str
+) -> None:
     pods, path = PODS.format(namespace), f"{APPS.format(namespace)}/statefulsets"
     node = (await client.names("/api/v1/nodes"))[0]
     port = [{"name": "conflict", "containerPort": 21017, "hostPort": 21017}]
-    taken = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test-pod"}, "spec": {"nodeName": node}}
+    taken = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "test-pod"},
+        "spec": {"nodeName": node},
+    }
     taken["spec"]["containers"] = [{"name": "webserver", "image": HTTPD, "ports": port}]  # type: ignore[index]
     await client.create(pods, taken)
-    await client.eventually(f"{pods}/test-pod", lambda body: body["status"].get("phase") == "Running")
+    await client.eventually(
+        f"{pods}/test-pod", lambda body: body["status"].get("phase") == "Running"
+    )
     spec = template()
-    spec["spec"] |= {"nodeName": node, "containers": [{"name": "webserver", "image": HTTPD, "ports": port}]}
+    spec["spec"] |= {
+        "nodeName": node,
+        "containers": [{"name": "webserver", "image": HTTPD, "ports": port}],
+    }
     async with client.watching(pods) as watch:
-        await client.create(path, workload("StatefulSet", "ss", replicas=1, serviceName="test", template=spec))
+        await client.create(
+            path, workload("StatefulSet", "ss", replicas=1, serviceName="test", template=spec)
+        )
         first = await matching(watch, "ADDED", lambda obj: obj["metadata"]["name"] == "ss-0")
-        await matching(watch, "MODIFIED", lambda obj: (obj.get("status") or {}).get("phase") == "Failed")
-        await matching(watch, "ADDED", lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"])
+        await matching(
+            watch, "MODIFIED", lambda obj: (obj.get("status") or {}).get("phase") == "Failed"
+        )
+        await matching(
+            watch, "ADDED", lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"]
+        )
     assert (await client.delete(f"{pods}/test-pod")).code == 200
-    await client.eventually(f"{pods}/ss-0", lambda body: (body.get("status") or {}).get("phase") == "Running")
+    await client.eventually(
+        f"{pods}/ss-0", lambda body: (body.get("status") or {}).get("phase") == "Running"
+    )
 
 
 async def running(client: SpecClient, namespace: str, count: int) -> list[dict[str, Any]]:
@@ -288,16 +359,25 @@ async def running(client: SpecClient, namespace: str, count: int) -> list[dict[s
         phases = [(pod.get("status") or {}).get("phase") for pod in body["items"]]
         return phases == ["Running"] * count
 
-    items: list[dict[str, Any]] = (await client.eventually(PODS.format(namespace), all_run))["items"]
+    items: list[dict[str, Any]] = (await client.eventually(PODS.format(namespace), all_run))[
+        "items"
+    ]
     return items
 
 
-@plays("Daemon set should run and stop simple daemon", "Daemon set should retry creating failed daemon pods")
+@plays(
+    "Daemon set should run and stop simple daemon",
+    "Daemon set should retry creating failed daemon pods",
+)
 async def test_daemon_pods_are_replaced(client: SpecClient, namespace: str) -> None:
     await client.create(f"{APPS.format(namespace)}/daemonsets", workload("DaemonSet", "daemon-set"))
     first, second = await running(client, namespace, 2)
-    assert {first["spec"]["nodeName"], second["spec"]["nodeName"]} == set(await client.names("/api/v1/nodes"))
-    assert (await client.delete(f"{PODS.format(namespace)}/{first['metadata']['name']}")).code == 200
+    assert {first["spec"]["nodeName"], second["spec"]["nodeName"]} == set(
+        await client.names("/api/v1/nodes")
+    )
+    assert (
+        await client.delete(f"{PODS.format(namespace)}/{first['metadata']['name']}")
+    ).code == 200
     await client.vanished(f"{PODS.format(namespace)}/{first['metadata']['name']}")
     await running(client, namespace, 2)
     failed = f"{PODS.format(namespace)}/{second['metadata']['name']}"
@@ -315,9 +395,14 @@ async def test_daemon_pods_follow_the_labels_of_nodes(client: SpecClient, namesp
     node = f"/api/v1/nodes/{(await client.names('/api/v1/nodes'))[0]}"
     await client.eventually(f"{path}/daemon-set", status_is(desiredNumberScheduled=0))
     assert await client.names(PODS.format(namespace)) == []
-    await client.update(node, lambda obj: obj["metadata"].setdefault("labels", {}).update({"daemonset-color": "blue"}))
+    await client.update(
+        node,
+        lambda obj: obj["metadata"].setdefault("labels", {}).update({"daemonset-color": "blue"}),
+    )
     await running(client, namespace, 1)
-    await client.update(node, lambda obj: obj["metadata"]["labels"].update({"daemonset-color": "green"}))
+    await client.update(
+        node, lambda obj: obj["metadata"]["labels"].update({"daemonset-color": "green"})
+    )
     await client.eventually(PODS.format(namespace), lambda body: not body["items"])
     patch = {
         "spec": {
@@ -330,13 +415,19 @@ async def test_daemon_pods_follow_the_labels_of_nodes(client: SpecClient, namesp
 
 
 @plays("Daemon set should rollback without unnecessary restarts")
-async def test_daemon_pods_are_not_restarted_by_a_rollback(client: SpecClient, namespace: str) -> None:
+async def test_daemon_pods_are_not_restarted_by_a_rollback(
+    client: SpecClient, namespace: str
+) -> None:
     path = f"{APPS.format(namespace)}/daemonsets"
-    await client.create(path, workload("DaemonSet", "daemon-set", updateStrategy={"type": "RollingUpdate"}))
+    await client.create(
+        path, workload("DaemonSet", "daemon-set", updateStrategy={"type": "RollingUpdate"})
+    )
     await running(client, namespace, 2)
 
     async def use(image: str) -> None:
-        patch = {"spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": image}]}}}}
+        patch = {
+            "spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": image}]}}}
+        }
         assert (await client.strategic(f"{path}/daemon-set", patch)).code == 200
 
     await use("foo:non-existent")
@@ -356,15 +447,21 @@ async def test_daemon_pods_are_not_restarted_by_a_rollback(client: SpecClient, n
 @plays("Daemon set should update pod when spec was updated and update strategy is RollingUpdate")
 async def test_daemon_pods_are_updated(client: SpecClient, namespace: str) -> None:
     path = f"{APPS.format(namespace)}/daemonsets"
-    await client.create(path, workload("DaemonSet", "daemon-set", updateStrategy={"type": "RollingUpdate"}))
+    await client.create(
+        path, workload("DaemonSet", "daemon-set", updateStrategy={"type": "RollingUpdate"})
+    )
     await running(client, namespace, 2)
     revisions = f"{APPS.format(namespace)}/controllerrevisions"
     (first,) = (await client.read(revisions))["items"]
     assert first["metadata"]["labels"]["controller-revision-hash"]
     patch = {"spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": AGNHOST}]}}}}
     assert (await client.strategic(f"{path}/daemon-set", patch)).code == 200
-    await client.eventually(f"{path}/daemon-set", status_is(updatedNumberScheduled=2, numberAvailable=2))
-    await client.eventually(revisions, lambda body: sorted(each["revision"] for each in body["items"]) == [1, 2])
+    await client.eventually(
+        f"{path}/daemon-set", status_is(updatedNumberScheduled=2, numberAvailable=2)
+    )
+    await client.eventually(
+        revisions, lambda body: sorted(each["revision"] for each in body["items"]) == [1, 2]
+    )
 
 
 @pytest.mark.parametrize("plural", ["daemonsets", "statefulsets"])
@@ -372,16 +469,22 @@ async def test_revisions_are_renumbered_after_a_rollback_and_limited(
     client: SpecClient, namespace: str, plural: str
 ) -> None:
     kind, spec, _ = KINDS[plural]
-    path, revisions = (f"{APPS.format(namespace)}/{each}" for each in (plural, "controllerrevisions"))
+    path, revisions = (
+        f"{APPS.format(namespace)}/{each}" for each in (plural, "controllerrevisions")
+    )
     await client.create(path, workload(kind, "test", **spec, revisionHistoryLimit=1))
 
     async def use(image: str, expected: list[int]) -> None:
-        patch = {"spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": image}]}}}}
+        patch = {
+            "spec": {"template": {"spec": {"containers": [{"name": "httpd", "image": image}]}}}
+        }
         assert (await client.strategic(f"{path}/test", patch)).code == 200
         numbers = lambda body: sorted(each["revision"] for each in body["items"])  # noqa: E731
         await client.eventually(revisions, lambda body: numbers(body) == expected)
 
-    await client.eventually(revisions, lambda body: [each["revision"] for each in body["items"]] == [1])
+    await client.eventually(
+        revisions, lambda body: [each["revision"] for each in body["items"]] == [1]
+    )
     await use(AGNHOST, [1, 2])
     await use(HTTPD, [2, 3])
     await use("other:1", [3, 4])
@@ -389,7 +492,9 @@ async def test_revisions_are_renumbered_after_a_rollback_and_limited(
 
 @plays("ControllerRevision should manage the lifecycle of a ControllerRevision")
 async def test_lifecycle_of_controller_revisions(client: SpecClient, namespace: str) -> None:
-    path, revisions = (f"{APPS.format(namespace)}/{plural}" for plural in ("daemonsets", "controllerrevisions"))
+    path, revisions = (
+        f"{APPS.format(namespace)}/{plural}" for plural in ("daemonsets", "controllerrevisions")
+    )
     labels = {"daemonset-name": "e2e"}
     selector = {"labelSelector": "daemonset-name=e2e"}
 
@@ -403,7 +508,9 @@ async def test_lifecycle_of_controller_revisions(client: SpecClient, namespace: 
     await running(client, namespace, 2)
     (initial,) = await count(1)
     name = initial["metadata"]["name"]
-    patched = await client.strategic(f"{revisions}/{name}", {"metadata": {"labels": {name: "patched"}}})
+    patched = await client.strategic(
+        f"{revisions}/{name}", {"metadata": {"labels": {name: "patched"}}}
+    )
     assert patched.body["metadata"]["labels"][name] == "patched"
     metadata = {
         "name": "e2e-55554444",
@@ -422,7 +529,9 @@ async def test_lifecycle_of_controller_revisions(client: SpecClient, namespace: 
     assert (await client.delete(f"{revisions}/{name}")).code == 200
     (current,) = await count(1)
     name = current["metadata"]["name"]
-    await client.update(f"{revisions}/{name}", lambda obj: obj["metadata"]["labels"].update({name: "updated"}))
+    await client.update(
+        f"{revisions}/{name}", lambda obj: obj["metadata"]["labels"].update({name: "updated"})
+    )
     patch = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
     assert (await client.strategic(f"{path}/e2e", patch)).code == 200
     await count(2)
@@ -432,7 +541,10 @@ async def test_lifecycle_of_controller_revisions(client: SpecClient, namespace: 
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": AGNHOST, "args": ["pause"]}]}
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": AGNHOST, "args": ["pause"]}],
+    }
     spec = {
         "parallelism": 2,
         "completions": 2,
@@ -454,12 +566,16 @@ async def test_job_adopts_releases_and_deletes_its_pods(client: SpecClient, name
     await client.update(other, lambda obj: obj["metadata"].update(labels={"job": "other"}))
     await client.eventually(other, lambda body: "ownerReferences" not in body["metadata"])
     deleted = await client.delete(
-        f"{path}/foo", {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        f"{path}/foo",
+        {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"},
     )
     assert deleted.code == 200
     await client.vanished(f"{path}/foo")
     await client.eventually(
-        pods, lambda body: [each["metadata"]["name"] for each in body["items"]] == [second["metadata"]["name"]]
+        pods,
+        lambda body: (
+            [each["metadata"]["name"] for each in body["items"]] == [second["metadata"]["name"]]
+        ),
     )
 
 
@@ -467,9 +583,14 @@ async def test_job_adopts_releases_and_deletes_its_pods(client: SpecClient, name
 async def test_indexed_job(client: SpecClient, namespace: str) -> None:
     path, pods = f"{BATCH.format(namespace)}/jobs", PODS.format(namespace)
     body = job("indexed-job", completionMode="Indexed", completions=4)
-    body["spec"]["template"]["spec"]["containers"][0] |= {"command": ["/bin/sh", "-c"], "args": ["exit 0"]}
+    body["spec"]["template"]["spec"]["containers"][0] |= {
+        "command": ["/bin/sh", "-c"],
+        "args": ["exit 0"],
+    }
     await client.create(path, body)
-    done = await client.eventually(f"{path}/indexed-job", lambda body: body["status"].get("succeeded") == 4)
+    done = await client.eventually(
+        f"{path}/indexed-job", lambda body: body["status"].get("succeeded") == 4
+    )
     assert done["status"]["completedIndexes"] == "0-3"
     found = {}
     for pod in (await client.read(pods))["items"]:
@@ -503,7 +624,10 @@ async def test_policies_of_indexed_jobs(
 ) -> None:
     path = f"{BATCH.format(namespace)}/jobs"
     body = job("policy", completionMode="Indexed", **rules)
-    body["spec"]["template"]["spec"]["containers"][0] |= {"command": ["/bin/sh", "-c"], "args": [f"exit {code}"]}
+    body["spec"]["template"]["spec"]["containers"][0] |= {
+        "command": ["/bin/sh", "-c"],
+        "args": [f"exit {code}"],
+    }
     await client.create(path, body)
     done = await client.eventually(
         f"{path}/policy", lambda body: len((body.get("status") or {}).get("conditions") or ()) == 2
@@ -523,21 +647,32 @@ async def test_lifecycle_and_status_of_a_job(client: SpecClient, namespace: str)
         patched = await client.strategic(one, {"metadata": {"labels": {"e2e-e2e": "patched"}}})
         assert patched.body["metadata"]["labels"]["e2e-e2e"] == "patched"
         update = {"spec": {"suspend": False}, "metadata": {"annotations": {"updated": "true"}}}
-        assert (await client.merge(one, update)).body["metadata"]["annotations"]["updated"] == "true"
+        assert (await client.merge(one, update)).body["metadata"]["annotations"][
+            "updated"
+        ] == "true"
         await matching(watch, "MODIFIED", lambda obj: obj["status"].get("ready") == 2)
         now = "2026-01-01T00:00:00Z"
         condition = {"type": "CustomConditionType", "status": "True", "lastTransitionTime": now}
-        patch = {"metadata": {"annotations": {"patchedstatus": "true"}}, "status": {"conditions": [condition]}}
+        patch = {
+            "metadata": {"annotations": {"patchedstatus": "true"}},
+            "status": {"conditions": [condition]},
+        }
         patched = await client.merge(f"{one}/status", patch)
-        assert "CustomConditionType" in [each["type"] for each in patched.body["status"]["conditions"]]
+        assert "CustomConditionType" in [
+            each["type"] for each in patched.body["status"]["conditions"]
+        ]
         assert patched.body["metadata"]["annotations"]["patchedstatus"] == "true"
         changed = await client.update(
             one, lambda obj: obj["status"].update(startTime=obj["status"]["startTime"]), "/status"
         )
-        assert (await client.read(f"{one}/status"))["status"]["conditions"] == changed["status"]["conditions"]
+        assert (await client.read(f"{one}/status"))["status"]["conditions"] == changed["status"][
+            "conditions"
+        ]
         assert await client.names("/apis/batch/v1/jobs", labelSelector="e2e-job=e2e") == ["e2e"]
         assert (
-            await client.delete(path, query={"labelSelector": "e2e-job=e2e", "propagationPolicy": "Background"})
+            await client.delete(
+                path, query={"labelSelector": "e2e-job=e2e", "propagationPolicy": "Background"}
+            )
         ).code == 200
         await matching(watch, "DELETED", lambda obj: obj["metadata"]["name"] == "e2e")
 
@@ -553,7 +688,12 @@ async def test_lifecycle_and_status_of_a_job(client: SpecClient, namespace: str)
     [("Allow", False, 2), ("Forbid", False, 1), ("Replace", False, 1), ("Allow", True, 0)],
 )
 async def test_concurrency_of_a_cron_job(
-    cluster: ControlPlane, client: SpecClient, namespace: str, policy: str, suspended: bool, active: int
+    cluster: ControlPlane,
+    client: SpecClient,
+    namespace: str,
+    policy: str,
+    suspended: bool,
+    active: int,
 ) -> None:
     batch = BATCH.format(namespace)
     spec = job("x")["spec"] | {"parallelism": 1, "completions": 1}
@@ -569,14 +709,17 @@ async def test_concurrency_of_a_cron_job(
         },
     }
     now = await cluster.advance(0)
-    await cluster.advance(61 - now.second)  # one minute begins in each of the next two; Jobs follow it after 0.1 s
+    await cluster.advance(
+        61 - now.second
+    )  # one minute begins in each of the next two; Jobs follow it after 0.1 s
     await client.create(f"{batch}/cronjobs", body)
     await cluster.advance(60)
     first = await client.names(f"{batch}/jobs")
     assert len(first) == min(active, 1)
     await cluster.advance(60)
     cron_job = await client.eventually(
-        f"{batch}/cronjobs/concurrency", lambda body: len((body.get("status") or {}).get("active") or ()) == active
+        f"{batch}/cronjobs/concurrency",
+        lambda body: len((body.get("status") or {}).get("active") or ()) == active,
     )
     jobs = await client.names(f"{batch}/jobs")
     assert (len(jobs), first == jobs) == (active, policy == "Forbid" or suspended)
@@ -589,19 +732,27 @@ async def test_concurrency_of_a_cron_job(
 )
 async def test_status_of_a_budget(client: SpecClient, namespace: str) -> None:
     path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-    budget = {"metadata": {"name": "foo"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"foo": "bar"}}}}
+    budget = {
+        "metadata": {"name": "foo"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"foo": "bar"}}},
+    }
     await client.create(path, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **budget})
     await client.eventually(f"{path}/foo", status_is(disruptionsAllowed=0))
     for number in range(3):
         pod = {"apiVersion": "v1", "kind": "Pod", "spec": template()["spec"]}
         await client.create(
-            PODS.format(namespace), {**pod, "metadata": {"name": f"pod-{number}", "labels": {"foo": "bar"}}}
+            PODS.format(namespace),
+            {**pod, "metadata": {"name": f"pod-{number}", "labels": {"foo": "bar"}}},
         )
     await client.eventually(f"{path}/foo", status_is(disruptionsAllowed=2, currentHealthy=3))
     disrupted = {"pod-0": "2036-01-01T00:00:00Z"}
 
-    await client.update(f"{path}/foo", lambda obj: obj["status"].update(disruptedPods=disrupted), "/status")
-    patched = await client.merge(f"{path}/foo/status", {"status": {"disruptedPods": {"pod-0": None}}})
+    await client.update(
+        f"{path}/foo", lambda obj: obj["status"].update(disruptedPods=disrupted), "/status"
+    )
+    patched = await client.merge(
+        f"{path}/foo/status", {"status": {"disruptedPods": {"pod-0": None}}}
+    )
     assert patched.code == 200
     assert "pod-0" not in patched.body["status"].get("disruptedPods", {})
 
@@ -612,14 +763,26 @@ async def test_eviction_waits_for_the_budget(client: SpecClient, namespace: str)
     path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     for number in range(3):
         pod = {"apiVersion": "v1", "kind": "Pod", "spec": template()["spec"]}
-        await client.create(pods, {**pod, "metadata": {"name": f"pod-{number}", "labels": {"foo": "bar"}}})
+        await client.create(
+            pods, {**pod, "metadata": {"name": f"pod-{number}", "labels": {"foo": "bar"}}}
+        )
     await running(client, namespace, 3)
-    budget = {"metadata": {"name": "foo"}, "spec": {"minAvailable": 3, "selector": {"matchLabels": {"foo": "bar"}}}}
+    budget = {
+        "metadata": {"name": "foo"},
+        "spec": {"minAvailable": 3, "selector": {"matchLabels": {"foo": "bar"}}},
+    }
     await client.create(path, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **budget})
     await client.eventually(f"{path}/foo", status_is(currentHealthy=3, disruptionsAllowed=0))
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "pod-0", "namespace": namespace}}
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "pod-0", "namespace": namespace},
+    }
     refused = await client.post(f"{pods}/pod-0/eviction", eviction)
-    assert (refused.code, refused.body["details"]["causes"][0]["reason"]) == (429, "DisruptionBudget")
+    assert (refused.code, refused.body["details"]["causes"][0]["reason"]) == (
+        429,
+        "DisruptionBudget",
+    )
     await client.update(f"{path}/foo", lambda obj: obj["spec"].update(minAvailable=2))
     await client.eventually(f"{path}/foo", status_is(disruptionsAllowed=1))
     assert (await client.post(f"{pods}/pod-0/eviction", eviction)).code == 201
@@ -628,4 +791,6 @@ async def test_eviction_waits_for_the_budget(client: SpecClient, namespace: str)
     assert (await client.delete(f"{path}/foo")).code == 200
     eviction["metadata"]["name"] = "pod-1"  # type: ignore[index]
     assert (await client.post(f"{pods}/pod-1/eviction", eviction)).code == 201
-    await client.eventually(pods, lambda body: [each["metadata"]["name"] for each in body["items"]] == ["pod-2"])
+    await client.eventually(
+        pods, lambda body: [each["metadata"]["name"] for each in body["items"]] == ["pod-2"]
+    )

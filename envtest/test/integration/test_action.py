@@ -36,7 +36,10 @@ class Action:
         found = next(each for each in self._definition["runs"]["steps"] if each.get("name") == step)
         given = {name: each.get("default", "") for name, each in self._definition["inputs"].items()}
         given |= {name.replace("_", "-"): value for name, value in inputs.items()}
-        variables = {name: INPUT.sub(lambda match: given[match[1]], text) for name, text in found["env"].items()}
+        variables = {
+            name: INPUT.sub(lambda match: given[match[1]], text)
+            for name, text in found["env"].items()
+        }
         files = {name: str(self.folder / name) for name in ("GITHUB_ENV", "GITHUB_OUTPUT")}
         result = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", found["run"]],
@@ -52,7 +55,9 @@ class Action:
 
     def exported(self) -> dict[str, str]:
         """The environment variables of later steps."""
-        return dict(line.split("=", 1) for line in (self.folder / "GITHUB_ENV").read_text().splitlines())
+        return dict(
+            line.split("=", 1) for line in (self.folder / "GITHUB_ENV").read_text().splitlines()
+        )
 
 
 @pytest.fixture
@@ -68,9 +73,15 @@ def action(tmp_path: Path) -> Iterator[Action]:
 
 
 def test_manifests_are_validated(action: Action) -> None:
-    (action.folder / "a b.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, date: {}}")
-    (action.folder / "c.yaml").write_text("{apiVersion: example.com/v1, kind: Toy, metadata: {name: a}}")
-    code, output = action.run("Validate manifests", validate="a b.yaml\nc.yaml\n", kubernetes_version="1.34")
+    (action.folder / "a b.yaml").write_text(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, date: {}}"
+    )
+    (action.folder / "c.yaml").write_text(
+        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: a}}"
+    )
+    code, output = action.run(
+        "Validate manifests", validate="a b.yaml\nc.yaml\n", kubernetes_version="1.34"
+    )
     assert code == 1
     assert "::error file=a b.yaml,line=1,title=ConfigMap a::date: unknown field" in output
     assert "::warning file=c.yaml" in output
@@ -84,7 +95,9 @@ def test_server_is_started_and_exported(action: Action) -> None:
     exported = action.exported()
     assert "https://127.0.0.1:" in Path(exported["KUBECONFIG"]).read_text()
     shown = subprocess.run(
-        [f"{exported['KUBEBUILDER_ASSETS']}/kube-apiserver", "--version"], capture_output=True, check=True
+        [f"{exported['KUBEBUILDER_ASSETS']}/kube-apiserver", "--version"],
+        capture_output=True,
+        check=True,
     )
     assert shown.stdout == b"Kubernetes v1.35.0\n"
 

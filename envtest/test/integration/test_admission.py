@@ -52,8 +52,14 @@ class WebhookServer:
             raise web.HTTPNotFound
         review = await request.json()
         self.requests.append(review["request"])
-        response = {"uid": review["request"]["uid"], "allowed": True, **self.handlers[request.path](review["request"])}
-        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        response = {
+            "uid": review["request"]["uid"],
+            "allowed": True,
+            **self.handlers[request.path](review["request"]),
+        }
+        return web.json_response(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        )
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[WebhookServer]:
@@ -69,9 +75,22 @@ class WebhookServer:
         finally:
             await runner.cleanup()
 
-    def configuration(self, kind: str, client_config: dict[str, Any], **more: Any) -> dict[str, Any]:
-        rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]
-        webhook = {"name": "h.acme.io", "clientConfig": {"caBundle": self.ca_bundle, **client_config}, "rules": rules}
+    def configuration(
+        self, kind: str, client_config: dict[str, Any], **more: Any
+    ) -> dict[str, Any]:
+        rules = [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["configmaps"],
+            }
+        ]
+        webhook = {
+            "name": "h.acme.io",
+            "clientConfig": {"caBundle": self.ca_bundle, **client_config},
+            "rules": rules,
+        }
         webhook |= {"sideEffects": "None", "admissionReviewVersions": ["v1"], **more}
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -88,7 +107,12 @@ async def hooks() -> AsyncIterator[WebhookServer]:
 
 
 async def config_map(api: APIClient, name: str, **more: Any) -> Any:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {}}, **more}
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {}},
+        **more,
+    }
     return await api.post(MAPS, body)
 
 
@@ -100,16 +124,25 @@ async def wait_for(api: APIClient, probe: Callable[[Any], bool], **body: Any) ->
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             response = await api.post(
-                f"{MAPS}?dryRun=All", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, **body}
+                f"{MAPS}?dryRun=All",
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, **body},
             )
             if probe(response):
                 return response
             await asyncio.sleep(0.05)
 
 
-async def test_mutating_webhook_changes_the_stored_object(api: APIClient, hooks: WebhookServer) -> None:
-    patch = b64encode(json.dumps([{"op": "add", "path": "/data", "value": {"by": "hook"}}]).encode()).decode()
-    hooks.handlers["/mutate"] = lambda _: {"patch": patch, "patchType": "JSONPatch", "warnings": ["changed"]}
+async def test_mutating_webhook_changes_the_stored_object(
+    api: APIClient, hooks: WebhookServer
+) -> None:
+    patch = b64encode(
+        json.dumps([{"op": "add", "path": "/data", "value": {"by": "hook"}}]).encode()
+    ).decode()
+    hooks.handlers["/mutate"] = lambda _: {
+        "patch": patch,
+        "patchType": "JSONPatch",
+        "warnings": ["changed"],
+    }
     configuration = hooks.configuration("Mutating", {"url": f"{hooks.url}/mutate"})
     assert (await api.post(f"{GROUP}/mutatingwebhookconfigurations", configuration)).code == 201
     await wait_for(api, lambda response: "data" in response.body)
@@ -128,14 +161,21 @@ async def test_validating_webhook_rejects_an_object(api: APIClient, hooks: Webho
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate"})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
     response = await wait_for(api, lambda response: response.code == 403, data={"a": "b"})
-    assert response.body["message"] == 'admission webhook "h.acme.io" denied the request: no data here'
+    assert (
+        response.body["message"] == 'admission webhook "h.acme.io" denied the request: no data here'
+    )
     assert (await config_map(api, "fine")).code == 201
     assert (await config_map(api, "wrong", data={"a": "b"})).code == 403
     assert (await api.get(f"{MAPS}/wrong")).code == 404
 
 
-async def test_ca_bundle_may_contain_the_serving_certificate_itself(api: APIClient, hooks: WebhookServer) -> None:
-    hooks.handlers["/validate"] = lambda _: {"allowed": False, "status": {"message": "no", "code": 403}}
+async def test_ca_bundle_may_contain_the_serving_certificate_itself(
+    api: APIClient, hooks: WebhookServer
+) -> None:
+    hooks.handlers["/validate"] = lambda _: {
+        "allowed": False,
+        "status": {"message": "no", "code": 403},
+    }
     client_config = {"url": f"{hooks.url}/validate", "caBundle": hooks.certificate}
     configuration = hooks.configuration("Validating", client_config)
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
@@ -144,10 +184,22 @@ async def test_ca_bundle_may_contain_the_serving_certificate_itself(api: APIClie
 
 @pytest.mark.parametrize(
     ("path", "requested"),
-    [("//hook", "/hook"), ("/a//b/", "/a/b"), ("/a/../b", "/b"), ("/./a", "/a"), ("", "/"), ("/", "/")],
+    [
+        ("//hook", "/hook"),
+        ("/a//b/", "/a/b"),
+        ("/a/../b", "/b"),
+        ("/./a", "/a"),
+        ("", "/"),
+        ("/", "/"),
+    ],
 )
-async def test_path_of_webhook_url_is_cleaned(api: APIClient, hooks: WebhookServer, path: str, requested: str) -> None:
-    hooks.handlers[requested] = lambda _: {"allowed": False, "status": {"message": "no", "code": 403}}
+async def test_path_of_webhook_url_is_cleaned(
+    api: APIClient, hooks: WebhookServer, path: str, requested: str
+) -> None:
+    hooks.handlers[requested] = lambda _: {
+        "allowed": False,
+        "status": {"message": "no", "code": 403},
+    }
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}{path}"})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
     await wait_for(api, lambda response: response.code == 403)
@@ -169,26 +221,41 @@ async def test_redirects_of_webhooks_are_followed(api: APIClient, hooks: Webhook
         configuration["webhooks"][0]["matchConditions"] = [
             {"name": "m", "expression": f"object.metadata.name == '{name}'"}
         ]
-        assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+        assert (
+            await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)
+        ).code == 201
     messages = {}
     for name in names:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while (response := await config_map(api, name)).code == 201:
                 await api.delete(f"{MAPS}/{name}")
         messages[name] = response.body["message"]
-    assert messages["again"] == messages["moved"] == 'admission webhook "h.acme.io" denied the request: no'
-    assert messages["found"].endswith("failed to call webhook: the server could not find the requested resource")
+    assert (
+        messages["again"]
+        == messages["moved"]
+        == 'admission webhook "h.acme.io" denied the request: no'
+    )
+    assert messages["found"].endswith(
+        "failed to call webhook: the server could not find the requested resource"
+    )
     assert ("GET", "/end") in hooks.methods
     assert messages["loop"].endswith("stopped after 10 redirects")
 
 
-async def test_webhook_with_untrusted_certificate_is_not_called(api: APIClient, hooks: WebhookServer) -> None:
+async def test_webhook_with_untrusted_certificate_is_not_called(
+    api: APIClient, hooks: WebhookServer
+) -> None:
     hooks.handlers["/validate"] = lambda _: {}
     other = b64encode(CertificateAuthority(name="other-ca").pem).decode()
-    configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate", "caBundle": other})
+    configuration = hooks.configuration(
+        "Validating", {"url": f"{hooks.url}/validate", "caBundle": other}
+    )
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
     response = await wait_for(api, lambda response: response.code == 500)
-    assert 'failed calling webhook "h.acme.io": failed to call webhook: Post "https://' in response.body["message"]
+    assert (
+        'failed calling webhook "h.acme.io": failed to call webhook: Post "https://'
+        in response.body["message"]
+    )
     assert "tls: failed to verify certificate: x509:" in response.body["message"]
     assert not hooks.requests
 
@@ -199,7 +266,9 @@ async def test_service_webhook_requires_a_registered_endpoint(hooks: WebhookServ
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
         assert isinstance(plane, EmbeddedControlPlane)
         configuration = hooks.configuration("Validating", {"service": service})
-        assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+        assert (
+            await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)
+        ).code == 201
         response = await config_map(api, "a")
         assert response.body["message"].endswith(
             'Post "https://hooks.acme.svc:443/check?timeout=10s": service "hooks" not found'
@@ -209,7 +278,9 @@ async def test_service_webhook_requires_a_registered_endpoint(hooks: WebhookServ
         assert len(hooks.requests) == 1
 
 
-async def test_unreachable_webhook_is_handled_by_its_failure_policy(api: APIClient, hooks: WebhookServer) -> None:
+async def test_unreachable_webhook_is_handled_by_its_failure_policy(
+    api: APIClient, hooks: WebhookServer
+) -> None:
     unreachable = {"url": "https://127.0.0.1:1/gone"}
     configuration = hooks.configuration("Validating", unreachable, failurePolicy="Fail")
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
@@ -222,17 +293,32 @@ async def test_unreachable_webhook_is_handled_by_its_failure_policy(api: APIClie
 
 
 async def test_validating_admission_policy_denies_a_request(api: APIClient) -> None:
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]
+    rules = [
+        {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["configmaps"],
+        }
+    ]
     spec = {
         "matchConstraints": {"resourceRules": rules},
-        "validations": [{"expression": "!has(object.data) || size(object.data) < 2", "message": "too much"}],
+        "validations": [
+            {"expression": "!has(object.data) || size(object.data) < 2", "message": "too much"}
+        ],
     }
     policy = {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "few"}, "spec": spec}
     binding = {"policyName": "few", "validationActions": ["Deny"]}
-    policy_binding = {"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "few"}, "spec": binding}
+    policy_binding = {
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "few"},
+        "spec": binding,
+    }
     version = {"apiVersion": "admissionregistration.k8s.io/v1"}
     assert (await api.post(f"{GROUP}/validatingadmissionpolicies", version | policy)).code == 201
-    assert (await api.post(f"{GROUP}/validatingadmissionpolicybindings", version | policy_binding)).code == 201
+    assert (
+        await api.post(f"{GROUP}/validatingadmissionpolicybindings", version | policy_binding)
+    ).code == 201
     response = await wait_for(api, lambda response: response.code == 422, data={"a": "1", "b": "2"})
     denial = "ValidatingAdmissionPolicy 'few' with binding 'few' denied request: too much"
     assert response.body["message"] == f'configmaps "probe" is forbidden: {denial}'

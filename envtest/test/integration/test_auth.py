@@ -29,7 +29,11 @@ async def create_account(api: APIClient, name: str) -> str:
     """Create a service account and return a token for it."""
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     assert (await api.post(f"{DEFAULT}/serviceaccounts", body)).code == 201
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 600},
+    }
     response = await api.post(f"{DEFAULT}/serviceaccounts/{name}/token", request)
     assert response.code == 201
     token: str = response.body["status"]["token"]
@@ -42,9 +46,16 @@ async def grant(api: APIClient, name: str, rules: list[dict[str, Any]]) -> None:
     role = {"kind": "Role", "metadata": {"name": name}, "rules": rules}
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     subjects = [{"kind": "ServiceAccount", "name": name, "namespace": "default"}]
-    binding = {"kind": "RoleBinding", "metadata": {"name": name}, "roleRef": ref, "subjects": subjects}
+    binding = {
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": ref,
+        "subjects": subjects,
+    }
     assert (await api.post(f"{RBAC}/namespaces/default/roles", version | role)).code == 201
-    assert (await api.post(f"{RBAC}/namespaces/default/rolebindings", version | binding)).code == 201
+    assert (
+        await api.post(f"{RBAC}/namespaces/default/rolebindings", version | binding)
+    ).code == 201
 
 
 async def wait_for_code(send: Callable[[], Awaitable[Response]], code: int) -> Response:
@@ -86,12 +97,22 @@ async def test_token_is_invalid_after_its_service_account_is_deleted(api: APICli
 
 async def test_user_cannot_grant_permissions_it_does_not_hold(api: APIClient) -> None:
     headers = bearer(await create_account(api, "writer"))
-    rules = [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]
+    rules = [
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}
+    ]
     await grant(api, "writer", rules)
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "mine"}, "rules": rules}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "mine"},
+        "rules": rules,
+    }
     path = f"{RBAC}/namespaces/default/roles"
     await wait_for_code(lambda: api.post(path, role, headers=headers), 201)
-    role |= {"metadata": {"name": "more"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
+    role |= {
+        "metadata": {"name": "more"},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}],
+    }
     response = await api.post(path, role, headers=headers)
     assert response.code == 403
     assert "is attempting to grant RBAC permissions not currently held" in response.body["message"]
@@ -99,8 +120,13 @@ async def test_user_cannot_grant_permissions_it_does_not_hold(api: APIClient) ->
 
 async def test_impersonation_requires_permission(api: APIClient) -> None:
     response = await whoami(api, {"Impersonate-User": "bob", "Impersonate-Group": "devs"})
-    assert response.body["status"]["userInfo"] == {"username": "bob", "groups": ["devs", "system:authenticated"]}
-    refused = await whoami(api, {**bearer(await create_account(api, "nosy")), "Impersonate-User": "bob"})
+    assert response.body["status"]["userInfo"] == {
+        "username": "bob",
+        "groups": ["devs", "system:authenticated"],
+    }
+    refused = await whoami(
+        api, {**bearer(await create_account(api, "nosy")), "Impersonate-User": "bob"}
+    )
     assert refused.code == 403
 
 
@@ -134,27 +160,39 @@ async def test_client_certificate_authenticates_its_subject(
     context = ssl.create_default_context(cadata=embedded_plane.ca_pem.decode())
     context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
     async with (
-        aiohttp.ClientSession(embedded_plane.url, connector=aiohttp.TCPConnector(ssl=context)) as session,
+        aiohttp.ClientSession(
+            embedded_plane.url, connector=aiohttp.TCPConnector(ssl=context)
+        ) as session,
         session.post(SELF_REVIEWS, json=SELF_REVIEW) as response,
     ):
         info = (await response.json())["status"]["userInfo"]
-    assert (info["username"], info["groups"]) == ("carol", ["system:masters", "system:authenticated"])
+    assert (info["username"], info["groups"]) == (
+        "carol",
+        ["system:masters", "system:authenticated"],
+    )
     assert info["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
 
 
-async def test_audit_log_records_impersonation_and_reason(embedded_plane: EmbeddedControlPlane) -> None:
+async def test_audit_log_records_impersonation_and_reason(
+    embedded_plane: EmbeddedControlPlane,
+) -> None:
     async with APIClient(embedded_plane) as api:
         embedded_plane.audit.clear()
         await api.get("/version", headers={"Impersonate-User": "bob"})
         await api.get("/metrics", headers={"Impersonate-User": "bob"})
     allowed, refused = embedded_plane.audit.events
-    assert (allowed["user"]["username"], allowed["impersonatedUser"]["username"]) == ("admin", "bob")
+    assert (allowed["user"]["username"], allowed["impersonatedUser"]["username"]) == (
+        "admin",
+        "bob",
+    )
     assert allowed["annotations"]["authorization.k8s.io/decision"] == "allow"
     assert "ClusterRoleBinding" in allowed["annotations"]["authorization.k8s.io/reason"]
     assert refused["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
-async def test_issuer_publishes_its_discovery_document_and_keys(embedded_plane: EmbeddedControlPlane) -> None:
+async def test_issuer_publishes_its_discovery_document_and_keys(
+    embedded_plane: EmbeddedControlPlane,
+) -> None:
     async with APIClient(embedded_plane) as api:
         configuration = (await api.get("/.well-known/openid-configuration")).body
         assert configuration["issuer"] == "https://kubernetes.default.svc"
@@ -168,13 +206,23 @@ async def test_update_or_patch_that_creates_needs_the_permission_to_create(api: 
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "update", "patch"]}
     await grant(api, "editor", [everything])
     lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a"
-    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {}}
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "a"},
+        "spec": {},
+    }
     apply = "application/apply-patch+yaml"
     denied = [
         await wait_for_code(lambda: api.put(lease, body, headers=as_editor), 403),
         await wait_for_code(
             lambda: api.request(
-                "PATCH", lease, body, query={"fieldManager": "test"}, headers=as_editor, content_type=apply
+                "PATCH",
+                lease,
+                body,
+                query={"fieldManager": "test"},
+                headers=as_editor,
+                content_type=apply,
             ),
             403,
         ),

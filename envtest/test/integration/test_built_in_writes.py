@@ -14,9 +14,14 @@ DEVICES = "/apis/resource.k8s.io/v1/namespaces/default"
 ADMIN = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}
 
 
-async def wait_for(api: APIClient, path: str, name: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+async def wait_for(
+    api: APIClient, path: str, name: str, condition: Callable[[dict[str, Any]], Any]
+) -> dict[str, Any]:
     """Watch an object until it satisfies a condition, and return it."""
-    async with asyncio.timeout(TIMEOUT_SECONDS), api.watch(path, {"fieldSelector": f"metadata.name={name}"}) as watch:
+    async with (
+        asyncio.timeout(TIMEOUT_SECONDS),
+        api.watch(path, {"fieldSelector": f"metadata.name={name}"}) as watch,
+    ):
         while True:
             obj: dict[str, Any] = (await watch.event())["object"]
             if condition(obj):
@@ -37,20 +42,38 @@ async def test_first_update_of_a_claim_is_stored_even_without_a_change() -> None
 async def test_admin_access_to_devices_requires_a_label_of_the_namespace() -> None:
     spec = {"devices": {"requests": [ADMIN]}}
     allocation = {
-        "devices": {"results": [{"request": "r", "driver": "d.io", "pool": "p", "device": "g", "adminAccess": True}]}
+        "devices": {
+            "results": [
+                {"request": "r", "driver": "d.io", "pool": "p", "device": "g", "adminAccess": True}
+            ]
+        }
     }
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
         for plural, body in (("resourceclaims", spec), ("resourceclaimtemplates", {"spec": spec})):
-            rejected = await api.post(f"{DEVICES}/{plural}", {"metadata": {"name": "c"}, "spec": body})
+            rejected = await api.post(
+                f"{DEVICES}/{plural}", {"metadata": {"name": "c"}, "spec": body}
+            )
             assert rejected.code == 422
-            assert rejected.body["details"]["causes"][0]["field"] == "spec.devices.requests[0].adminAccess"
-        await api.merge(CORE, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
+            assert (
+                rejected.body["details"]["causes"][0]["field"]
+                == "spec.devices.requests[0].adminAccess"
+            )
+        await api.merge(
+            CORE, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        )
         claim = {"metadata": {"name": "c"}, "spec": spec}
         assert (await api.post(f"{DEVICES}/resourceclaims", claim)).code == 201
-        await api.merge(CORE, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}})
-        status = await api.merge(f"{DEVICES}/resourceclaims/c/status", {"status": {"allocation": allocation}})
+        await api.merge(
+            CORE, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
+        )
+        status = await api.merge(
+            f"{DEVICES}/resourceclaims/c/status", {"status": {"allocation": allocation}}
+        )
         assert status.code == 422
-        assert status.body["details"]["causes"][0]["field"] == "status.allocation.devices.results[0].adminAccess"
+        assert (
+            status.body["details"]["causes"][0]["field"]
+            == "status.allocation.devices.results[0].adminAccess"
+        )
 
 
 async def test_resource_slices_are_selected_by_driver_and_node() -> None:
@@ -66,18 +89,30 @@ async def test_resource_slices_are_selected_by_driver_and_node() -> None:
 
 async def test_nodes_are_tainted_and_policies_type_checked() -> None:
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
-    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object.nope == 1"}]}
+    rule = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["*"],
+        "resources": ["deployments"],
+    }
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.nope == 1"}],
+    }
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     controllers = ("nodelifecycle", "validatingadmissionpolicy-status")
     async with ControlPlane.embedded(controllers=controllers) as plane, APIClient(plane) as api:
         created = await api.post("/api/v1/nodes", {"metadata": {"name": "n"}, "status": ready})
-        assert created.body["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+        assert created.body["spec"]["taints"] == [
+            {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        ]
         await wait_for(api, "/api/v1/nodes", "n", lambda node: "taints" not in node["spec"])
         await api.merge("/api/v1/nodes/n", {"spec": {"unschedulable": True}})
         await wait_for(api, "/api/v1/nodes", "n", lambda node: "taints" in node["spec"])
         await api.post(policies, {"metadata": {"name": "p"}, "spec": spec})
-        policy = await wait_for(api, policies, "p", lambda each: "typeChecking" in each.get("status", {}))
+        policy = await wait_for(
+            api, policies, "p", lambda each: "typeChecking" in each.get("status", {})
+        )
     status = policy["status"]
     assert status["observedGeneration"] == 1
     assert [each["fieldRef"] for each in status["typeChecking"]["expressionWarnings"]] == [
@@ -86,7 +121,10 @@ async def test_nodes_are_tainted_and_policies_type_checked() -> None:
 
 
 async def test_grace_period_of_a_pod_is_not_shortened_into_the_past() -> None:
-    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    }
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
         await api.post(f"{CORE}/pods", pod)
         await api.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 20})
@@ -113,12 +151,23 @@ async def test_endpoints_and_slices_are_validated() -> None:
         "ports": [{"port": 1, "protocol": "X"}],
     }
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
-        body = {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [endpoint], "ports": ports}
+        body = {
+            "metadata": {"name": "s"},
+            "addressType": "IPv4",
+            "endpoints": [endpoint],
+            "ports": ports,
+        }
         rejected = await api.post(slices, body)
         fields = sorted(each["field"] for each in rejected.body["details"]["causes"])
-        names = {"addressType": "FQDN", "endpoints": [{"addresses": ["a", "a.b.", "-"]}], "metadata": {"name": "s"}}
+        names = {
+            "addressType": "FQDN",
+            "endpoints": [{"addresses": ["a", "a.b.", "-"]}],
+            "metadata": {"name": "s"},
+        }
         domains = await api.post(slices, names)
-        endpoints = await api.post(f"{CORE}/endpoints", {"metadata": {"name": "e"}, "subsets": [subset]})
+        endpoints = await api.post(
+            f"{CORE}/endpoints", {"metadata": {"name": "e"}, "subsets": [subset]}
+        )
         accepted = await api.post(
             slices, {**names, "addressType": "IPv6", "endpoints": [{"addresses": ["2001:DB8::1"]}]}
         )
@@ -138,7 +187,9 @@ async def test_endpoints_and_slices_are_validated() -> None:
         "endpoints[0].addresses[0]",
         "endpoints[0].addresses[2]",
     }
-    assert {each["field"].removeprefix("subsets[0].") for each in endpoints.body["details"]["causes"]} == {
+    assert {
+        each["field"].removeprefix("subsets[0].") for each in endpoints.body["details"]["causes"]
+    } == {
         "addresses[0].ip",
         "addresses[0].hostname",
         "addresses[0].nodeName",
@@ -159,7 +210,11 @@ async def test_bodies_of_subresources_must_have_the_types_of_their_kind() -> Non
 
 async def test_runtime_classes_are_created_by_a_put() -> None:
     classes, label = "/apis/node.k8s.io/v1/runtimeclasses", "beta.kubernetes.io/os"
-    body = {"metadata": {"name": "r"}, "handler": "h", "scheduling": {"nodeSelector": {label: "linux"}}}
+    body = {
+        "metadata": {"name": "r"},
+        "handler": "h",
+        "scheduling": {"nodeSelector": {label: "linux"}},
+    }
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
         created = await api.put(f"{classes}/r", body)
         again = await api.put(f"{classes}/r", body)

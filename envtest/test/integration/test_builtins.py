@@ -21,7 +21,11 @@ def obj(api_version: str, kind: str, name: str = "one", **fields: Any) -> dict[s
 
 
 def pod_spec(**fields: Any) -> dict[str, Any]:
-    return {"containers": [{"name": "c", "image": "i:1"}], "automountServiceAccountToken": False, **fields}
+    return {
+        "containers": [{"name": "c", "image": "i:1"}],
+        "automountServiceAccountToken": False,
+        **fields,
+    }
 
 
 def pod(name: str = "one", **spec: Any) -> dict[str, Any]:
@@ -43,7 +47,9 @@ def job(**spec: Any) -> dict[str, Any]:
 
 def cron_job(**spec: Any) -> dict[str, Any]:
     job_template = {"spec": {"template": template(restartPolicy="Never")}}
-    return obj("batch/v1", "CronJob", spec={"schedule": "* * * * *", "jobTemplate": job_template, **spec})
+    return obj(
+        "batch/v1", "CronJob", spec={"schedule": "* * * * *", "jobTemplate": job_template, **spec}
+    )
 
 
 def service(name: str = "one", **spec: Any) -> dict[str, Any]:
@@ -53,15 +59,23 @@ def service(name: str = "one", **spec: Any) -> dict[str, Any]:
 def ingress(**spec: Any) -> dict[str, Any]:
     backend = {"service": {"name": "s", "port": {"number": 80}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    return obj("networking.k8s.io/v1", "Ingress", spec={"rules": [{"http": {"paths": [path]}}], **spec})
+    return obj(
+        "networking.k8s.io/v1", "Ingress", spec={"rules": [{"http": {"paths": [path]}}], **spec}
+    )
 
 
 def covers(actual: Any, expected: Any) -> bool:
     """Return whether ``actual`` contains everything that ``expected`` does."""
     if isinstance(expected, dict):
-        return isinstance(actual, dict) and all(covers(actual.get(name), value) for name, value in expected.items())
+        return isinstance(actual, dict) and all(
+            covers(actual.get(name), value) for name, value in expected.items()
+        )
     if isinstance(expected, list):
-        return isinstance(actual, list) and len(actual) == len(expected) and all(map(covers, actual, expected))
+        return (
+            isinstance(actual, list)
+            and len(actual) == len(expected)
+            and all(map(covers, actual, expected))
+        )
     return bool(actual == expected)
 
 
@@ -102,7 +116,9 @@ def covers(actual: Any, expected: Any) -> bool:
                         "name": "c",
                         "image": "i",
                         "ports": [{"containerPort": 1}],
-                        "env": [{"name": "E", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                        "env": [
+                            {"name": "E", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+                        ],
                         "readinessProbe": {"httpGet": {"port": 1}},
                         "resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}},
                     }
@@ -148,13 +164,20 @@ def covers(actual: Any, expected: Any) -> bool:
                 "status": {"loadBalancer": {}},
             },
         ),
-        (f"{CORE}/secrets", obj("v1", "Secret", stringData={"a": "b"}), {"type": "Opaque", "data": {"a": "Yg=="}}),
+        (
+            f"{CORE}/secrets",
+            obj("v1", "Secret", stringData={"a": "b"}),
+            {"type": "Opaque", "data": {"a": "Yg=="}},
+        ),
         (
             f"{CORE}/persistentvolumeclaims",
             obj(
                 "v1",
                 "PersistentVolumeClaim",
-                spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1024Mi"}}},
+                spec={
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1024Mi"}},
+                },
             ),
             {
                 "spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}},
@@ -184,7 +207,10 @@ def covers(actual: Any, expected: Any) -> bool:
                 "spec": {
                     "podManagementPolicy": "OrderedReady",
                     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
-                    "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+                    "persistentVolumeClaimRetentionPolicy": {
+                        "whenDeleted": "Retain",
+                        "whenScaled": "Retain",
+                    },
                 }
             },
         ),
@@ -235,7 +261,11 @@ def covers(actual: Any, expected: Any) -> bool:
         ),
         (
             "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-            obj("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", spec={"priorityLevelConfiguration": {"name": "p"}}),
+            obj(
+                "flowcontrol.apiserver.k8s.io/v1",
+                "FlowSchema",
+                spec={"priorityLevelConfiguration": {"name": "p"}},
+            ),
             {"spec": {"matchingPrecedence": 1000}},
         ),
         (
@@ -243,9 +273,17 @@ def covers(actual: Any, expected: Any) -> bool:
             obj(
                 "resource.k8s.io/v1",
                 "ResourceClaim",
-                spec={"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "d"}}]}},
+                spec={
+                    "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "d"}}]}
+                },
             ),
-            {"spec": {"devices": {"requests": [{"exactly": {"allocationMode": "ExactCount", "count": 1}}]}}},
+            {
+                "spec": {
+                    "devices": {
+                        "requests": [{"exactly": {"allocationMode": "ExactCount", "count": 1}}]
+                    }
+                }
+            },
         ),
     ],
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) else "",
@@ -262,9 +300,21 @@ async def test_defaults_are_set_on_creation(
     ("path", "body", "message"),
     [
         (f"{CORE}/pods", pod(containers=[]), "spec.containers: Required value"),
-        (f"{CORE}/pods", pod(containers=[{"name": "C", "image": "i"}]), "spec.containers[0].name: Invalid value"),
-        (f"{CORE}/pods", pod(containers=[{"name": "c"}]), "spec.containers[0].image: Required value"),
-        (f"{CORE}/pods", pod(restartPolicy="Maybe"), 'spec.restartPolicy: Unsupported value: "Maybe"'),
+        (
+            f"{CORE}/pods",
+            pod(containers=[{"name": "C", "image": "i"}]),
+            "spec.containers[0].name: Invalid value",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(containers=[{"name": "c"}]),
+            "spec.containers[0].image: Required value",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(restartPolicy="Maybe"),
+            'spec.restartPolicy: Unsupported value: "Maybe"',
+        ),
         (
             f"{CORE}/pods",
             pod(containers=[{"name": "c", "image": "i"}] * 2),
@@ -272,14 +322,22 @@ async def test_defaults_are_set_on_creation(
         ),
         (
             f"{CORE}/pods",
-            pod(containers=[{"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/"}]}]),
+            pod(
+                containers=[
+                    {"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/"}]}
+                ]
+            ),
             'spec.containers[0].volumeMounts[0].name: Not found: "v"',
         ),
         (
             f"{CORE}/pods",
             pod(
                 containers=[
-                    {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
+                    }
                 ]
             ),
             "must be less than or equal to cpu limit of 1",
@@ -287,7 +345,13 @@ async def test_defaults_are_set_on_creation(
         (
             f"{CORE}/pods",
             pod(
-                containers=[{"name": "c", "image": "i", "livenessProbe": {"grpc": {"port": 1}, "successThreshold": 2}}]
+                containers=[
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "livenessProbe": {"grpc": {"port": 1}, "successThreshold": 2},
+                    }
+                ]
             ),
             "spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
         ),
@@ -303,24 +367,40 @@ async def test_defaults_are_set_on_creation(
         ),
         (
             f"{CORE}/pods",
-            pod(topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "", "whenUnsatisfiable": "DoNotSchedule"}]),
+            pod(
+                topologySpreadConstraints=[
+                    {"maxSkew": 1, "topologyKey": "", "whenUnsatisfiable": "DoNotSchedule"}
+                ]
+            ),
             "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
         ),
         (
             f"{CORE}/pods",
             pod(
-                affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}
+                    }
+                }
             ),
             "nodeSelectorTerms: Required value: must have at least one node selector term",
         ),
         (
             f"{CORE}/pods",
-            pod(initContainers=[{"name": "i", "image": "i", "readinessProbe": {"exec": {"command": ["x"]}}}]),
+            pod(
+                initContainers=[
+                    {"name": "i", "image": "i", "readinessProbe": {"exec": {"command": ["x"]}}}
+                ]
+            ),
             "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without",
         ),
         (
             f"{CORE}/limitranges",
-            obj("v1", "LimitRange", spec={"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}),
+            obj(
+                "v1",
+                "LimitRange",
+                spec={"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]},
+            ),
             'spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater than max value 1',
         ),
         (
@@ -355,7 +435,11 @@ async def test_defaults_are_set_on_creation(
             workload("Deployment", selector={"matchLabels": {"app": "b"}}),
             "spec.template.metadata.labels: Invalid value",
         ),
-        (f"{APPS}/deployments", workload("Deployment", replicas=-1), "spec.replicas: Invalid value: -1"),
+        (
+            f"{APPS}/deployments",
+            workload("Deployment", replicas=-1),
+            "spec.replicas: Invalid value: -1",
+        ),
         (
             f"{APPS}/deployments",
             workload("Deployment", template=template(restartPolicy="Never")),
@@ -379,13 +463,21 @@ async def test_defaults_are_set_on_creation(
         ),
         (
             f"{RBAC}/clusterroles",
-            obj("rbac.authorization.k8s.io/v1", "ClusterRole", rules=[{"apiGroups": [""], "resources": ["pods"]}]),
+            obj(
+                "rbac.authorization.k8s.io/v1",
+                "ClusterRole",
+                rules=[{"apiGroups": [""], "resources": ["pods"]}],
+            ),
             "rules[0].verbs: Required value: verbs must contain at least one value",
         ),
     ],
-    ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else "",
+    ids=lambda value: (
+        value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else ""
+    ),
 )
-async def test_invalid_object_is_rejected(api: APIClient, path: str, body: dict[str, Any], message: str) -> None:
+async def test_invalid_object_is_rejected(
+    api: APIClient, path: str, body: dict[str, Any], message: str
+) -> None:
     response = await api.post(path, body)
     assert response.code == 422, response.body
     assert message in response.body["message"]
@@ -407,9 +499,24 @@ async def test_invalid_object_is_rejected(api: APIClient, path: str, body: dict[
             {"spec": {"serviceName": "other"}},
             "updates to statefulset spec for fields other than",
         ),
-        (f"{BATCH}/jobs", job(), {"spec": {"template": {"spec": {"hostNetwork": True}}}}, "field is immutable"),
-        (f"{CORE}/pods", pod(), {"spec": {"nodeName": "n"}}, "pod updates may not change fields other than"),
-        (f"{CORE}/services", service(), {"spec": {"clusterIP": "10.0.0.77"}}, "may not change once set"),
+        (
+            f"{BATCH}/jobs",
+            job(),
+            {"spec": {"template": {"spec": {"hostNetwork": True}}}},
+            "field is immutable",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(),
+            {"spec": {"nodeName": "n"}},
+            "pod updates may not change fields other than",
+        ),
+        (
+            f"{CORE}/services",
+            service(),
+            {"spec": {"clusterIP": "10.0.0.77"}},
+            "may not change once set",
+        ),
         (
             f"{CORE}/configmaps",
             obj("v1", "ConfigMap", immutable=True, data={"a": "b"}),
@@ -421,13 +528,19 @@ async def test_invalid_object_is_rejected(api: APIClient, path: str, body: dict[
             obj(
                 "rbac.authorization.k8s.io/v1",
                 "ClusterRoleBinding",
-                roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+                roleRef={
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "r",
+                },
             ),
             {"roleRef": {"name": "other"}},
             "cannot change roleRef",
         ),
     ],
-    ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else "",
+    ids=lambda value: (
+        value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else ""
+    ),
 )
 async def test_immutable_field_cannot_be_changed(
     api: APIClient, path: str, body: dict[str, Any], patch: dict[str, Any], message: str
@@ -443,7 +556,10 @@ async def test_image_of_a_pod_can_be_changed(api: APIClient) -> None:
     await api.post(f"{CORE}/pods", pod())
     spec = {"containers": [{"name": "c", "image": "i:2"}]}
     response = await api.request(
-        "PATCH", f"{CORE}/pods/one", {"spec": spec}, content_type="application/strategic-merge-patch+json"
+        "PATCH",
+        f"{CORE}/pods/one",
+        {"spec": spec},
+        content_type="application/strategic-merge-patch+json",
     )
     assert response.code == 200
     assert response.body["spec"]["containers"][0]["image"] == "i:2"
@@ -469,15 +585,31 @@ TERMS_PATH = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
         ({}, {"nodeSelector": {"x": "y"}}, ""),
         ({}, {"nodeSelector": {"x": "y"}, "schedulingGates": None}, ""),
         ({}, {"schedulingGates": [{"name": "a/c"}]}, ""),
-        ({"nodeSelector": {"x": "y"}}, {"nodeSelector": {"x": "z"}}, "spec.nodeSelector: Invalid value: {"),
-        ({"nodeSelector": {"x": "y"}}, {"nodeSelector": None}, "only additions to spec.nodeSelector are allowed"),
+        (
+            {"nodeSelector": {"x": "y"}},
+            {"nodeSelector": {"x": "z"}},
+            "spec.nodeSelector: Invalid value: {",
+        ),
+        (
+            {"nodeSelector": {"x": "y"}},
+            {"nodeSelector": None},
+            "only additions to spec.nodeSelector are allowed",
+        ),
         ({}, node_affinity(TERM), ""),
-        ({}, {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "z"}]}}}, "pod updates may not change"),
+        (
+            {},
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "z"}]}}},
+            "pod updates may not change",
+        ),
         (node_affinity(TERM), node_affinity(MORE), ""),
         (node_affinity(TERM), node_affinity(TERM, **PREFERRED), ""),
         (node_affinity(MORE), node_affinity(TERM), f"{TERMS_PATH}[0]: Invalid value"),
         (node_affinity(TERM), node_affinity(TERM, TERM), f"{TERMS_PATH}: Invalid value: ["),
-        (node_affinity(TERM), {"affinity": None}, f"{TERMS_PATH}: Invalid value: null: no additions/deletions"),
+        (
+            node_affinity(TERM),
+            {"affinity": None},
+            f"{TERMS_PATH}: Invalid value: null: no additions/deletions",
+        ),
         ({}, {"nodeName": "n"}, "pod updates may not change fields other than"),
         (
             {},
@@ -517,7 +649,10 @@ async def test_service_creation_fails_when_all_cluster_ips_are_allocated(api: AP
         assert (await api.post(f"{CORE}/services", service(f"s-{number}"))).code == 201
     refused = await api.post(f"{CORE}/services", service("one-more"))
     assert (refused.code, refused.body["reason"]) == (500, "InternalError")
-    assert refused.body["message"] == "Internal error occurred: failed to allocate a serviceIP: range is full"
+    assert (
+        refused.body["message"]
+        == "Internal error occurred: failed to allocate a serviceIP: range is full"
+    )
     assert (await api.delete(f"{CORE}/services/s-7")).code == 200
     assert (await api.post(f"{CORE}/services", service("one-more"))).code == 201
 
@@ -547,7 +682,10 @@ async def test_wrong_json_type_is_a_decoding_error(api: APIClient) -> None:
     response = await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap", data={"a": 1}))
     text = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
     assert response.code == 400
-    assert response.body["message"] == f'ConfigMap in version "v1" cannot be handled as a ConfigMap: {text}'
+    assert (
+        response.body["message"]
+        == f'ConfigMap in version "v1" cannot be handled as a ConfigMap: {text}'
+    )
     await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap"))
     merged = await api.merge(f"{CORE}/configmaps/one", {"data": {"a": 1}})
     assert merged.code == 422
@@ -579,16 +717,30 @@ async def test_unknown_and_duplicate_fields_are_reported(api: APIClient) -> None
 
 
 async def test_events_of_both_groups_are_the_same_objects(api: APIClient) -> None:
-    event = obj("v1", "Event", involvedObject={"kind": "Pod", "namespace": "default", "name": "p"}, reason="R")
+    event = obj(
+        "v1",
+        "Event",
+        involvedObject={"kind": "Pod", "namespace": "default", "name": "p"},
+        reason="R",
+    )
     event |= {"message": "hello", "type": "Normal", "source": {"component": "c"}}
     assert (await api.post(f"{CORE}/events", event)).code == 201
     other = (await api.get("/apis/events.k8s.io/v1/namespaces/default/events/one")).body
     assert other["apiVersion"] == "events.k8s.io/v1"
     assert (other["note"], other["regarding"]["name"]) == ("hello", "p")
     new = "/apis/events.k8s.io/v1/namespaces/default/events"
-    event = {**obj("events.k8s.io/v1", "Event", name="two"), "regarding": {"kind": "Pod", "name": "q"}}
+    event = {
+        **obj("events.k8s.io/v1", "Event", name="two"),
+        "regarding": {"kind": "Pod", "name": "q"},
+    }
     event["regarding"]["namespace"] = "default"
-    event |= {"reason": "R", "type": "Normal", "action": "A", "reportingController": "x", "reportingInstance": "y"}
+    event |= {
+        "reason": "R",
+        "type": "Normal",
+        "action": "A",
+        "reportingController": "x",
+        "reportingInstance": "y",
+    }
     event["eventTime"] = "2026-01-01T00:00:00.000000Z"
     assert (await api.post(new, event)).code == 201
     for selector, names in (
@@ -622,17 +774,31 @@ def duplicate_env() -> dict[str, Any]:
         (
             f"{CORE}/pods",
             pod(nodeSelector={"beta.kubernetes.io/os": "linux"}),
-            ['spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead'],
+            [
+                'spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead'
+            ],
         ),
         (
             f"{CORE}/pods",
             pod(**duplicate_env()),
-            ['spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'],
+            [
+                'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'
+            ],
         ),
         (
             f"{CORE}/pods",
-            pod(containers=[{"name": "c", "image": "i", "ports": [{"containerPort": 1}, {"containerPort": 1}]}]),
-            ["spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]"],
+            pod(
+                containers=[
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "ports": [{"containerPort": 1}, {"containerPort": 1}],
+                    }
+                ]
+            ),
+            [
+                "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]"
+            ],
         ),
         (
             f"{APPS}/deployments",
@@ -646,12 +812,21 @@ def duplicate_env() -> dict[str, Any]:
         ),
         (
             f"{NET}/ingresses",
-            {**ingress(), "metadata": {"name": "one", "annotations": {"kubernetes.io/ingress.class": "n"}}},
-            ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"],
+            {
+                **ingress(),
+                "metadata": {"name": "one", "annotations": {"kubernetes.io/ingress.class": "n"}},
+            },
+            [
+                "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+            ],
         ),
         (
             f"{CORE}/serviceaccounts",
-            obj("v1", "ServiceAccount", metadata={"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}),
+            obj(
+                "v1",
+                "ServiceAccount",
+                metadata={"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}},
+            ),
             [
                 (
                     "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer "
@@ -688,7 +863,10 @@ async def test_deprecated_annotation_of_a_service_account_is_reported_once(api: 
 
 
 async def test_patches_of_an_old_version_preserve_what_only_the_new_one_has(api: APIClient) -> None:
-    new, old = (f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers" for version in ("v2", "v1"))
+    new, old = (
+        f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers"
+        for version in ("v2", "v1")
+    )
     target = {"type": "Utilization", "averageUtilization": 50}
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
@@ -697,10 +875,18 @@ async def test_patches_of_an_old_version_preserve_what_only_the_new_one_has(api:
         "behavior": {"scaleUp": {"stabilizationWindowSeconds": 5}},
     }
     annotations = {"autoscaling.alpha.kubernetes.io/metrics": "[]", "mine": "x"}
-    created = await api.post(new, {"metadata": {"name": "one", "annotations": annotations}, "spec": spec})
+    created = await api.post(
+        new, {"metadata": {"name": "one", "annotations": annotations}, "spec": spec}
+    )
     assert created.body["metadata"]["annotations"] == {"mine": "x"}
-    condition = {"type": "AbleToScale", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}
-    await api.merge(f"{new}/one/status", {"status": {"conditions": [condition], "desiredReplicas": 1}})
+    condition = {
+        "type": "AbleToScale",
+        "status": "True",
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }
+    await api.merge(
+        f"{new}/one/status", {"status": {"conditions": [condition], "desiredReplicas": 1}}
+    )
     before = (await api.get(f"{new}/one")).body
 
     patched = await api.merge(f"{old}/one", {"spec": {"maxReplicas": 4}})
@@ -715,7 +901,10 @@ async def test_patches_of_an_old_version_preserve_what_only_the_new_one_has(api:
     await api.merge(f"{old}/one", {"metadata": {"annotations": annotations}})
     assert (await api.get(f"{new}/one")).body["status"]["conditions"] == [condition]
     annotations = {"autoscaling.alpha.kubernetes.io/behavior": None}  # belongs to the spec
-    await api.merge(f"{old}/one/status", {"metadata": {"annotations": annotations}, "status": {"currentReplicas": 2}})
+    await api.merge(
+        f"{old}/one/status",
+        {"metadata": {"annotations": annotations}, "status": {"currentReplicas": 2}},
+    )
     after = (await api.get(f"{new}/one")).body
     assert after["spec"]["behavior"] == before["spec"]["behavior"]
     assert after["status"] == {**before["status"], "currentReplicas": 2}
@@ -723,7 +912,9 @@ async def test_patches_of_an_old_version_preserve_what_only_the_new_one_has(api:
 
 async def test_objects_of_the_api_server_exist_at_its_start(api: APIClient) -> None:
     leases = await api.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
-    [lease] = [each for each in leases.body["items"] if each["metadata"]["name"].startswith("apiserver-")]
+    [lease] = [
+        each for each in leases.body["items"] if each["metadata"]["name"].startswith("apiserver-")
+    ]
     assert lease["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
     assert lease["spec"]["holderIdentity"].startswith(lease["metadata"]["name"] + "_")
     assert lease["spec"]["leaseDurationSeconds"] == 3600

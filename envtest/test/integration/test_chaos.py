@@ -53,11 +53,15 @@ CREATE_AND_CHANGE = [{"apply": parent(color="blue")}, {"apply": parent(color="re
 
 
 async def explored(reconcile: Reconcile, *steps: dict[str, Any], **options: Any) -> Report:
-    return await explore(operator(reconcile), steps, **{"timing": FAST, "ready": "0.05", "jobs": 20, **options})
+    return await explore(
+        operator(reconcile), steps, **{"timing": FAST, "ready": "0.05", "jobs": 20, **options}
+    )
 
 
 def found(report: Report) -> list[tuple[str, str]]:
-    return sorted((each.problem.kind, each.problem.subject.rpartition(" ")[2][:2]) for each in report.findings)
+    return sorted(
+        (each.problem.kind, each.problem.subject.rpartition(" ")[2][:2]) for each in report.findings
+    )
 
 
 async def test_careful_operator_converges_after_each_fault() -> None:
@@ -88,7 +92,9 @@ async def test_generated_name_that_is_lost_is_a_duplicate() -> None:
 
 
 async def test_single_fault_is_repeated_by_its_id() -> None:
-    report = await explored(generate_child, {"apply": parent()}, only=["timeout@1.1.create.configmaps:default/"])
+    report = await explored(
+        generate_child, {"apply": parent()}, only=["timeout@1.1.create.configmaps:default/"]
+    )
     assert (report.run, [each.problem.kind for each in report.findings]) == (1, ["duplicate"])
     text = report.text()
     assert "Fault: timeout@1.1.create.configmaps:default/" in text
@@ -96,7 +102,9 @@ async def test_single_fault_is_repeated_by_its_id() -> None:
 
 
 async def test_fault_that_is_not_reached_is_reported() -> None:
-    report = await explored(keep_child, {"apply": parent()}, only=["crash@1.9.create.secrets:default/"])
+    report = await explored(
+        keep_child, {"apply": parent()}, only=["crash@1.9.create.secrets:default/"]
+    )
     assert report.passed
     assert [point.id for point in report.not_reached] == ["crash@1.9.create.secrets:default/"]
 
@@ -112,7 +120,10 @@ async def test_hot_loop_is_found_without_faults() -> None:
     report = await explored(count_reconciles, {"apply": parent()})
     assert {each.problem.kind for each in report.findings} == {"hot loop", "writes at rest"}
     assert report.run == 0
-    assert all(each.problem.subject in ("operator", "patch configmaps default/a") for each in report.findings)
+    assert all(
+        each.problem.subject in ("operator", "patch configmaps default/a")
+        for each in report.findings
+    )
 
 
 async def test_writes_without_a_change_at_rest_are_found() -> None:
@@ -145,7 +156,9 @@ async def test_cache_that_is_held_back_leads_to_duplicates() -> None:
         async def reconcile(api: APIClient, owner: dict[str, Any]) -> None:
             prefix = f"{owner['metadata']['name']}-"
             if prefix not in children:
-                await api.post("/api/v1/namespaces/default/secrets", {"metadata": {"generateName": prefix}})
+                await api.post(
+                    "/api/v1/namespaces/default/secrets", {"metadata": {"generateName": prefix}}
+                )
 
         async with APIClient(connection) as api:
             task = asyncio.create_task(follow(api))
@@ -155,9 +168,18 @@ async def test_cache_that_is_held_back_leads_to_duplicates() -> None:
                 task.cancel()
 
     steps = [{"apply": [parent("a"), parent("b")]}, {"apply": [parent("c"), parent("d")]}]
-    change = {"patch": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "patch": {"data": {"x": "y"}}}}
+    change = {
+        "patch": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": "c",
+            "patch": {"data": {"x": "y"}},
+        }
+    }
     steps[1]["apply"].append(parent("c", x="z"))
-    report = await explore(trust_cache, [*steps, change], timing=FAST, ready="0.05", only=["stale@2.secrets"])
+    report = await explore(
+        trust_cache, [*steps, change], timing=FAST, ready="0.05", only=["stale@2.secrets"]
+    )
     assert [each.problem.kind for each in report.findings] == ["duplicate"]
 
 
@@ -166,7 +188,9 @@ async def test_restart_with_an_old_cache_leads_to_duplicates() -> None:
 
     async def trust_list(connection: Connection) -> None:
         async with APIClient(connection) as api:
-            listed = (await api.get(CONFIG_MAPS, {"resourceVersion": "0", "labelSelector": "role=child"})).body
+            listed = (
+                await api.get(CONFIG_MAPS, {"resourceVersion": "0", "labelSelector": "role=child"})
+            ).body
             known = {item["data"]["of"] for item in listed["items"]}
 
             async def reconcile(api: APIClient, owner: dict[str, Any]) -> None:
@@ -175,12 +199,18 @@ async def test_restart_with_an_old_cache_leads_to_duplicates() -> None:
                     known.add(name)
                     labels = {"role": "child"}
                     await api.post(
-                        CONFIG_MAPS, {"metadata": {"generateName": "x-", "labels": labels}, "data": {"of": name}}
+                        CONFIG_MAPS,
+                        {
+                            "metadata": {"generateName": "x-", "labels": labels},
+                            "data": {"of": name},
+                        },
                     )
 
             await operator(reconcile)(connection)
 
-    report = await explore(trust_list, [{"apply": parent()}], timing=FAST, ready="0.1", only=["rewind@1"])
+    report = await explore(
+        trust_list, [{"apply": parent()}], timing=FAST, ready="0.1", only=["rewind@1"]
+    )
     assert [each.problem.kind for each in report.findings] == ["duplicate"]
 
 
@@ -190,8 +220,14 @@ async def test_operator_that_misses_a_deletion_leaves_an_orphan() -> None:
         secrets = "/api/v1/namespaces/default/secrets"
         async with APIClient(connection) as api:
             while True:
-                query = {"labelSelector": "role=parent", "sendInitialEvents": "true", "allowWatchBookmarks": "true"}
-                async with api.watch(CONFIG_MAPS, {**query, "resourceVersionMatch": "NotOlderThan"}) as events:
+                query = {
+                    "labelSelector": "role=parent",
+                    "sendInitialEvents": "true",
+                    "allowWatchBookmarks": "true",
+                }
+                async with api.watch(
+                    CONFIG_MAPS, {**query, "resourceVersionMatch": "NotOlderThan"}
+                ) as events:
                     try:
                         while True:
                             event = await events.event()
@@ -205,21 +241,29 @@ async def test_operator_that_misses_a_deletion_leaves_an_orphan() -> None:
 
     steps = [{"apply": parent()}, DELETE, {"apply": parent("b")}]
     report = await explore(mirror, steps, timing=FAST, ready="0.05", kinds=["unobserved"], jobs=4)
-    assert ("orphan", "secrets default/a") in {(each.problem.kind, each.problem.subject) for each in report.findings}
+    assert ("orphan", "secrets default/a") in {
+        (each.problem.kind, each.problem.subject) for each in report.findings
+    }
 
 
 async def test_prepared_plane_is_not_changed() -> None:
     async with ControlPlane.embedded() as plane, APIClient(plane) as api:
         await api.post(CONFIG_MAPS, parent("prepared"))
         report = await explored(
-            keep_child, {"apply": parent()}, plane=plane, kinds=["crash"], timing=Timing(1.0, 60.0, 0.1)
+            keep_child,
+            {"apply": parent()},
+            plane=plane,
+            kinds=["crash"],
+            timing=Timing(1.0, 60.0, 0.1),
         )
         assert report.passed, report.text()
         assert report.writes == 2  # also the child of the prepared parent
         listed = (await api.get(CONFIG_MAPS)).body["items"]
-        assert [item["metadata"]["name"] for item in listed if item["metadata"]["name"] != "kube-root-ca.crt"] == [
-            "prepared"
-        ]
+        assert [
+            item["metadata"]["name"]
+            for item in listed
+            if item["metadata"]["name"] != "kube-root-ca.crt"
+        ] == ["prepared"]
 
 
 async def test_operator_that_does_not_run_is_an_error() -> None:
@@ -236,7 +280,9 @@ async def test_operator_that_does_not_run_is_an_error() -> None:
 
 async def test_step_that_is_rejected_is_an_error() -> None:
     bad = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NO"}}
-    with pytest.raises(ScenarioError, match=r"step 'apply ConfigMap NO': ConfigMap \"NO\" is invalid"):
+    with pytest.raises(
+        ScenarioError, match=r"step 'apply ConfigMap NO': ConfigMap \"NO\" is invalid"
+    ):
         await explored(keep_child, {"apply": bad})
 
 
@@ -265,13 +311,27 @@ def assert_ended(pids: Path) -> None:
 
 def test_command_reports_findings_as_json_and_leaves_no_processes(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    arguments = ["--timeout", "1.5", "--quiet", "0.2", "--rest", "0.1", "--explore", "crash", "-o", "json"]
+    arguments = [
+        "--timeout",
+        "1.5",
+        "--quiet",
+        "0.2",
+        "--rest",
+        "0.1",
+        "--explore",
+        "crash",
+        "-o",
+        "json",
+    ]
     program = [sys.executable, str(CARELESS), str(pids)]
     result = CliRunner().invoke(command, ["chaos", *arguments, "--", *program])
     assert result.exit_code == 1, result.output
     report = json.loads(result.stdout)
     (finding,) = report["findings"]
-    assert (finding["kind"], finding["fault"]["id"]) == ("duplicate", "crash@0.1.create.configmaps:default/")
+    assert (finding["kind"], finding["fault"]["id"]) == (
+        "duplicate",
+        "crash@0.1.create.configmaps:default/",
+    )
     assert finding["command"] == (
         "envtest chaos --timeout 1.5 --quiet 0.2 --rest 0.1 --only crash@0.1.create.configmaps:default/ --seed 0 -- "
         + " ".join(program)
@@ -283,7 +343,9 @@ def test_command_reports_findings_as_json_and_leaves_no_processes(tmp_path: Path
 def test_command_that_is_interrupted_leaves_no_processes(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = [sys.executable, str(CARELESS), str(pids)]
-    process = subprocess.Popen([sys.executable, "-m", "envtest", "chaos", "--quiet", "30", "--", *program])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envtest", "chaos", "--quiet", "30", "--", *program]
+    )
     try:
         deadline = time.monotonic() + 20
         while not pids.exists() or not pids.read_text().endswith("\n"):
@@ -310,7 +372,9 @@ def test_command_fails_for_invalid_options(arguments: list[str], message: str) -
 
 
 def test_synchronous_programs() -> None:
-    report = run(operator(keep_child), [{"apply": parent()}], timing=FAST, ready="0.05", kinds=["crash"])
+    report = run(
+        operator(keep_child), [{"apply": parent()}], timing=FAST, ready="0.05", kinds=["crash"]
+    )
     report.assert_passed()
     assert os.environ.get("KUBECONFIG") is None or "envtest-chaos" not in os.environ["KUBECONFIG"]
 
@@ -321,7 +385,8 @@ async def test_conflict_comes_with_the_event_of_the_other_client() -> None:
     async def wait_for_event(api: APIClient, owner: dict[str, Any]) -> None:
         if owner["metadata"].get("annotations") != {"seen": "yes"}:
             await api.merge(
-                f"{CONFIG_MAPS}/{owner['metadata']['name']}", {"metadata": {"annotations": {"seen": "yes"}}}
+                f"{CONFIG_MAPS}/{owner['metadata']['name']}",
+                {"metadata": {"annotations": {"seen": "yes"}}},
             )
 
     report = await explored(wait_for_event, {"apply": parent()}, kinds=["conflict"])
@@ -330,7 +395,9 @@ async def test_conflict_comes_with_the_event_of_the_other_client() -> None:
 
 
 @pytest.mark.parametrize(("failures", "problems"), [(1, []), (1000, ["step failed"])])
-async def test_step_that_fails_after_a_fault_is_repeated(failures: int, problems: list[str]) -> None:
+async def test_step_that_fails_after_a_fault_is_repeated(
+    failures: int, problems: list[str]
+) -> None:
     """As a step whose object goes through a webhook of the operator, which has been killed."""
 
     class RejectedStep(Step):
@@ -338,11 +405,15 @@ async def test_step_that_fails_after_a_fault_is_repeated(failures: int, problems
 
         async def run(self, plane: EmbeddedServer) -> None:
             planes.append(plane.url)
-            if len(set(planes)) > 2 and planes.count(plane.url) <= failures:  # the first two have no faults
+            if (
+                len(set(planes)) > 2 and planes.count(plane.url) <= failures
+            ):  # the first two have no faults
                 raise ScenarioError("the webhook does not respond")
             await Step.run(self, plane)
 
     planes: list[str] = []
     scenario = Scenario([RejectedStep("apply", "apply", (parent(),))])
-    report = await explore(operator(keep_child), scenario, timing=FAST, ready="0.05", only=["disconnect@1"])
+    report = await explore(
+        operator(keep_child), scenario, timing=FAST, ready="0.05", only=["disconnect@1"]
+    )
     assert [each.problem.kind for each in report.findings] == problems

@@ -34,13 +34,21 @@ async def explored(program: str, *kinds: str) -> Report:
 async def test_operator_of_a_tutorial_does_not_survive_a_crash_after_it_created_the_claim() -> None:
     report = await explored("operator.py", "crash", "reset", "timeout")
     print(report.text())
-    (finding,) = (each for each in report.findings if each.problem.subject == "volumes.example.com default/data")
+    (finding,) = (
+        each
+        for each in report.findings
+        if each.problem.subject == "volumes.example.com default/data"
+    )
     assert finding.problem.kind == "different"
     create = "@1.1.create.persistentvolumeclaims:default/"
-    assert {f"{kind}{create}" for kind in ("crash", "reset", "timeout")} <= {point.id for point in finding.points}
+    assert {f"{kind}{create}" for kind in ("crash", "reset", "timeout")} <= {
+        point.id for point in finding.points
+    }
 
 
 async def test_careful_operator_converges_after_each_crash() -> None:
-    report = await explored("careful.py", "crash", "reset", "timeout", "throttle", "error", "expired", "disconnect")
+    report = await explored(
+        "careful.py", "crash", "reset", "timeout", "throttle", "error", "expired", "disconnect"
+    )
     print(report.text())
     report.assert_passed()

@@ -22,7 +22,9 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 @pytest.fixture
 async def plane() -> AsyncIterator[EmbeddedControlPlane]:
-    async with ControlPlane.embedded(controllers=("gc", "namespace", "serviceaccount", "pods", "job")) as running:
+    async with ControlPlane.embedded(
+        controllers=("gc", "namespace", "serviceaccount", "pods", "job")
+    ) as running:
         yield running
 
 
@@ -40,7 +42,9 @@ def moment(text: str) -> datetime:
 
 
 async def test_timestamps_follow_the_clock(plane: EmbeddedControlPlane, api: APIClient) -> None:
-    before = (await api.post(CONFIG_MAPS, config_map("before"))).body["metadata"]["creationTimestamp"]
+    before = (await api.post(CONFIG_MAPS, config_map("before"))).body["metadata"][
+        "creationTimestamp"
+    ]
     now = await plane.advance(86400)
     metadata = (await api.post(CONFIG_MAPS, config_map("after"))).body["metadata"]
     assert moment(metadata["creationTimestamp"]) - moment(before) >= timedelta(days=1)
@@ -50,13 +54,21 @@ async def test_timestamps_follow_the_clock(plane: EmbeddedControlPlane, api: API
     assert {row["cells"][0]: row["cells"][2] for row in rows}["before"] == "24h"
 
 
-async def test_events_expire_an_hour_after_their_last_write(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_events_expire_an_hour_after_their_last_write(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     for name in ("old", "renewed"):
-        event = {"metadata": {"name": name}, "involvedObject": {"namespace": "default"}, "message": "a"}
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": {"namespace": "default"},
+            "message": "a",
+        }
         assert (await api.post(f"{DEFAULT}/events", event)).code == 201
     await plane.advance(1800)
     await api.merge(f"{DEFAULT}/events/renewed", {"message": "b"})
-    async with api.watch(f"{DEFAULT}/events", {"resourceVersion": str(plane.store.revision)}) as watch:
+    async with api.watch(
+        f"{DEFAULT}/events", {"resourceVersion": str(plane.store.revision)}
+    ) as watch:
         await plane.advance(1801)
         assert (await watch.event())["type"] == "DELETED"
     remaining = (await api.get(f"{DEFAULT}/events")).body["items"]
@@ -70,8 +82,14 @@ async def test_events_expire_an_hour_after_their_last_write(plane: EmbeddedContr
 async def test_service_account_token_expires(plane: EmbeddedControlPlane, api: APIClient) -> None:
     path = f"{DEFAULT}/serviceaccounts"
     await api.post(path, {"metadata": {"name": "robot"}})
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
-    headers = {"Authorization": f"Bearer {(await api.post(f'{path}/robot/token', request)).body['status']['token']}"}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 600},
+    }
+    headers = {
+        "Authorization": f"Bearer {(await api.post(f'{path}/robot/token', request)).body['status']['token']}"
+    }
     await plane.advance(590)
     assert (await api.get("/api/v1/namespaces", headers=headers)).code == 403
     await plane.advance(11)
@@ -84,7 +102,9 @@ async def test_client_certificate_expires(plane: EmbeddedControlPlane, tmp_path:
     context = ssl.create_default_context(cadata=plane.ca_pem.decode())
     context.load_cert_chain(file)
     token = {"Authorization": f"Bearer {plane.token}"}
-    async with aiohttp.ClientSession(plane.url, connector=aiohttp.TCPConnector(ssl=context)) as http:
+    async with aiohttp.ClientSession(
+        plane.url, connector=aiohttp.TCPConnector(ssl=context)
+    ) as http:
 
         async def code(**options: Any) -> int:
             async with http.get("/api/v1/namespaces", **options) as response:
@@ -96,7 +116,9 @@ async def test_client_certificate_expires(plane: EmbeddedControlPlane, tmp_path:
         assert await code(headers=token) == 200
         file.write_bytes(b"".join(plane.client_certificate("alice", seconds=3600)))
         context.load_cert_chain(file)
-    async with aiohttp.ClientSession(plane.url, connector=aiohttp.TCPConnector(ssl=context)) as http:
+    async with aiohttp.ClientSession(
+        plane.url, connector=aiohttp.TCPConnector(ssl=context)
+    ) as http:
         assert await code() == 403
 
 
@@ -127,13 +149,19 @@ async def test_job_fails_at_its_deadline(plane: EmbeddedControlPlane, api: APICl
     failed = next(each for each in status["conditions"] if each["type"] == "Failed")
     assert failed["reason"] == "DeadlineExceeded"
     elapsed = moment(failed["lastTransitionTime"]) - moment(status["startTime"])
-    assert timedelta(seconds=600) <= elapsed < timedelta(seconds=610)  # at the deadline, not at the end of the advance
+    assert (
+        timedelta(seconds=600) <= elapsed < timedelta(seconds=610)
+    )  # at the deadline, not at the end of the advance
 
 
-async def test_pod_takes_its_time_to_start_and_to_stop(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_pod_takes_its_time_to_start_and_to_stop(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     annotations = {"envtest.cfo/start-after": "300", "envtest.cfo/stop-after": "25"}
     spec = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 30}
-    await api.post(f"{DEFAULT}/pods", {"metadata": {"name": "slow", "annotations": annotations}, "spec": spec})
+    await api.post(
+        f"{DEFAULT}/pods", {"metadata": {"name": "slow", "annotations": annotations}, "spec": spec}
+    )
     await plane.advance(290)
     assert (await api.get(f"{DEFAULT}/pods/slow")).body["status"]["phase"] == "Pending"
     await plane.advance(12)
@@ -157,9 +185,20 @@ async def test_clock_over_http(plane: EmbeddedControlPlane, api: APIClient) -> N
 
 
 @pytest.mark.parametrize(
-    "body", [{}, [], {"advance": -1}, {"advance": "1"}, {"advance": True}, {"advance": 1e300}, {"advance": 1, "x": 1}]
+    "body",
+    [
+        {},
+        [],
+        {"advance": -1},
+        {"advance": "1"},
+        {"advance": True},
+        {"advance": 1e300},
+        {"advance": 1, "x": 1},
+    ],
 )
-async def test_invalid_advance_over_http(plane: EmbeddedControlPlane, api: APIClient, body: Any) -> None:
+async def test_invalid_advance_over_http(
+    plane: EmbeddedControlPlane, api: APIClient, body: Any
+) -> None:
     assert (await api.post("/envtest/clock", body)).code == 400
     assert plane.clock.offset == 0
 

@@ -33,7 +33,9 @@ async def http_client(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSessio
 
 async def create_config_maps(api: APIClient, count: int) -> None:
     for number in range(count):
-        assert (await api.post(CONFIG_MAPS, config_map(f"big-{number}", {"text": "a" * OBJECT_SIZE}))).code == 201
+        assert (
+            await api.post(CONFIG_MAPS, config_map(f"big-{number}", {"text": "a" * OBJECT_SIZE}))
+        ).code == 201
 
 
 @pytest.mark.parametrize("count", [3, 12])
@@ -41,7 +43,9 @@ async def test_list_above_the_threshold_is_compressed(
     api: APIClient, http_client: aiohttp.ClientSession, count: int
 ) -> None:
     await create_config_maps(api, count)
-    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "deflate, gzip"}) as response:
+    async with http_client.get(
+        CONFIG_MAPS, headers={"Accept-Encoding": "deflate, gzip"}
+    ) as response:
         assert response.headers["Content-Encoding"] == "gzip"
         assert response.headers["Vary"] == "Accept-Encoding"
         body = await response.read()
@@ -66,13 +70,19 @@ async def test_small_responses_and_watches_are_not_compressed(
         assert len(await response.read()) < THRESHOLD_BYTES
     async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "gzip;q=1"}) as response:
         assert "Content-Encoding" not in response.headers
-    async with http_client.get(CONFIG_MAPS, params={"watch": "1", "timeoutSeconds": "1"}, headers=accepts) as response:
+    async with http_client.get(
+        CONFIG_MAPS, params={"watch": "1", "timeoutSeconds": "1"}, headers=accepts
+    ) as response:
         assert "Content-Encoding" not in response.headers
         assert json.loads(await response.content.readline())["type"] == "ADDED"
 
 
-async def test_large_object_is_compressed(api: APIClient, http_client: aiohttp.ClientSession) -> None:
+async def test_large_object_is_compressed(
+    api: APIClient, http_client: aiohttp.ClientSession
+) -> None:
     assert (await api.post(CONFIG_MAPS, config_map("huge", {"text": "b" * 700_000}))).code == 201
-    async with http_client.get(f"{CONFIG_MAPS}/huge", headers={"Accept-Encoding": "gzip"}) as response:
+    async with http_client.get(
+        f"{CONFIG_MAPS}/huge", headers={"Accept-Encoding": "gzip"}
+    ) as response:
         assert response.headers["Content-Encoding"] == "gzip"
         assert len(json.loads(gzip.decompress(await response.read()))["data"]["text"]) == 700_000

@@ -23,11 +23,19 @@ GROUPS = 4
 """How many parts of the recordings, and of the longest one, are replayed together; a replay mostly pauses."""
 
 
-async def replay(shared: Path, plane: ControlPlane, *options: str, files: Sequence[Path] = ()) -> tuple[int, int, str]:
+async def replay(
+    shared: Path, plane: ControlPlane, *options: str, files: Sequence[Path] = ()
+) -> tuple[int, int, str]:
     """Replay recordings; return the number of matching exchanges, the number of all exchanges, and the output."""
     folder = shared / "conformance"
     command = [sys.executable, str(folder / "replay.py"), "check", "--server", plane.url]
-    command += [f"--token={plane.token}", "--insecure", "-q", *options, *map(str, files or [folder / "recorded"])]
+    command += [
+        f"--token={plane.token}",
+        "--insecure",
+        "-q",
+        *options,
+        *map(str, files or [folder / "recorded"]),
+    ]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -44,7 +52,9 @@ async def test_recordings_without_controllers_match(shared: Path) -> None:
     """Each part has a control plane of its own, since recordings use names without a namespace."""
     longest = shared / "conformance" / "recorded" / "webhooks.json"
     files = sorted(set(longest.parent.iterdir()) - {longest}, key=lambda file: file.stat().st_size)
-    names = [f"--only={scenario['name']}" for scenario in json.loads(longest.read_bytes())["scenarios"]]
+    names = [
+        f"--only={scenario['name']}" for scenario in json.loads(longest.read_bytes())["scenarios"]
+    ]
 
     async def replay_part(files: Sequence[Path], *options: str) -> tuple[int, int, str]:
         async with ControlPlane.embedded(controllers=()) as plane:

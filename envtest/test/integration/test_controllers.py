@@ -28,7 +28,10 @@ async def wait_for(
     api: APIClient, folder: str, name: str, condition: Callable[[dict[str, Any]], Any]
 ) -> dict[str, Any]:
     """Watch an object until it satisfies a condition, and return it."""
-    async with asyncio.timeout(TIMEOUT_SECONDS), api.watch(folder, {"fieldSelector": f"metadata.name={name}"}) as watch:
+    async with (
+        asyncio.timeout(TIMEOUT_SECONDS),
+        api.watch(folder, {"fieldSelector": f"metadata.name={name}"}) as watch,
+    ):
         while True:
             event = await watch.event()
             obj: dict[str, Any] = event["object"]
@@ -42,14 +45,23 @@ async def wait_deleted(api: APIClient, path: str) -> None:
 
 def reference(owner: dict[str, Any], **more: Any) -> dict[str, Any]:
     metadata = owner["metadata"]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"], **more}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        **more,
+    }
 
 
 async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     async with running("gc") as api:
         owner = (await api.post(CONFIG_MAPS, config_map("owner"))).body
         references = [reference(owner, blockOwnerDeletion=True)]
-        await api.post(CONFIG_MAPS, config_map("mine", ownerReferences=references, finalizers=["example.com/hold"]))
+        await api.post(
+            CONFIG_MAPS,
+            config_map("mine", ownerReferences=references, finalizers=["example.com/hold"]),
+        )
         deleting = await api.delete(f"{CONFIG_MAPS}/owner", {"propagationPolicy": "Foreground"})
         assert deleting.body["metadata"]["finalizers"] == ["foregroundDeletion"]
         await wait_for(api, CONFIG_MAPS, "mine", lambda obj: "deletionTimestamp" in obj["metadata"])
@@ -71,12 +83,18 @@ async def test_deleted_namespace_deletes_its_content() -> None:
     async with running("namespace", "serviceaccount") as api:
         await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
         await api.until("/api/v1/namespaces/team/serviceaccounts/default", 200)
-        await api.post("/api/v1/namespaces/team/configmaps", config_map("a", finalizers=["example.com/hold"]))
+        await api.post(
+            "/api/v1/namespaces/team/configmaps", config_map("a", finalizers=["example.com/hold"])
+        )
         await api.delete("/api/v1/namespaces/team")
-        waiting = await wait_for(api, "/api/v1/namespaces", "team", lambda obj: obj["status"].get("conditions"))
+        waiting = await wait_for(
+            api, "/api/v1/namespaces", "team", lambda obj: obj["status"].get("conditions")
+        )
         assert waiting["status"]["phase"] == "Terminating"
         remaining = next(
-            item for item in waiting["status"]["conditions"] if item["type"] == "NamespaceFinalizersRemaining"
+            item
+            for item in waiting["status"]["conditions"]
+            if item["type"] == "NamespaceFinalizersRemaining"
         )
         assert remaining["message"] == (
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
@@ -86,24 +104,37 @@ async def test_deleted_namespace_deletes_its_content() -> None:
 
 
 async def test_deployment_rolls_out_without_a_kubelet() -> None:
-    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "x", "image": "x:1"}]}}
+    template = {
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "x", "image": "x:1"}]},
+    }
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": template}
     async with running("gc", "deployment", "replicaset", "pods") as api:
         await api.post(DEPLOYMENTS, {"metadata": {"name": "a"}, "spec": spec})
-        await wait_for(api, DEPLOYMENTS, "a", lambda obj: obj.get("status", {}).get("availableReplicas") == 2)
-        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "x:2"}]
-        patched = await api.request("PATCH", f"{DEPLOYMENTS}/a", patch, content_type="application/json-patch+json")
+        await wait_for(
+            api, DEPLOYMENTS, "a", lambda obj: obj.get("status", {}).get("availableReplicas") == 2
+        )
+        patch = [
+            {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "x:2"}
+        ]
+        patched = await api.request(
+            "PATCH", f"{DEPLOYMENTS}/a", patch, content_type="application/json-patch+json"
+        )
         generation = patched.body["metadata"]["generation"]
 
         def updated(obj: dict[str, Any]) -> bool:
             status = obj["status"]
-            counts = {status.get(count) for count in ("replicas", "updatedReplicas", "availableReplicas")}
+            counts = {
+                status.get(count) for count in ("replicas", "updatedReplicas", "availableReplicas")
+            }
             return status.get("observedGeneration", 0) >= generation and counts == {2}
 
         await wait_for(api, DEPLOYMENTS, "a", updated)
         pods = (await api.get("/api/v1/namespaces/default/pods")).body["items"]
         images = {
-            item["spec"]["containers"][0]["image"] for item in pods if "deletionTimestamp" not in item["metadata"]
+            item["spec"]["containers"][0]["image"]
+            for item in pods
+            if "deletionTimestamp" not in item["metadata"]
         }
         assert images == {"x:2"}
         await api.delete(f"{DEPLOYMENTS}/a", {"propagationPolicy": "Foreground"})
@@ -117,12 +148,16 @@ async def test_job_fails_when_annotations_make_its_pods_fail() -> None:
         "spec": {"restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}]},
     }
     async with running("job", "pods") as api:
-        await api.post(JOBS, {"metadata": {"name": "a"}, "spec": {"backoffLimit": 0, "template": template}})
+        await api.post(
+            JOBS, {"metadata": {"name": "a"}, "spec": {"backoffLimit": 0, "template": template}}
+        )
         job = await wait_for(
             api,
             JOBS,
             "a",
-            lambda obj: any(item["type"] == "Failed" for item in obj.get("status", {}).get("conditions", ())),
+            lambda obj: any(
+                item["type"] == "Failed" for item in obj.get("status", {}).get("conditions", ())
+            ),
         )
         failed = next(item for item in job["status"]["conditions"] if item["type"] == "Failed")
         assert (failed["status"], failed["reason"]) == ("True", "BackoffLimitExceeded")

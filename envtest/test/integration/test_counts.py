@@ -22,7 +22,11 @@ def calls_of_the_server() -> Iterator[Counter[str]]:
 
     def count(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(package) and not code.co_filename.endswith("api_client.py"):
+        if (
+            event == "call"
+            and code.co_filename.startswith(package)
+            and not code.co_filename.endswith("api_client.py")
+        ):
             calls[code.co_qualname] += 1
 
     sys.setprofile(count)
@@ -36,12 +40,20 @@ async def test_event_is_encoded_once_and_written_once_for_each_watch() -> None:
     """No task is woken: the watches are served in one turn of the event loop, with few calls for each."""
     counts = []
     opened: list[Watch] = []
-    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api, AsyncExitStack() as stack:
+    async with (
+        ControlPlane.embedded(controllers=()) as plane,
+        APIClient(plane) as api,
+        AsyncExitStack() as stack,
+    ):
         for watches in (10, 30):
             created = await api.post(CONFIG_MAPS, config_map(f"before-{watches}"))
             version = created.body["metadata"]["resourceVersion"]
             while len(opened) < watches:
-                opened.append(await stack.enter_async_context(api.watch(CONFIG_MAPS, {"resourceVersion": version})))
+                opened.append(
+                    await stack.enter_async_context(
+                        api.watch(CONFIG_MAPS, {"resourceVersion": version})
+                    )
+                )
             with calls_of_the_server() as calls:
                 await api.post(CONFIG_MAPS, config_map(f"seen-{watches}"))
             for watch in opened:

@@ -22,31 +22,51 @@ SCHEMA = {
                 "mode": {"type": "string", "enum": ["a", "b"]},
                 "fixed": {
                     "type": "string",
-                    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed is fixed"}],
+                    "x-kubernetes-validations": [
+                        {"rule": "self == oldSelf", "message": "fixed is fixed"}
+                    ],
                 },
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             },
             "x-kubernetes-validations": [
-                {"rule": "!has(self.mode) || self.mode != 'b' || self.size > 5", "message": "b is for the big"}
+                {
+                    "rule": "!has(self.mode) || self.mode != 'b' || self.size > 5",
+                    "message": "b is for the big",
+                }
             ],
         },
-        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}},
+        "status": {
+            "type": "object",
+            "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}},
+        },
     },
 }
 
 
 def version(name: str = "v1", **fields: Any) -> dict[str, Any]:
-    base = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": copy.deepcopy(SCHEMA)}}
+    base = {
+        "name": name,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": copy.deepcopy(SCHEMA)},
+    }
     return {**base, **fields}
 
 
-def build_crd(*versions: dict[str, Any], group: str = "example.com", **names: Any) -> dict[str, Any]:
+def build_crd(
+    *versions: dict[str, Any], group: str = "example.com", **names: Any
+) -> dict[str, Any]:
     all_names = {"plural": "things", "kind": "Thing", **names}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{all_names['plural']}.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": all_names, "versions": list(versions) or [version()]},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": all_names,
+            "versions": list(versions) or [version()],
+        },
     }
 
 
@@ -60,7 +80,12 @@ async def establish(api: APIClient, crd: dict[str, Any]) -> dict[str, Any]:
 
 
 def thing(name: str = "one", **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Thing",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def conditions(crd: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -77,10 +102,16 @@ async def test_names_are_defaulted_and_accepted(api: APIClient) -> None:
     assert conditions(crd)["NamesAccepted"] == ("True", "NoConflicts")
     assert conditions(crd)["Established"] == ("True", "InitialNamesAccepted")
     (resource,) = (await api.get("/apis/example.com/v1")).body["resources"]
-    assert (resource["name"], resource["shortNames"], resource["categories"]) == ("things", ["th"], ["all"])
+    assert (resource["name"], resource["shortNames"], resource["categories"]) == (
+        "things",
+        ["th"],
+        ["all"],
+    )
 
 
-async def test_crd_with_conflicting_names_is_established_when_they_become_free(api: APIClient) -> None:
+async def test_crd_with_conflicting_names_is_established_when_they_become_free(
+    api: APIClient,
+) -> None:
     await establish(api, build_crd())
     second = build_crd(plural="others", kind="Thing", listKind="OtherList")
     assert (await api.post(CRDS, second)).code == 201
@@ -96,7 +127,10 @@ async def test_crd_with_conflicting_names_is_established_when_they_become_free(a
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda schema: schema.pop("type"), "openAPIV3Schema.type: Required value: must not be empty at the root"),
+        (
+            lambda schema: schema.pop("type"),
+            "openAPIV3Schema.type: Required value: must not be empty at the root",
+        ),
         (
             lambda schema: schema["properties"]["spec"]["properties"].update(x={"properties": {}}),
             "properties[spec].properties[x].type: Required value: must not be empty for specified object fields",
@@ -110,7 +144,9 @@ async def test_crd_with_conflicting_names_is_established_when_they_become_free(a
             "properties[mode].pattern: Invalid value",
         ),
         (
-            lambda schema: schema["properties"]["spec"]["x-kubernetes-validations"].append({"rule": "self.none > 1"}),
+            lambda schema: schema["properties"]["spec"]["x-kubernetes-validations"].append(
+                {"rule": "self.none > 1"}
+            ),
             "undefined field 'none'",
         ),
         (
@@ -118,7 +154,9 @@ async def test_crd_with_conflicting_names_is_established_when_they_become_free(a
             "properties[l].items: Required value: must be specified",
         ),
         (
-            lambda schema: schema["properties"]["spec"]["properties"]["mode"].update(uniqueItems=True),
+            lambda schema: schema["properties"]["spec"]["properties"]["mode"].update(
+                uniqueItems=True
+            ),
             "uniqueItems cannot be set to true",
         ),
     ],
@@ -132,8 +170,12 @@ async def test_invalid_schema_is_rejected(api: APIClient, change: Any, message: 
 
 
 @pytest.mark.parametrize("odd", [None, [], "", 0, "x", True, [{}]], ids=repr)
-@pytest.mark.parametrize("word", ["type", "properties", "items", "required", "enum", "default", "additionalProperties"])
-async def test_malformed_schema_never_causes_a_server_error(api: APIClient, word: str, odd: Any) -> None:
+@pytest.mark.parametrize(
+    "word", ["type", "properties", "items", "required", "enum", "default", "additionalProperties"]
+)
+async def test_malformed_schema_never_causes_a_server_error(
+    api: APIClient, word: str, odd: Any
+) -> None:
     for place in ("list", "item"):
         strange = version()
         items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}}}
@@ -150,7 +192,9 @@ async def test_crd_name_must_match_plural_and_group(api: APIClient) -> None:
     assert response.code == 422
     assert 'must be spec.names.plural+"."+spec.group' in response.body["message"]
     crd["metadata"] = {"name": "things.example.com", "generateName": "foo"}
-    message = 'metadata.generateName: Invalid value: "foo": must be spec.names.plural+"."+spec.group'
+    message = (
+        'metadata.generateName: Invalid value: "foo": must be spec.names.plural+"."+spec.group'
+    )
     assert message in (await api.post(CRDS, crd)).body["message"]
 
 
@@ -165,7 +209,10 @@ async def test_crd_of_another_api_version_is_rejected(api: APIClient) -> None:
     )
     other = await api.post(CRDS, {**build_crd(), "apiVersion": "v1", "kind": "ConfigMap"})
     scheme = '"k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"'
-    assert f'no kind "ConfigMap" is registered for version "v1" in scheme {scheme}' in other.body["message"]
+    assert (
+        f'no kind "ConfigMap" is registered for version "v1" in scheme {scheme}'
+        in other.body["message"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +225,9 @@ async def test_crd_of_another_api_version_is_rejected(api: APIClient) -> None:
         "(has(self.jwksUri) ? 1 : 0) + (has(self.jwks_uri) ? 1 : 0) <= 1",
     ],
 )
-async def test_rules_may_use_reserved_words_and_similar_names_as_fields(api: APIClient, rule: str) -> None:
+async def test_rules_may_use_reserved_words_and_similar_names_as_fields(
+    api: APIClient, rule: str
+) -> None:
     served = version()
     names = {"namespace": "string", "package": "integer", "jwksUri": "string", "jwks_uri": "string"}
     spec = {"type": "object", "properties": {name: {"type": each} for name, each in names.items()}}
@@ -190,11 +239,16 @@ async def test_rules_may_use_reserved_words_and_similar_names_as_fields(api: API
         assert (await api.post(THINGS, thing("two", package=0))).code == 422
 
 
-@pytest.mark.parametrize("rule", ["namespace == ''", "self['namespace'] == ''", "self.null == ''", "self.in == ''"])
+@pytest.mark.parametrize(
+    "rule", ["namespace == ''", "self['namespace'] == ''", "self.null == ''", "self.in == ''"]
+)
 async def test_reserved_words_are_not_variables_or_keys(api: APIClient, rule: str) -> None:
     served = version()
     spec = {"type": "object", "properties": {"namespace": {"type": "string"}}}
-    served["schema"]["openAPIV3Schema"]["properties"]["spec"] = {**spec, "x-kubernetes-validations": [{"rule": rule}]}
+    served["schema"]["openAPIV3Schema"]["properties"]["spec"] = {
+        **spec,
+        "x-kubernetes-validations": [{"rule": rule}],
+    }
     assert (await api.post(CRDS, build_crd(served))).code == 422
 
 
@@ -238,7 +292,12 @@ async def test_unchanged_invalid_value_is_tolerated_after_schema_change(api: API
     """KEP-4008 (ratcheting): a value that was already invalid and is not changed is not an error."""
     await establish(api, build_crd())
     await api.post(THINGS, thing(mode="a", size=3))
-    stricter = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size"}]
+    stricter = [
+        {
+            "op": "replace",
+            "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size",
+        }
+    ]
     stricter[0]["value"] = {"type": "integer", "minimum": 10}  # type: ignore[assignment]
     patched = await api.request(
         "PATCH", f"{CRDS}/things.example.com", stricter, content_type="application/json-patch+json"
@@ -261,15 +320,26 @@ async def test_status_and_scale_subresources(api: APIClient) -> None:
     assert (updated.body["spec"]["size"], updated.body["status"]["replicas"]) == (3, 1)
     assert updated.body["metadata"]["generation"] == 1
     scaled = (await api.get(f"{THINGS}/one/scale")).body
-    assert (scaled["spec"], scaled["status"]) == ({"replicas": 3}, {"replicas": 1, "selector": "a=b"})
+    assert (scaled["spec"], scaled["status"]) == (
+        {"replicas": 3},
+        {"replicas": 1, "selector": "a=b"},
+    )
     scaled["spec"]["replicas"] = 5
     assert (await api.put(f"{THINGS}/one/scale", scaled)).code == 200
     after = (await api.get(f"{THINGS}/one")).body
     assert (after["spec"]["size"], after["metadata"]["generation"]) == (5, 2)
     for metadata in ({"name": "one", "namespace": "default"}, {"name": "one"}):
-        body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 2}}
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": metadata,
+            "spec": {"replicas": 2},
+        }
         assert (await api.put(f"{THINGS}/one/scale", body)).code == 200
-    stale = {**body, "metadata": {**metadata, "resourceVersion": after["metadata"]["resourceVersion"]}}
+    stale = {
+        **body,
+        "metadata": {**metadata, "resourceVersion": after["metadata"]["resourceVersion"]},
+    }
     assert (await api.put(f"{THINGS}/one/scale", stale)).code == 409
 
 
@@ -277,7 +347,9 @@ async def test_replicas_that_are_not_set_can_be_scaled_but_not_read(api: APIClie
     """As in kube-apiserver: the first ``kubectl scale`` sets the field."""
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    await establish(api, build_crd(version(subresources={"scale": scale}, schema={"openAPIV3Schema": schema})))
+    await establish(
+        api, build_crd(version(subresources={"scale": scale}, schema={"openAPIV3Schema": schema}))
+    )
     assert (await api.post(THINGS, thing())).code == 201
     unset = await api.get(f"{THINGS}/one/scale")
     assert (unset.code, "does not exist" in unset.body["message"]) == (500, True)
@@ -290,7 +362,9 @@ async def test_replicas_that_are_not_set_can_be_scaled_but_not_read(api: APIClie
 
 async def test_versions_with_conversion_strategy_none(api: APIClient) -> None:
     versions = [version("v2", storage=True), version("v1", storage=False)]
-    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {
+        "type": "string"
+    }
     await establish(api, build_crd(*versions))
     newer = {**thing(later="x", size=4), "apiVersion": "example.com/v2"}
     assert (await api.post("/apis/example.com/v2/namespaces/default/things", newer)).code == 201
@@ -306,7 +380,9 @@ async def test_later_default_is_applied_on_read(api: APIClient) -> None:
     await api.post(THINGS, thing(mode="a"))
     crd = (await api.get(f"{CRDS}/things.example.com")).body
     for position, default in enumerate(("of v1", "of v1beta1")):
-        fields = crd["spec"]["versions"][position]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        fields = crd["spec"]["versions"][position]["schema"]["openAPIV3Schema"]["properties"][
+            "spec"
+        ]["properties"]
         fields["later"] = {"type": "string", "default": default}
     assert (await api.put(f"{CRDS}/things.example.com", crd)).code == 200
     async with asyncio.timeout(120):
@@ -319,10 +395,15 @@ async def test_later_default_is_applied_on_read(api: APIClient) -> None:
 
 async def test_deprecated_version_warns(api: APIClient) -> None:
     versions = [version("v1"), version("v1beta1", storage=False, deprecated=True)]
-    versions.append(version("v1alpha1", storage=False, deprecated=True, deprecationWarning="do not"))
+    versions.append(
+        version("v1alpha1", storage=False, deprecated=True, deprecationWarning="do not")
+    )
     await establish(api, build_crd(*versions))
     deprecated = await api.get("/apis/example.com/v1beta1/things")
-    assert deprecated.headers["Warning"] == '299 - "example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing"'
+    assert (
+        deprecated.headers["Warning"]
+        == '299 - "example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing"'
+    )
     old_object = await api.get("/apis/example.com/v1alpha1/things")
     assert old_object.headers["Warning"] == '299 - "do not"'
     assert "Warning" not in (await api.get("/apis/example.com/v1/things")).headers
@@ -380,13 +461,19 @@ async def test_applies_fail_while_managers_own_fields_in_a_removed_version(api: 
     assert (await api.merge(f"{CRDS}/{name}", {"spec": {"versions": unserved}})).code == 200
     await api.until(first, 404)
     await api.until(second, 200)
-    assert (await api.merge(f"{CRDS}/{name}/status", {"status": {"storedVersions": ["v2"]}})).code == 200
+    assert (
+        await api.merge(f"{CRDS}/{name}/status", {"status": {"storedVersions": ["v2"]}})
+    ).code == 200
     assert (await api.merge(f"{CRDS}/{name}", {"spec": {"versions": [version("v2")]}})).code == 200
     message = f"request to convert CR to an invalid group/version: {group}/v1"
     for manager, force in (("one", "false"), ("one", "true"), ("two", "true")):
-        refused = await api.apply(f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, manager, {"force": force})
+        refused = await api.apply(
+            f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, manager, {"force": force}
+        )
         assert (refused.code, refused.body["message"]) == (500, message)
     patched = await api.merge(f"{second}/a", {"spec": {"size": 2}})
     assert (patched.code, patched.body["metadata"].get("managedFields")) == (200, None)
-    applied = await api.apply(f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, "one", {"force": "true"})
+    applied = await api.apply(
+        f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, "one", {"force": "true"}
+    )
     assert applied.code == 200, applied.body

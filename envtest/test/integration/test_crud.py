@@ -62,7 +62,10 @@ async def test_generated_name_of_an_existing_object_is_replaced(
     monkeypatch.setattr(object_metadata, "_RANDOM", "b")
     await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
     response = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
-    assert (response.code, response.body["reason"]) == (409, "AlreadyExists")  # all names of eight attempts exist
+    assert (response.code, response.body["reason"]) == (
+        409,
+        "AlreadyExists",
+    )  # all names of eight attempts exist
     monkeypatch.setattr(object_metadata, "_RANDOM", "bc")
     names = [await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}}) for _ in range(3)]
     assert {response.code for response in names} == {201}
@@ -78,18 +81,48 @@ async def test_second_object_of_the_same_name_is_rejected(api: APIClient) -> Non
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        (b"{", 400, "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind"),
-        ({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}}, 400, 'Secret in version "v1" cannot be'),
-        (config_map("a", namespace="other"), 400, "the namespace of the provided object does not match"),
-        (config_map("A"), 422, 'ConfigMap "A" is invalid: metadata.name: Invalid value: "A": a lowercase RFC 1123'),
-        (config_map(""), 422, 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is'),
-        (config_map("a", labels={"a b": "c"}), 422, 'ConfigMap "a" is invalid: metadata.labels: Invalid value: "a b"'),
-        (config_map("a", resourceVersion="5"), 500, "resourceVersion should not be set on objects to be created"),
+        (
+            b"{",
+            400,
+            "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind",
+        ),
+        (
+            {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}},
+            400,
+            'Secret in version "v1" cannot be',
+        ),
+        (
+            config_map("a", namespace="other"),
+            400,
+            "the namespace of the provided object does not match",
+        ),
+        (
+            config_map("A"),
+            422,
+            'ConfigMap "A" is invalid: metadata.name: Invalid value: "A": a lowercase RFC 1123',
+        ),
+        (
+            config_map(""),
+            422,
+            'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is',
+        ),
+        (
+            config_map("a", labels={"a b": "c"}),
+            422,
+            'ConfigMap "a" is invalid: metadata.labels: Invalid value: "a b"',
+        ),
+        (
+            config_map("a", resourceVersion="5"),
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
         (b"x" * (3 * 1024 * 1024 + 1), 413, "Request entity too large: limit is 3145728"),
     ],
     ids=["syntax", "kind", "namespace", "name", "no-name", "label", "version", "too-large"],
 )
-async def test_invalid_request_is_rejected(api: APIClient, body: Any, code: int, message: str) -> None:
+async def test_invalid_request_is_rejected(
+    api: APIClient, body: Any, code: int, message: str
+) -> None:
     response = await api.post(CONFIG_MAPS, body)
     assert response.code == code
     assert response.body["kind"] == "Status"
@@ -121,7 +154,9 @@ async def test_dry_run_changes_nothing(api: APIClient) -> None:
     assert "resourceVersion" not in response.body["metadata"]
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
-    assert (await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, {"dryRun": "All"})).body["data"] == {"k": "w"}
+    assert (await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, {"dryRun": "All"})).body[
+        "data"
+    ] == {"k": "w"}
     assert (await api.delete(f"{CONFIG_MAPS}/a", query={"dryRun": "All"})).code == 200
     assert (await api.get(f"{CONFIG_MAPS}/a")).body["data"] == {"k": "v"}
 
@@ -133,7 +168,9 @@ async def test_finalizer_delays_deletion(api: APIClient) -> None:
     assert marked.body["metadata"]["deletionGracePeriodSeconds"] == 0
     second = await api.post(CONFIG_MAPS, config_map("a"))
     assert second.body["message"] == 'object is being deleted: configmaps "a" already exists'
-    more = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}})
+    more = await api.merge(
+        f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}
+    )
     assert more.code == 422
     released = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": None}})
     assert released.code == 200
@@ -149,7 +186,9 @@ async def test_deletion_checks_preconditions(api: APIClient) -> None:
     )
     stale = await api.delete(f"{CONFIG_MAPS}/a", {"preconditions": {"resourceVersion": "1"}})
     assert stale.code == 409
-    preconditions = {"preconditions": {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}}
+    preconditions = {
+        "preconditions": {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}
+    }
     assert (await api.delete(f"{CONFIG_MAPS}/a", preconditions)).code == 200
 
 
@@ -173,12 +212,18 @@ async def test_anonymous_requests_and_unknown_tokens(api: APIClient) -> None:
 
 
 PODS = "/api/v1/namespaces/default/pods"
-POD = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
 
 
 @pytest.mark.parametrize("path", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
 async def test_pod_is_bound_once(api: APIClient, path: str) -> None:
-    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may exist
+    await api.post(
+        "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}
+    )  # may exist
     assert (await api.post(PODS, POD)).code == 201
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     assert (await api.post(path, binding)).code == 201
@@ -188,7 +233,9 @@ async def test_pod_is_bound_once(api: APIClient, path: str) -> None:
 
 
 async def test_pod_is_deleted_gracefully(api: APIClient) -> None:
-    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may exist
+    await api.post(
+        "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}
+    )  # may exist
     await api.post(PODS, {**POD, "spec": {**POD["spec"], "nodeName": "n"}})  # type: ignore[dict-item]
     marked = (await api.delete(f"{PODS}/p")).body
     assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
@@ -202,25 +249,38 @@ async def test_pod_is_deleted_gracefully(api: APIClient) -> None:
 async def test_job_deletion_orphans_pods_with_a_warning(api: APIClient) -> None:
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    await api.post(jobs, {"metadata": {"name": "j", "finalizers": ["a.b/c"]}, "spec": {"template": template}})
+    await api.post(
+        jobs, {"metadata": {"name": "j", "finalizers": ["a.b/c"]}, "spec": {"template": template}}
+    )
     response = await api.delete(f"{jobs}/j")
-    assert response.headers["Warning"].startswith('299 - "child pods are preserved by default when jobs are deleted;')
+    assert response.headers["Warning"].startswith(
+        '299 - "child pods are preserved by default when jobs are deleted;'
+    )
     assert "orphan" in response.body["metadata"]["finalizers"]
 
 
 async def test_scale_subresource_changes_replicas(api: APIClient) -> None:
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     labels = {"app": "web"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
     await api.post(deployments, {"metadata": {"name": "d"}, "spec": spec})
     scale = (await api.get(f"{deployments}/d/scale")).body
-    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 2}, "app=web")
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == (
+        "Scale",
+        {"replicas": 2},
+        "app=web",
+    )
     scaled = await api.put(f"{deployments}/d/scale", {**scale, "spec": {"replicas": 3}})
     assert scaled.body["spec"] == {"replicas": 3}
     assert (await api.get(f"{deployments}/d")).body["spec"]["replicas"] == 3
     refused = await api.merge(f"{deployments}/d/scale", {"spec": {"replicas": -1}})
-    assert refused.body["message"].startswith('Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1')
+    assert refused.body["message"].startswith(
+        'Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1'
+    )
 
 
 async def test_dry_run_accepts_a_resource_version_on_creation(api: APIClient) -> None:

@@ -16,7 +16,10 @@ TOY = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear
 
 
 async def test_restart_restores_objects_identity_and_allocations(tmp_path: Path) -> None:
-    async with ControlPlane.embedded(data_dir=tmp_path / "data", crds=[TOYS]) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.embedded(data_dir=tmp_path / "data", crds=[TOYS]) as plane,
+        APIClient(plane) as api,
+    ):
         before = (plane.ca_pem, plane.token)
         kept = (await api.post(CONFIG_MAPS, config_map("kept", {"k": "v"}, labels={"a": "b"}))).body
         await api.post(CONFIG_MAPS, config_map("gone"))
@@ -33,15 +36,26 @@ async def test_restart_restores_objects_identity_and_allocations(tmp_path: Path)
         assert [item["metadata"]["name"] for item in selected.body["items"]] == ["kept"]
         changed = (await api.merge(f"{CONFIG_MAPS}/kept", {"data": {"k": "w"}})).body
         newer = int(changed["metadata"]["resourceVersion"])
-        assert newer > int(service["metadata"]["resourceVersion"]) > int(kept["metadata"]["resourceVersion"])
+        assert (
+            newer
+            > int(service["metadata"]["resourceVersion"])
+            > int(kept["metadata"]["resourceVersion"])
+        )
         other = (await api.post("/api/v1/namespaces/default/services", _service("two"))).body
         assert other["spec"]["clusterIP"] != service["spec"]["clusterIP"]
-        async with api.watch(CONFIG_MAPS, {"resourceVersion": kept["metadata"]["resourceVersion"]}) as watch:
+        async with api.watch(
+            CONFIG_MAPS, {"resourceVersion": kept["metadata"]["resourceVersion"]}
+        ) as watch:
             assert (await watch.event())["object"]["code"] == 410
 
 
 def _service(name: str) -> dict[str, object]:
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"ports": [{"port": 80}]},
+    }
 
 
 async def test_second_process_cannot_use_the_data_folder(tmp_path: Path) -> None:

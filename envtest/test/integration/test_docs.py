@@ -31,7 +31,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
 
 
 def example_files(page: Path) -> dict[str, str]:
@@ -48,17 +50,24 @@ WITH_EXAMPLES = [page for page in PAGES if blocks(page, "python")]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
-def test_examples_run(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(
+    page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     files = example_files(page)
     for name, content in files.items():
         (pytester.path / name).write_text(content)
-    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makeini(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
     tests = [name for name in files if name.startswith("test_")]
     if tests:
         result = pytester.runpytest_subprocess(timeout=100)
         result.assert_outcomes(
-            passed=sum(len(re.findall(r"^(?:async )?def test_", files[name], re.MULTILINE)) for name in tests)
+            passed=sum(
+                len(re.findall(r"^(?:async )?def test_", files[name], re.MULTILINE))
+                for name in tests
+            )
         )
     for name in files.keys() - tests:
         if name.endswith(".py"):
@@ -75,7 +84,12 @@ def test_shell_example_runs(tmp_path: Path) -> None:
         "TMPDIR": str(tmp_path),
     }
     done = subprocess.run(
-        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=240, check=False
+        ["sh", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "successfully rolled out" in done.stdout
@@ -101,13 +115,20 @@ def test_tables_named_for_contributors_exist() -> None:
 def test_options_of_the_command_line() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text()
     shown = CliRunner().invoke(command, ["--help"]).output
-    documented = {option for line in text.splitlines() if line.startswith("| `--") for option in options(line)}
+    documented = {
+        option for line in text.splitlines() if line.startswith("| `--") for option in options(line)
+    }
     assert documented == set(options(shown))
 
 
 def test_options_of_chaos() -> None:
     text = (ROOT / "docs" / "chaos.md").read_text()
-    documented = {option for line in text.splitlines() if line.startswith("| `--") for option in options(line)[:1]}
+    documented = {
+        option
+        for line in text.splitlines()
+        if line.startswith("| `--")
+        for option in options(line)[:1]
+    }
     assert documented == set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", chaos_help(), re.MULTILINE))
 
 
@@ -128,21 +149,39 @@ def options(text: str) -> list[str]:
 
 
 def test_controllers_are_documented() -> None:
-    table = (ROOT / "docs" / "controllers.md").read_text().partition("| name |")[2].partition("\n\n")[0]
-    assert {name for line in table.splitlines() for name in re.findall(r"`([a-z-]+)`", line.split("|")[1:2][0])} == set(
-        AVAILABLE
+    table = (
+        (ROOT / "docs" / "controllers.md").read_text().partition("| name |")[2].partition("\n\n")[0]
     )
+    assert {
+        name
+        for line in table.splitlines()
+        for name in re.findall(r"`([a-z-]+)`", line.split("|")[1:2][0])
+    } == set(AVAILABLE)
 
 
 def test_fields_of_faults_are_documented() -> None:
-    table = (ROOT / "docs" / "faults.md").read_text().partition("| field of a rule |")[2].partition("\n\n")[0]
-    documented = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    table = (
+        (ROOT / "docs" / "faults.md")
+        .read_text()
+        .partition("| field of a rule |")[2]
+        .partition("\n\n")[0]
+    )
+    documented = {
+        name
+        for line in table.splitlines()[2:]
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
     assert documented == set(Fault.__dataclass_fields__) - {"injected", "since"}
 
 
 def test_fields_of_scenarios_are_documented() -> None:
     text = (ROOT / "docs" / "nodes.md").read_text()
-    documented = {name for line in text.splitlines() if line.startswith("| `") for name in words(line.split("|")[1])}
+    documented = {
+        name
+        for line in text.splitlines()
+        if line.startswith("| `")
+        for name in words(line.split("|")[1])
+    }
     assert documented >= {*NODE_FIELDS, *POD_FIELDS, *MATCH_FIELDS} - {"match"}
 
 
@@ -151,7 +190,12 @@ def words(text: str) -> list[str]:
 
 
 async def test_the_command_serves_until_interrupted(tmp_path: Path) -> None:
-    (line,) = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines() if "--crds" in line]
+    (line,) = [
+        line
+        for block in blocks(ROOT / "README.md", "sh")
+        for line in block.splitlines()
+        if "--crds" in line
+    ]
     assert line.startswith("envtest --kubeconfig dev.kubeconfig")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "envtest", "--kubeconfig", "dev.kubeconfig"),

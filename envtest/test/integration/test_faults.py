@@ -23,7 +23,9 @@ async def plane() -> AsyncIterator[EmbeddedControlPlane]:
 async def test_error_response_is_limited_by_verb_resource_and_count(
     plane: EmbeddedControlPlane, api: APIClient
 ) -> None:
-    fault = plane.faults.add(Fault(verbs=("list",), resources=("configmaps",), count=2, code=429, retry_after=3))
+    fault = plane.faults.add(
+        Fault(verbs=("list",), resources=("configmaps",), count=2, code=429, retry_after=3)
+    )
     for _ in range(2):
         response = await api.get(CONFIG_MAPS)
         assert (response.code, response.headers["Retry-After"]) == (429, "3")
@@ -33,7 +35,9 @@ async def test_error_response_is_limited_by_verb_resource_and_count(
     assert fault.injected == 2
 
 
-async def test_fault_expires_after_its_duration(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_fault_expires_after_its_duration(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     plane.faults.add(Fault(seconds=-1.0, code=503))
     assert (await api.get(CONFIG_MAPS)).code == 200
 
@@ -46,7 +50,9 @@ async def test_connection_reset(plane: EmbeddedControlPlane, api: APIClient) -> 
 
 
 @pytest.mark.parametrize("torn", [False, True])
-async def test_watch_is_cut_after_some_lines(plane: EmbeddedControlPlane, api: APIClient, torn: bool) -> None:
+async def test_watch_is_cut_after_some_lines(
+    plane: EmbeddedControlPlane, api: APIClient, torn: bool
+) -> None:
     for name in "abc":
         await api.post(CONFIG_MAPS, config_map(name))
     plane.faults.add(Fault(verbs=("watch",), cut_after=2, torn=torn))
@@ -73,13 +79,19 @@ async def test_stale_watch_cache(plane: EmbeddedControlPlane, api: APIClient) ->
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "new"}})
     cached = await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})
     assert cached.body["data"] == {"k": "old"}
-    assert (await api.get(CONFIG_MAPS, {"resourceVersion": "0"})).body["items"][0]["data"] == {"k": "old"}
+    assert (await api.get(CONFIG_MAPS, {"resourceVersion": "0"})).body["items"][0]["data"] == {
+        "k": "old"
+    }
     assert (await api.get(f"{CONFIG_MAPS}/a")).body["data"] == {"k": "new"}
     plane.faults.clear()
-    assert (await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})).body["data"] == {"k": "new"}
+    assert (await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})).body["data"] == {
+        "k": "new"
+    }
 
 
-async def test_paused_server_responds_after_resume(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_paused_server_responds_after_resume(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     plane.faults.pause()
     request = asyncio.create_task(api.get(CONFIG_MAPS))
     done, _ = await asyncio.wait([request], timeout=0.05)
@@ -116,7 +128,9 @@ async def test_watcher_that_does_not_read_is_disconnected_without_blocking_write
     assert cut.is_set()
 
 
-async def test_fault_after_the_write_took_effect(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_fault_after_the_write_took_effect(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     plane.faults.add(Fault(verbs=("create",), code=504, reason="Timeout", after=True, count=1))
     assert (await api.post(CONFIG_MAPS, config_map("a"))).code == 504
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 200
@@ -127,7 +141,9 @@ async def test_fault_after_the_write_took_effect(plane: EmbeddedControlPlane, ap
     assert (await api.get(f"{CONFIG_MAPS}/b")).code == 200
 
 
-async def test_watches_of_one_resource_are_held_back(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_watches_of_one_resource_are_held_back(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     secrets = "/api/v1/namespaces/default/secrets"
     async with api.watch(CONFIG_MAPS) as held, api.watch(secrets) as free:
         plane.faults.hold_watches("configmaps")

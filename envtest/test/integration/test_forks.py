@@ -24,7 +24,9 @@ def service(name: str) -> dict[str, Any]:
 
 
 async def names(api: APIClient, path: str = CONFIG_MAPS) -> set[str]:
-    return {item["metadata"]["name"] for item in (await api.get(path)).body["items"]} - {"kube-root-ca.crt"}
+    return {item["metadata"]["name"] for item in (await api.get(path)).body["items"]} - {
+        "kube-root-ca.crt"
+    }
 
 
 async def test_writes_and_watches_are_isolated() -> None:
@@ -66,8 +68,16 @@ async def test_crds_are_isolated() -> None:
         async with plane.fork() as copy, APIClient(copy) as other:
             assert await names(other, TOYS_PATH) == {"bear"}
             schema = {"type": "object", "properties": {"size": {"type": "integer"}}}
-            patch = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": schema}]
-            assert (await other.request("PATCH", crd, patch, content_type="application/json-patch+json")).code == 200
+            patch = [
+                {
+                    "op": "replace",
+                    "path": "/spec/versions/0/schema/openAPIV3Schema",
+                    "value": schema,
+                }
+            ]
+            assert (
+                await other.request("PATCH", crd, patch, content_type="application/json-patch+json")
+            ).code == 200
             sized = {**TOY, "metadata": {"name": "duck"}, "size": "big"}
             assert (await other.post(TOYS_PATH, sized)).code == 422
             assert (await api.post(TOYS_PATH, sized)).code == 201
@@ -97,7 +107,11 @@ async def test_allocated_addresses_are_isolated() -> None:
             there = (await other.post(SERVICES, service("there"))).body["spec"]
             here = (await api.post(SERVICES, service("here"))).body["spec"]
             assert taken["clusterIP"] != there["clusterIP"] == here["clusterIP"]
-            assert taken["ports"][0]["nodePort"] != there["ports"][0]["nodePort"] == here["ports"][0]["nodePort"]
+            assert (
+                taken["ports"][0]["nodePort"]
+                != there["ports"][0]["nodePort"]
+                == here["ports"][0]["nodePort"]
+            )
 
 
 async def test_users_and_tokens_are_valid_in_both_and_new_users_are_isolated() -> None:
@@ -112,7 +126,9 @@ async def test_users_and_tokens_are_valid_in_both_and_new_users_are_isolated() -
             assert (copy.token, copy.ca_pem) == (plane.token, plane.ca_pem)
             for client, expected in ((api, (200, 401, 403)), (other, (200, 200, 403))):
                 codes = [
-                    (await client.get(CONFIG_MAPS, headers={"Authorization": f"Bearer {each}"})).code
+                    (
+                        await client.get(CONFIG_MAPS, headers={"Authorization": f"Bearer {each}"})
+                    ).code
                     for each in ("before", "after", token)
                 ]
                 assert tuple(codes) == expected
@@ -135,7 +151,12 @@ async def test_faults_audit_and_time_are_isolated() -> None:
 async def test_controllers_of_the_copy_continue() -> None:
     async with ControlPlane.embedded() as plane, APIClient(plane) as api:
         owner = (await api.post(CONFIG_MAPS, config_map("owner"))).body
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+        reference = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": "owner",
+            "uid": owner["metadata"]["uid"],
+        }
         owned = config_map("owned")
         owned["metadata"]["ownerReferences"] = [reference]
         await api.post(CONFIG_MAPS, owned)

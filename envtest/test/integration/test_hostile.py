@@ -49,7 +49,9 @@ class Attacker:
         headers = {"Authorization": f"Bearer {self._plane.token}", **request.headers}
         async with (
             asyncio.timeout(TIMEOUT_SECONDS),
-            self._session.request(request.method, url, data=request.body, headers=headers) as response,
+            self._session.request(
+                request.method, url, data=request.body, headers=headers
+            ) as response,
         ):
             may_stream = "watch" in request.target
             return response.status, b"" if may_stream else await response.read()
@@ -69,7 +71,11 @@ def is_expected(code: int, body: bytes) -> bool:
     """
     if code < 500 or code == 504:
         return True
-    return not body or json.loads(body).get("reason") != "InternalError" or b"error dialing backend" in body
+    return (
+        not body
+        or json.loads(body).get("reason") != "InternalError"
+        or b"error dialing backend" in body
+    )
 
 
 async def test_random_requests_never_cause_internal_errors(
@@ -89,7 +95,9 @@ async def test_random_requests_never_cause_internal_errors(
         except TimeoutError:
             pytest.fail(f"no response to request {number} of seed {SEED}: {request}")
         codes[code] = codes.get(code, 0) + 1
-        assert is_expected(code, body), f"request {number} of seed {SEED}: {request}\n{body.decode()}"
+        assert is_expected(code, body), (
+            f"request {number} of seed {SEED}: {request}\n{body.decode()}"
+        )
     assert {200, 400, 404, 405, 409, 422} <= codes.keys(), codes
     assert (await victim.get("/readyz")).code == 200
     assert (await victim.post(CONFIG_MAPS, config_map("after"))).code == 201
@@ -106,7 +114,9 @@ NESTING = 20_000
         b'{"a":' * NESTING,
         b"[" * NESTING + b"]" * NESTING,
         b'{"kind":"ConfigMap","apiVersion":"v1","metadata":' + b'{"a":' * 600 + b"1" + b"}" * 601,
-        b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","generation":' + b"1" * 5000 + b"}}",
+        b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","generation":'
+        + b"1" * 5000
+        + b"}}",
         b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"\xff"}}',
         b"\xff\xfe\x00\x01",
         b"\x00",
@@ -118,10 +128,14 @@ async def test_malformed_body_is_a_bad_request(victim: APIClient, body: bytes, m
     assert response.body["reason"] == "BadRequest"
 
 
-async def test_deeply_nested_custom_resource_is_rejected(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
+async def test_deeply_nested_custom_resource_is_rejected(
+    embedded: EmbeddedControlPlane, victim: APIClient
+) -> None:
     await embedded.install_crds(CRD)
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
-    body = b'{"kind":"Toy","apiVersion":"acme.io/v1","metadata":{"name":"a"},"status":' + deep + b"}"
+    body = (
+        b'{"kind":"Toy","apiVersion":"acme.io/v1","metadata":{"name":"a"},"status":' + deep + b"}"
+    )
     response = await victim.post("/apis/acme.io/v1/namespaces/default/toys", body)
     assert (response.code, response.body["message"]) == (400, "exceeded max depth")
 
@@ -143,8 +157,12 @@ def test_moderately_nested_yaml_is_accepted() -> None:
 
 async def test_yaml_alias_bomb_is_rejected(victim: APIClient) -> None:
     lines = ["kind: ConfigMap", "apiVersion: v1", "x0: &x0 [a,a,a,a,a,a,a,a,a,a]"]
-    lines += [f"x{level}: &x{level} [{','.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 10)]
-    response = await victim.post(CONFIG_MAPS, "\n".join(lines).encode(), content_type="application/yaml")
+    lines += [
+        f"x{level}: &x{level} [{','.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 10)
+    ]
+    response = await victim.post(
+        CONFIG_MAPS, "\n".join(lines).encode(), content_type="application/yaml"
+    )
     assert response.code == 400
     assert "document contains excessive aliasing" in response.body["message"]
     response = await victim.post(CONFIG_MAPS, b"a: &a [*a]", content_type="application/yaml")
@@ -160,7 +178,10 @@ async def test_oversized_json_patch_is_rejected(victim: APIClient) -> None:
     many = [{"op": "remove", "path": "/data/x"}] * 10_001
     response = await victim.request("PATCH", f"{CONFIG_MAPS}/a", many, content_type=media)
     assert response.code == 413
-    assert response.body["message"] == "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    assert (
+        response.body["message"]
+        == "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,11 +230,16 @@ async def test_unusual_request_targets(attacker: Attacker, target: str, code: in
         ("3 days", 'unknown unit " days" in duration "3 days"'),
     ],
 )
-async def test_timeout_parameter_is_validated(victim: APIClient, timeout: str, problem: str) -> None:
+async def test_timeout_parameter_is_validated(
+    victim: APIClient, timeout: str, problem: str
+) -> None:
     response = await victim.get("/api/v1/pods", {"timeout": timeout})
     assert response.code == (400 if problem else 200)
     if problem:
-        assert response.body["message"] == f"invalid timeout specified in the request URL - time: {problem}"
+        assert (
+            response.body["message"]
+            == f"invalid timeout specified in the request URL - time: {problem}"
+        )
     async with victim.watch("/api/v1/pods", {"timeout": timeout}):
         pass
 
@@ -225,7 +251,13 @@ async def connect(plane: ControlPlane) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 @pytest.mark.parametrize(
-    "data", [b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x00", b"GET /\xff HTTP/1.1\r\n\r\n"]
+    "data",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x00",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+    ],
 )
 async def test_invalid_http_is_rejected(
     embedded: EmbeddedControlPlane, victim: APIClient, data: bytes, caplog: pytest.LogCaptureFixture
@@ -249,7 +281,8 @@ async def test_incomplete_body_times_out(
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
     reader, writer = await connect(embedded)
     request_head = (
-        f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {embedded.token}\r\nContent-Length: 1000\r\n"
+        f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+        f"{embedded.token}\r\nContent-Length: 1000\r\n"
     )
     writer.write(request_head.encode() + b"\r\n{")
     line = await asyncio.wait_for(reader.readline(), TIMEOUT_SECONDS)
@@ -258,11 +291,16 @@ async def test_incomplete_body_times_out(
     assert (await victim.get("/readyz")).code == 200
 
 
-async def test_many_concurrent_watches_receive_an_event(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
+async def test_many_concurrent_watches_receive_an_event(
+    embedded: EmbeddedControlPlane, victim: APIClient
+) -> None:
     context = ssl.create_default_context(cadata=embedded.ca_pem.decode())
     headers = {"Authorization": f"Bearer {embedded.token}"}
     connector = aiohttp.TCPConnector(ssl=context, limit=0)
-    async with asyncio.timeout(120), aiohttp.ClientSession(embedded.url, connector=connector, headers=headers) as http:
+    async with (
+        asyncio.timeout(120),
+        aiohttp.ClientSession(embedded.url, connector=connector, headers=headers) as http,
+    ):
         query = {"watch": "true", "fieldSelector": "metadata.name=seen"}
         watches = await asyncio.gather(*(http.get(CONFIG_MAPS, params=query) for _ in range(200)))
         assert (await victim.post(CONFIG_MAPS, config_map("seen"))).code == 201

@@ -44,8 +44,17 @@ def client(plane: ControlPlane) -> Connect:
     return connect
 
 
-def request(plane: ControlPlane, method: str, path: str, *headers: str, version: str = "1.1") -> bytes:
-    lines = [f"{method} {path} HTTP/{version}", "Host: x", f"Authorization: Bearer {plane.token}", *headers, "", ""]
+def request(
+    plane: ControlPlane, method: str, path: str, *headers: str, version: str = "1.1"
+) -> bytes:
+    lines = [
+        f"{method} {path} HTTP/{version}",
+        "Host: x",
+        f"Authorization: Bearer {plane.token}",
+        *headers,
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode()
 
 
@@ -56,9 +65,13 @@ async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], b
     return int(first.split()[1]), headers, body
 
 
-async def test_pipelined_requests_are_answered_in_order(plane: ControlPlane, client: Connect) -> None:
+async def test_pipelined_requests_are_answered_in_order(
+    plane: ControlPlane, client: Connect
+) -> None:
     async with client() as (reader, writer):
-        writer.write(b"".join(request(plane, "GET", path) for path in ("/version", "/livez", "/nothing")))
+        writer.write(
+            b"".join(request(plane, "GET", path) for path in ("/version", "/livez", "/nothing"))
+        )
         answers = [await response(reader) for _ in range(3)]
     assert [code for code, _, _ in answers] == [200, 200, 404]
     assert json.loads(answers[0][2])["major"] == "1"
@@ -79,13 +92,19 @@ async def test_pipelined_bodies_are_not_mixed(plane: ControlPlane, client: Conne
         )
         answers = [await response(reader) for _ in bodies]
     assert [code for code, _, _ in answers] == [201] * 4
-    assert [json.loads(body)["metadata"]["name"] for _, _, body in answers] == [f"piped-{n}" for n in range(4)]
+    assert [json.loads(body)["metadata"]["name"] for _, _, body in answers] == [
+        f"piped-{n}" for n in range(4)
+    ]
 
 
 async def test_chunked_body_after_100_continue(plane: ControlPlane, client: Connect) -> None:
     body = json.dumps(config_map("chunked")).encode()
     async with client() as (reader, writer):
-        writer.write(request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked", "Expect: 100-continue"))
+        writer.write(
+            request(
+                plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked", "Expect: 100-continue"
+            )
+        )
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         for part in (body[:7], body[7:]):
             writer.write(b"%x\r\n%b\r\n" % (len(part), part))
@@ -95,10 +114,14 @@ async def test_chunked_body_after_100_continue(plane: ControlPlane, client: Conn
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1000, True), (connection.DISCARD_BYTES * 2, False)])
-async def test_response_before_the_end_of_the_body(plane: ControlPlane, client: Connect, size: int, kept: bool) -> None:
+async def test_response_before_the_end_of_the_body(
+    plane: ControlPlane, client: Connect, size: int, kept: bool
+) -> None:
     """The rest of a small body is read, that of a large one ends the connection after the response."""
     async with client() as (reader, writer):
-        writer.write(f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+        writer.write(
+            f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+        )
         code, headers, _ = await response(reader)
         assert code == 403
         assert (headers.get("connection") == "close") is not kept
@@ -108,7 +131,9 @@ async def test_response_before_the_end_of_the_body(plane: ControlPlane, client: 
 
 async def test_http_1_0_client_reads_until_the_end(plane: ControlPlane, client: Connect) -> None:
     async with client() as (reader, writer):
-        writer.write(request(plane, "GET", f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1", version="1.0"))
+        writer.write(
+            request(plane, "GET", f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1", version="1.0")
+        )
         received = await reader.read()
     head, _, body = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -117,7 +142,9 @@ async def test_http_1_0_client_reads_until_the_end(plane: ControlPlane, client: 
 
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
-async def test_head_has_the_headers_of_get(plane: ControlPlane, client: Connect, method: str) -> None:
+async def test_head_has_the_headers_of_get(
+    plane: ControlPlane, client: Connect, method: str
+) -> None:
     async with client() as (reader, writer):
         writer.write(request(plane, method, "/version") + request(plane, "GET", "/livez"))
         head = await reader.readuntil(b"\r\n\r\n")
@@ -131,12 +158,21 @@ async def test_headers_without_end_are_refused(plane: ControlPlane, client: Conn
     async with client() as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * (connection.HEAD_BYTES + 100))
         code, headers, body = await response(reader)
-    assert (code, headers["connection"], body) == (431, "close", b"431 Request Header Fields Too Large")
+    assert (code, headers["connection"], body) == (
+        431,
+        "close",
+        b"431 Request Header Fields Too Large",
+    )
 
 
 async def test_request_that_leaves_http_is_validated(plane: ControlPlane, client: Connect) -> None:
     path = "/api/v1/namespaces/default/pods/missing/exec?command=ls"
-    headers = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
+    headers = (
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: eA==",
+    )
     async with client() as (reader, writer):
         writer.write(request(plane, "GET", path, *headers))
         code, answered, body = await response(reader)
@@ -144,7 +180,9 @@ async def test_request_that_leaves_http_is_validated(plane: ControlPlane, client
     assert answered["connection"] == "close"  # the next request would be read less strictly
 
 
-async def test_half_a_request_does_not_keep_the_server_running(plane: ControlPlane, client: Connect) -> None:
+async def test_half_a_request_does_not_keep_the_server_running(
+    plane: ControlPlane, client: Connect
+) -> None:
     async with client() as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n")
         await writer.drain()
@@ -152,7 +190,9 @@ async def test_half_a_request_does_not_keep_the_server_running(plane: ControlPla
         assert await reader.read() == b""
 
 
-async def test_request_in_10_000_writes_is_read_in_linear_time(plane: ControlPlane, client: Connect) -> None:
+async def test_request_in_10_000_writes_is_read_in_linear_time(
+    plane: ControlPlane, client: Connect
+) -> None:
     data = request(plane, "GET", "/livez", "A: " + "x" * 10_000)
     async with client() as (reader, writer):
         started_at = time.process_time()
@@ -163,16 +203,24 @@ async def test_request_in_10_000_writes_is_read_in_linear_time(plane: ControlPla
     assert time.process_time() - started_at < 4
 
 
-async def test_thousands_of_pipelined_requests_are_answered(plane: ControlPlane, client: Connect) -> None:
+async def test_thousands_of_pipelined_requests_are_answered(
+    plane: ControlPlane, client: Connect
+) -> None:
     """The client does not read before it has sent everything, so the server must stop reading in between."""
     count = 3000
     body = json.dumps({**config_map("piped"), "kind": "Unknown"}).encode()
-    chunked = request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked") + b"%x\r\n%b\r\n0\r\n\r\n" % (
+    chunked = request(
+        plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked"
+    ) + b"%x\r\n%b\r\n0\r\n\r\n" % (
         len(body),
         body,
     )
     async with client() as (reader, writer):
-        writer.write(b"".join([request(plane, "GET", "/livez"), chunked][number % 2] for number in range(count)))
+        writer.write(
+            b"".join(
+                [request(plane, "GET", "/livez"), chunked][number % 2] for number in range(count)
+            )
+        )
         codes = [(await response(reader))[0] for _ in range(count)]
     assert codes == [200, 400] * (count // 2)
 
@@ -180,8 +228,14 @@ async def test_thousands_of_pipelined_requests_are_answered(plane: ControlPlane,
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+            400,
+        ),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400),
         (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n", 501),
         (b"GET / HTTP/1.1\nHost: x\n\n\r\n\r\n", 400),
@@ -213,7 +267,9 @@ async def test_malformed_chunk_ends_the_connection(
         assert await reader.read() == b""
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET"]
+)
 async def test_half_a_head_is_dropped(
     plane: ControlPlane, client: Connect, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
@@ -243,7 +299,9 @@ async def test_connection_between_requests_is_kept(
             await asyncio.sleep(1.2)
 
 
-async def test_watch_of_a_client_that_does_not_read_ends(plane: ControlPlane, client: Connect) -> None:
+async def test_watch_of_a_client_that_does_not_read_ends(
+    plane: ControlPlane, client: Connect
+) -> None:
     """It holds up neither writers nor the watches of others, and its buffer is bounded."""
     async with client() as (_, writer), APIClient(plane) as others:
         writer.write(request(plane, "GET", f"{CONFIG_MAPS}?watch=1"))
@@ -251,6 +309,8 @@ async def test_watch_of_a_client_that_does_not_read_ends(plane: ControlPlane, cl
         transport.pause_reading()
         async with others.watch(CONFIG_MAPS, {"timeoutSeconds": "30"}) as watch:
             for number in range(30):
-                created = await others.post(CONFIG_MAPS, config_map(f"large-{number}", {"x": "y" * 500_000}))
+                created = await others.post(
+                    CONFIG_MAPS, config_map(f"large-{number}", {"x": "y" * 500_000})
+                )
                 assert created.code == 201
                 assert await watch.summary(1) == [("ADDED", f"large-{number}")]

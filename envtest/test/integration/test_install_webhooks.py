@@ -21,12 +21,22 @@ from envtest.planes.local_webhooks import LocalWebhooks
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE"],
+    "resources": ["configmaps"],
+}
 
 
 def configuration(path: str, name: str = "paint") -> dict[str, Any]:
     service = {"namespace": "acme-system", "name": "webhook-service", "path": path}
-    hook = {"name": "paint.acme.io", "clientConfig": {"service": service}, "rules": [RULE], "sideEffects": "None"}
+    hook = {
+        "name": "paint.acme.io",
+        "clientConfig": {"service": service},
+        "rules": [RULE],
+        "sideEffects": "None",
+    }
     hook |= {"admissionReviewVersions": ["v1"], "objectSelector": {"matchLabels": {"paint": "yes"}}}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -65,7 +75,10 @@ def paint(request: dict[str, Any]) -> dict[str, Any]:
 
 def convert(request: dict[str, Any]) -> dict[str, Any]:
     desired_version = request["desiredAPIVersion"]
-    objects = [{**obj, "apiVersion": desired_version, "converted": desired_version} for obj in request["objects"]]
+    objects = [
+        {**obj, "apiVersion": desired_version, "converted": desired_version}
+        for obj in request["objects"]
+    ]
     return {"convertedObjects": objects, "result": {"status": "Success"}}
 
 
@@ -75,8 +88,13 @@ async def serve_webhooks(
 ) -> AsyncIterator[None]:
     async def handle(request: web.Request) -> web.Response:
         review = await request.json()
-        response = {"uid": review["request"]["uid"], **handlers[request.path.strip("/")](review["request"])}
-        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+        response = {
+            "uid": review["request"]["uid"],
+            **handlers[request.path.strip("/")](review["request"]),
+        }
+        return web.json_response(
+            {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
+        )
 
     app = web.Application()
     app.router.add_post("/{path:.*}", handle)
@@ -108,7 +126,12 @@ async def test_folder_of_controller_gen_is_installed_and_removed(
 ) -> None:
     folder = tmp_path / "config" / "webhook"
     folder.mkdir(parents=True)
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "webhook-service"}, "spec": {}}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "webhook-service"},
+        "spec": {},
+    }
     (folder / "manifests.yaml").write_text(yaml.safe_dump_all([configuration("/paint"), service]))
     (folder / "kustomization.yaml").write_text("resources:\n- manifests.yaml\n")
     webhooks = await plane.install_webhooks(folder, server=tmp_path / "certificates")
@@ -124,7 +147,9 @@ async def test_folder_of_controller_gen_is_installed_and_removed(
         await plane.install_webhooks(configuration("/paint", name="more"), server=webhooks)
         more = (await api.get(f"{CONFIGURATIONS}/more")).body["webhooks"][0]["clientConfig"]
         assert more == installed
-        await plane.remove_webhooks(folder, configuration("/paint", name="more"), configuration("/", name="absent"))
+        await plane.remove_webhooks(
+            folder, configuration("/paint", name="more"), configuration("/", name="absent")
+        )
     assert (await api.get(CONFIGURATIONS)).body["items"] == []
 
 
@@ -135,20 +160,26 @@ async def wait_for_webhook(api: APIClient) -> None:
     raise AssertionError("the webhook was never called")
 
 
-async def test_installing_again_replaces_the_configuration(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+async def test_installing_again_replaces_the_configuration(
+    plane: ControlPlane, api: APIClient, tmp_path: Path
+) -> None:
     webhooks = await plane.install_webhooks(configuration("/old"), server=tmp_path)
     await plane.install_webhooks(configuration("/new"), server=webhooks)
     installed = (await api.get(f"{CONFIGURATIONS}/paint")).body["webhooks"]
     assert [hook["clientConfig"]["url"] for hook in installed] == [f"{webhooks.url}/new"]
 
 
-async def test_conversion_webhook_of_a_crd_is_installed(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+async def test_conversion_webhook_of_a_crd_is_installed(
+    plane: ControlPlane, api: APIClient, tmp_path: Path
+) -> None:
     crd_without_webhook = {**crd(), "metadata": {"name": "cars.acme.io"}}
     crd_without_webhook["spec"] = {
         key: value for key, value in crd_without_webhook["spec"].items() if key != "conversion"
     }
     webhooks = await plane.install_webhooks(crd(), crd_without_webhook, server=tmp_path)
-    assert (await api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cars.acme.io")).code == 404
+    assert (
+        await api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cars.acme.io")
+    ).code == 404
     async with serve_webhooks(webhooks, convert=convert):
         toy = {"apiVersion": "acme.io/v1", "kind": "Toy", "metadata": {"name": "bear"}}
         await api.until("/apis/acme.io/v1/toys", 200)
@@ -167,11 +198,15 @@ async def real_plane(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealC
         yield real
 
 
-async def test_installation_through_the_api(real_plane: RealControlPlane, api: APIClient, tmp_path: Path) -> None:
+async def test_installation_through_the_api(
+    real_plane: RealControlPlane, api: APIClient, tmp_path: Path
+) -> None:
     webhooks = await real_plane.install_webhooks(configuration("/old"), crd(), server=tmp_path)
     await real_plane.install_webhooks(configuration("/new"), server=webhooks)
     installed = (await api.get(f"{CONFIGURATIONS}/paint")).body
-    assert [hook["clientConfig"]["url"] for hook in installed["webhooks"]] == [f"{webhooks.url}/new"]
+    assert [hook["clientConfig"]["url"] for hook in installed["webhooks"]] == [
+        f"{webhooks.url}/new"
+    ]
     assert (await api.get("/apis/acme.io/v1/toys")).code == 200
     await real_plane.remove_webhooks(configuration("/new"), configuration("/", name="absent"))
     assert (await api.get(CONFIGURATIONS)).body["items"] == []
@@ -189,6 +224,10 @@ async def test_install_error_names_the_object(plane: ControlPlane, tmp_path: Pat
     nameless = {**configuration("/x"), "metadata": {}}
     with pytest.raises(ValueError, match=r"MutatingWebhookConfiguration: metadata.name is missing"):
         await plane.install_webhooks(nameless, server=tmp_path)
-    no_crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "a.b"}}
+    no_crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "a.b"},
+    }
     with pytest.raises(InstallError, match=r"a\.b"):
         await plane.install_crds(no_crd)

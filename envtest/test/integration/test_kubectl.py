@@ -65,7 +65,13 @@ spec:
 
 class Kubectl:
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
-        self._base = [KUBECTL, "--kubeconfig", str(kubeconfig), "--cache-dir", str(folder / "cache")]
+        self._base = [
+            KUBECTL,
+            "--kubeconfig",
+            str(kubeconfig),
+            "--cache-dir",
+            str(folder / "cache"),
+        ]
         self._folder = folder
 
     async def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
@@ -80,7 +86,9 @@ class Kubectl:
         )
         out, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
         output = out.decode()
-        assert process.returncode == code, f"kubectl {' '.join(arguments)}: {process.returncode}\n{output}"
+        assert process.returncode == code, (
+            f"kubectl {' '.join(arguments)}: {process.returncode}\n{output}"
+        )
         return output
 
 
@@ -93,11 +101,15 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 async def test_apply_diff_edit_and_delete(kubectl: Kubectl) -> None:
     assert "deployment.apps/web created" in await kubectl.run("apply", "-f", "-", stdin=DEPLOYMENT)
-    assert "deployment.apps/web unchanged" in await kubectl.run("apply", "-f", "-", stdin=DEPLOYMENT)
+    assert "deployment.apps/web unchanged" in await kubectl.run(
+        "apply", "-f", "-", stdin=DEPLOYMENT
+    )
     changed = DEPLOYMENT.replace("replicas: 2", "replicas: 3")
     assert "+  replicas: 3" in await kubectl.run("diff", "-f", "-", stdin=changed, code=1)
     assert "configured" in await kubectl.run("apply", "-f", "-", stdin=changed)
-    assert "serverside-applied" in await kubectl.run("apply", "--server-side", "-f", "-", stdin=changed)
+    assert "serverside-applied" in await kubectl.run(
+        "apply", "--server-side", "-f", "-", stdin=changed
+    )
     wide = await kubectl.run("get", "deploy", "-o", "wide")
     assert "0/3" in wide
     assert "app=web" in wide
@@ -112,7 +124,9 @@ async def test_apply_diff_edit_and_delete(kubectl: Kubectl) -> None:
 
 async def test_commands_on_custom_resources(kubectl: Kubectl) -> None:
     assert "created" in await kubectl.run("apply", "-f", "-", stdin=WIDGETS)
-    await kubectl.run("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=10s")
+    await kubectl.run(
+        "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=10s"
+    )
     assert "widget.example.com/one created" in await kubectl.run("apply", "-f", "-", stdin=WIDGET)
     table = await kubectl.run("get", "wd")
     assert table.splitlines()[0].split() == ["NAME", "SIZE"]
@@ -132,16 +146,27 @@ async def test_commands_on_custom_resources(kubectl: Kubectl) -> None:
 async def test_create_commands_send_protobuf(kubectl: Kubectl) -> None:
     await kubectl.run("create", "namespace", "team")
     await kubectl.run("create", "configmap", "settings", "--from-literal=a=b", "-n", "team")
-    assert await kubectl.run("get", "cm/settings", "-n", "team", "-o", "jsonpath={.data}") == '{"a":"b"}'
+    assert (
+        await kubectl.run("get", "cm/settings", "-n", "team", "-o", "jsonpath={.data}")
+        == '{"a":"b"}'
+    )
     await kubectl.run("create", "deployment", "web", "--image=nginx", "--replicas=2", "-n", "team")
     image = "jsonpath={.spec.template.spec.containers[0].image}/{.spec.replicas}"
     assert await kubectl.run("get", "deploy/web", "-n", "team", "-o", image) == "nginx/2"
-    await kubectl.run("create", "role", "reader", "--verb=get,list", "--resource=pods", "-n", "team")
+    await kubectl.run(
+        "create", "role", "reader", "--verb=get,list", "--resource=pods", "-n", "team"
+    )
     await kubectl.run("create", "serviceaccount", "robot", "-n", "team")
-    await kubectl.run("create", "rolebinding", "r", "--role=reader", "--serviceaccount=team:robot", "-n", "team")
+    await kubectl.run(
+        "create", "rolebinding", "r", "--role=reader", "--serviceaccount=team:robot", "-n", "team"
+    )
     robot = "--as=system:serviceaccount:team:robot"
-    assert (await kubectl.run("auth", "can-i", "list", "pods", robot, "-n", "team")).strip() == "yes"
-    assert (await kubectl.run("auth", "can-i", "delete", "pods", robot, "-n", "team", code=1)).strip() == "no"
+    assert (
+        await kubectl.run("auth", "can-i", "list", "pods", robot, "-n", "team")
+    ).strip() == "yes"
+    assert (
+        await kubectl.run("auth", "can-i", "delete", "pods", robot, "-n", "team", code=1)
+    ).strip() == "no"
     assert (await kubectl.run("create", "token", "robot", "-n", "team")).count(".") == 2
 
 
@@ -164,7 +189,9 @@ async def test_discovery_explain_and_raw_paths(kubectl: Kubectl) -> None:
 
 async def test_get_watch_and_wait(kubectl: Kubectl) -> None:
     await kubectl.run("create", "configmap", "one")
-    watching = asyncio.create_task(kubectl.run("get", "cm", "-w", "--request-timeout=3s", "--no-headers", code=0))
+    watching = asyncio.create_task(
+        kubectl.run("get", "cm", "-w", "--request-timeout=3s", "--no-headers", code=0)
+    )
     waiting = asyncio.create_task(kubectl.run("wait", "--for=delete", "cm/one", "--timeout=20s"))
     await asyncio.sleep(0)
     await kubectl.run("create", "configmap", "two")

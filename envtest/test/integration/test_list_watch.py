@@ -17,9 +17,9 @@ async def create_config_maps(api: APIClient, *config_map_names: str, **labels: s
     """Create ConfigMaps; return the resourceVersion of the last one."""
     version = ""
     for name in config_map_names:
-        version = (await api.post(CONFIG_MAPS, config_map(name, {"n": name}, labels=labels))).body["metadata"][
-            "resourceVersion"
-        ]
+        version = (await api.post(CONFIG_MAPS, config_map(name, {"n": name}, labels=labels))).body[
+            "metadata"
+        ]["resourceVersion"]
     return version
 
 
@@ -31,7 +31,9 @@ async def test_paginated_list_is_one_snapshot(api: APIClient) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "chunks"}})
     for name in "abcde":
         await api.post(namespace, config_map(name))
-    first = await api.get(namespace, {"limit": "2", "fieldSelector": "metadata.name!=kube-root-ca.crt"})
+    first = await api.get(
+        namespace, {"limit": "2", "fieldSelector": "metadata.name!=kube-root-ca.crt"}
+    )
     assert names(first) == ["a", "b"]
     await api.post(namespace, config_map("bb"))
     await api.delete(f"{namespace}/c")
@@ -39,7 +41,8 @@ async def test_paginated_list_is_one_snapshot(api: APIClient) -> None:
     token = first.body["metadata"]["continue"]
     while token:
         page = await api.get(
-            namespace, {"limit": "2", "continue": token, "fieldSelector": "metadata.name!=kube-root-ca.crt"}
+            namespace,
+            {"limit": "2", "continue": token, "fieldSelector": "metadata.name!=kube-root-ca.crt"},
         )
         assert page.body["metadata"]["resourceVersion"] == first.body["metadata"]["resourceVersion"]
         seen += names(page)
@@ -50,22 +53,51 @@ async def test_paginated_list_is_one_snapshot(api: APIClient) -> None:
 async def test_list_at_exact_resource_version(api: APIClient) -> None:
     version = await create_config_maps(api, "a", mine="")
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "changed"}})
-    exact = await api.get(CONFIG_MAPS, {**SELECTOR, "resourceVersion": version, "resourceVersionMatch": "Exact"})
+    exact = await api.get(
+        CONFIG_MAPS, {**SELECTOR, "resourceVersion": version, "resourceVersionMatch": "Exact"}
+    )
     assert exact.body["items"][0]["data"] == {"n": "a"}
-    newer = await api.get(CONFIG_MAPS, {**SELECTOR, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})
+    newer = await api.get(
+        CONFIG_MAPS,
+        {**SELECTOR, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"},
+    )
     assert newer.body["items"][0]["data"] == {"n": "changed"}
 
 
 @pytest.mark.parametrize(
     ("query", "code", "message"),
     [
-        ({"labelSelector": "a b"}, 400, "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt"),
-        ({"fieldSelector": "data.k=v"}, 400, '"data.k" is not a known field selector: only "metadata.name"'),
+        (
+            {"labelSelector": "a b"},
+            400,
+            "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt",
+        ),
+        (
+            {"fieldSelector": "data.k=v"},
+            400,
+            '"data.k" is not a known field selector: only "metadata.name"',
+        ),
         ({"limit": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
-        ({"continue": "rubbish", "limit": "1"}, 400, "invalid continue token: continue key is not valid"),
-        ({"resourceVersion": "999999999999"}, 504, "Timeout: Too large resource version: 999999999999, current: "),
-        ({"resourceVersionMatch": "Exact"}, 422, 'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forb'),
-        ({"sendInitialEvents": "true"}, 422, 'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden'),
+        (
+            {"continue": "rubbish", "limit": "1"},
+            400,
+            "invalid continue token: continue key is not valid",
+        ),
+        (
+            {"resourceVersion": "999999999999"},
+            504,
+            "Timeout: Too large resource version: 999999999999, current: ",
+        ),
+        (
+            {"resourceVersionMatch": "Exact"},
+            422,
+            'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forb',
+        ),
+        (
+            {"sendInitialEvents": "true"},
+            422,
+            'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden',
+        ),
     ],
 )
 async def test_invalid_list_options_are_rejected(
@@ -100,7 +132,9 @@ async def test_invalid_list_options_are_rejected(
         ),
     ],
 )
-async def test_invalid_watch_options_are_rejected(api: APIClient, query: dict[str, str], message: str) -> None:
+async def test_invalid_watch_options_are_rejected(
+    api: APIClient, query: dict[str, str], message: str
+) -> None:
     response = await api.get(CONFIG_MAPS, {"watch": "1", **query})
     assert response.code == 422
     assert response.body["message"] == f'ListOptions.meta.k8s.io "" is invalid: {message}'
@@ -143,7 +177,11 @@ async def test_watch_without_resource_version_starts_with_existing_objects(api: 
 
 async def test_streaming_list_ends_with_a_bookmark(api: APIClient) -> None:
     await create_config_maps(api, "a", mine="")
-    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    query = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+    }
     async with api.watch(CONFIG_MAPS, {**SELECTOR, **query}) as watch:
         assert await watch.summary(1) == [("ADDED", "a")]
         bookmark = await watch.event()
@@ -154,7 +192,9 @@ async def test_streaming_list_ends_with_a_bookmark(api: APIClient) -> None:
 
 async def test_watch_reports_objects_that_start_and_stop_matching(api: APIClient) -> None:
     version = await create_config_maps(api, "a")
-    async with api.watch(CONFIG_MAPS, {"labelSelector": "on=yes", "resourceVersion": version}) as watch:
+    async with api.watch(
+        CONFIG_MAPS, {"labelSelector": "on=yes", "resourceVersion": version}
+    ) as watch:
         await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "yes"}}})
         await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "seen"}})
         relabeled = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
@@ -162,7 +202,10 @@ async def test_watch_reports_objects_that_start_and_stop_matching(api: APIClient
         deleted = await watch.event()
     assert deleted["type"] == "DELETED"
     assert deleted["object"]["metadata"]["labels"] == {"on": "yes"}
-    assert deleted["object"]["metadata"]["resourceVersion"] == relabeled.body["metadata"]["resourceVersion"]
+    assert (
+        deleted["object"]["metadata"]["resourceVersion"]
+        == relabeled.body["metadata"]["resourceVersion"]
+    )
 
 
 async def test_watch_ends_after_its_timeout(api: APIClient) -> None:
@@ -192,17 +235,27 @@ async def test_compacted_resource_version_is_expired(plane: ControlPlane, api: A
     plane.store.compact()
     async with api.watch(CONFIG_MAPS, {"resourceVersion": version}) as watch:
         event = await watch.event()
-    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == (
+        "ERROR",
+        410,
+        "Expired",
+    )
     assert event["object"]["message"].startswith(f"too old resource version: {version} (")
-    expired = await api.get(CONFIG_MAPS, {**SELECTOR, "limit": "1", "continue": page.body["metadata"]["continue"]})
+    expired = await api.get(
+        CONFIG_MAPS, {**SELECTOR, "limit": "1", "continue": page.body["metadata"]["continue"]}
+    )
     assert (expired.code, expired.body["reason"]) == (410, "Expired")
-    rest = await api.get(CONFIG_MAPS, {**SELECTOR, "continue": expired.body["metadata"]["continue"]})
+    rest = await api.get(
+        CONFIG_MAPS, {**SELECTOR, "continue": expired.body["metadata"]["continue"]}
+    )
     assert names(rest) == ["b", "c"]
 
 
 async def test_deletion_of_an_unscheduled_pod_is_two_events(api: APIClient) -> None:
     pods = "/api/v1/namespaces/default/pods"
-    await api.post(pods, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    await api.post(
+        pods, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    )
     async with api.watch(pods, {"resourceVersion": "0"}) as watch:
         await watch.event()
         assert (await api.delete(f"{pods}/p")).code == 200

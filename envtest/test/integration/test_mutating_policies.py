@@ -24,7 +24,12 @@ async def api() -> AsyncIterator[APIClient]:
 
 def rule(*resources: str, group: str = "") -> dict[str, Any]:
     operations = ["CREATE", "UPDATE"]
-    return {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": list(resources)}
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": operations,
+        "resources": list(resources),
+    }
 
 
 def apply_configuration(expression: str) -> dict[str, Any]:
@@ -35,10 +40,20 @@ def json_patch(expression: str) -> dict[str, Any]:
     return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
 
 
-def policy(name: str, *mutations: dict[str, Any], rules: tuple[Any, ...] = (rule("configmaps"),), **spec: Any) -> Any:
+def policy(
+    name: str,
+    *mutations: dict[str, Any],
+    rules: tuple[Any, ...] = (rule("configmaps"),),
+    **spec: Any,
+) -> Any:
     spec = {"reinvocationPolicy": "Never", "mutations": list(mutations), **spec}
     spec["matchConstraints"] = {"resourceRules": list(rules)}
-    return {"apiVersion": VERSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": VERSION,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 async def bind(api: APIClient, body: dict[str, Any], **binding: Any) -> None:
@@ -60,19 +75,36 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 async def test_mutations_change_objects_and_own_no_fields(api: APIClient) -> None:
-    label = apply_configuration('Object{metadata: Object.metadata{labels: {"by": request.operation}}}')
-    change = json_patch("[JSONPatch{op: 'add', path: '/data/n', value: variables.n + object.metadata.labels.by}]")
-    await bind(api, policy("a", label, change, variables=[{"name": "n", "expression": "string(size(object.data))"}]))
+    label = apply_configuration(
+        'Object{metadata: Object.metadata{labels: {"by": request.operation}}}'
+    )
+    change = json_patch(
+        "[JSONPatch{op: 'add', path: '/data/n', value: variables.n + object.metadata.labels.by}]"
+    )
+    await bind(
+        api,
+        policy(
+            "a", label, change, variables=[{"name": "n", "expression": "string(size(object.data))"}]
+        ),
+    )
     created = (await api.post(f"{CORE}/configmaps", config_map("a", k="v"))).body
-    assert (created["metadata"]["labels"], created["data"]) == ({"by": "CREATE"}, {"k": "v", "n": "1CREATE"})
+    assert (created["metadata"]["labels"], created["data"]) == (
+        {"by": "CREATE"},
+        {"k": "v", "n": "1CREATE"},
+    )
     (owner,) = created["metadata"]["managedFields"]
     assert owner["fieldsV1"] == {"f:data": {".": {}, "f:k": {}}}
     applied = await api.apply(f"{CORE}/configmaps/a", {**config_map("a"), "data": {"x": "y"}}, "me")
     assert applied.body["metadata"]["labels"] == {"by": "UPDATE"}
-    owners = {each["manager"]: each["fieldsV1"] for each in applied.body["metadata"]["managedFields"]}
+    owners = {
+        each["manager"]: each["fieldsV1"] for each in applied.body["metadata"]["managedFields"]
+    }
     assert owners["me"] == {"f:data": {"f:x": {}}}
     await unbind(api, "a")
-    assert "labels" not in (await api.post(f"{CORE}/configmaps", config_map("b", k="v"))).body["metadata"]
+    assert (
+        "labels"
+        not in (await api.post(f"{CORE}/configmaps", config_map("b", k="v"))).body["metadata"]
+    )
 
 
 async def test_mutated_objects_are_defaulted_and_validated(api: APIClient) -> None:
@@ -84,11 +116,18 @@ async def test_mutated_objects_are_defaulted_and_validated(api: APIClient) -> No
     assert [each["name"] for each in created["spec"]["containers"]] == ["c", "s"]
     assert created["spec"]["containers"][1]["imagePullPolicy"] == "Always"
     await unbind(api, "pods")
-    await bind(api, policy("bad", json_patch("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'-': '?'}}]")))
+    await bind(
+        api,
+        policy(
+            "bad", json_patch("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'-': '?'}}]")
+        ),
+    )
     answer = await api.post(f"{CORE}/configmaps", config_map("a"))
     assert (answer.code, answer.body["details"]["causes"][0]["field"]) == (422, "metadata.labels")
     await unbind(api, "bad")
-    await bind(api, policy("unknown", json_patch("[JSONPatch{op: 'add', path: '/nope', value: 1}]")))
+    await bind(
+        api, policy("unknown", json_patch("[JSONPatch{op: 'add', path: '/nope', value: 1}]"))
+    )
     answer = await api.post(f"{CORE}/configmaps", config_map("a"))
     assert (answer.code, answer.body["message"]) == (
         500,
@@ -97,21 +136,37 @@ async def test_mutated_objects_are_defaulted_and_validated(api: APIClient) -> No
 
 
 async def test_custom_resources_and_subresources_are_mutated(api: APIClient) -> None:
-    assert (await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", TOYS)).code == 201
-    label = apply_configuration('Object{metadata: Object.metadata{labels: {"sub": string(has(request.subResource))}}}')
+    assert (
+        await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", TOYS)
+    ).code == 201
+    label = apply_configuration(
+        'Object{metadata: Object.metadata{labels: {"sub": string(has(request.subResource))}}}'
+    )
     await bind(api, policy("toys", label, rules=(rule("toys", group="example.com"),)))
     toys = "/apis/example.com/v1/namespaces/default/toys"
     await api.until(toys, 200)
-    created = await api.post(toys, {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "t"}})
+    created = await api.post(
+        toys, {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "t"}}
+    )
     assert created.body["metadata"]["labels"] == {"sub": "false"}
     scale = apply_configuration("Object{spec: Object.spec{replicas: 7}}")
     await bind(api, policy("scales", scale, rules=(rule("deployments/scale", group="apps"),)))
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": spec,
+    }
     apps = "/apis/apps/v1/namespaces/default/deployments"
     assert (await api.post(apps, deployment)).code == 201
-    assert (await api.merge(f"{apps}/d/scale", {"spec": {"replicas": 2}})).body["spec"] == {"replicas": 7}
+    assert (await api.merge(f"{apps}/d/scale", {"spec": {"replicas": 2}})).body["spec"] == {
+        "replicas": 7
+    }
 
 
 async def test_denials_name_the_policy_and_its_binding(api: APIClient) -> None:
@@ -121,22 +176,32 @@ async def test_denials_name_the_policy_and_its_binding(api: APIClient) -> None:
     denied = "policy 'fails' with binding 'fails' denied request: "
     error = f"{denied}expression '{expression}' resulted in error: no such key: data"
     assert (answer.code, answer.body["reason"], answer.body["message"]) == (403, "Invalid", error)
-    await api.merge(f"{GROUP}/mutatingadmissionpolicies/fails", {"spec": {"failurePolicy": "Ignore"}})
+    await api.merge(
+        f"{GROUP}/mutatingadmissionpolicies/fails", {"spec": {"failurePolicy": "Ignore"}}
+    )
     assert (await api.post(f"{CORE}/configmaps", config_map("a"))).code == 201
     parameters = {"paramKind": {"apiVersion": "v1", "kind": "Secret"}}
-    label = apply_configuration("Object{metadata: Object.metadata{labels: {'v': string(params.metadata.name)}}}")
+    label = apply_configuration(
+        "Object{metadata: Object.metadata{labels: {'v': string(params.metadata.name)}}}"
+    )
     reference = {"selector": {}, "parameterNotFoundAction": "Deny"}
     await bind(api, policy("params", label, **parameters), paramRef=reference)
     answer = await api.post(f"{CORE}/configmaps", config_map("b"))
     denied = "policy 'params' with binding 'params' denied request: failed to configure binding: no params found"
     assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
     assert answer.body["message"].startswith(denied)
-    await api.post(f"{CORE}/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}})
-    assert (await api.post(f"{CORE}/configmaps", config_map("b"))).body["metadata"]["labels"] == {"v": "s"}
+    await api.post(
+        f"{CORE}/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    )
+    assert (await api.post(f"{CORE}/configmaps", config_map("b"))).body["metadata"]["labels"] == {
+        "v": "s"
+    }
 
 
 @pytest.mark.parametrize(("again", "seen"), [("IfNeeded", "yes"), ("Never", "no")])
-async def test_policy_is_invoked_again_after_a_later_change(api: APIClient, again: str, seen: str) -> None:
+async def test_policy_is_invoked_again_after_a_later_change(
+    api: APIClient, again: str, seen: str
+) -> None:
     expression = "Object{metadata: Object.metadata{annotations: {'seen': 'late' in object.data ? 'yes' : 'no'}}}"
     await bind(api, policy("z", apply_configuration(expression), reinvocationPolicy=again))
     await bind(api, policy("a", apply_configuration("Object{data: {'late': '1'}}")))
@@ -158,18 +223,31 @@ async def test_policy_is_invoked_again_after_a_later_change(api: APIClient, agai
             'Invalid value: "Object{}": must evaluate to list(JSONPatch) but got Object',
         ),
         (
-            {"mutations": [{**json_patch("[JSONPatch{}]"), "applyConfiguration": {"expression": "Object{}"}}]},
+            {
+                "mutations": [
+                    {
+                        **json_patch("[JSONPatch{}]"),
+                        "applyConfiguration": {"expression": "Object{}"},
+                    }
+                ]
+            },
             'Invalid value: "{applyConfiguration}": must not be specified when patchType is JSONPatch',
         ),
         (
             {"mutations": [{"patchType": "ApplyConfiguration"}]},
             "Required value: must be specified when patchType is ApplyConfiguration",
         ),
-        ({"variables": [{"name": "a-b", "expression": "1"}]}, 'Invalid value: "a-b": must be a valid CEL identifier'),
+        (
+            {"variables": [{"name": "a-b", "expression": "1"}]},
+            'Invalid value: "a-b": must be a valid CEL identifier',
+        ),
     ],
 )
 async def test_creation_is_validated(api: APIClient, change: dict[str, Any], cause: str) -> None:
     body = policy("p", apply_configuration("Object{}"))
     body["spec"] |= change
     answer = await api.post(f"{GROUP}/mutatingadmissionpolicies", body, {"dryRun": "All"})
-    assert (answer.code, [each["message"] for each in answer.body["details"]["causes"]]) == (422, [cause])
+    assert (answer.code, [each["message"] for each in answer.body["details"]["causes"]]) == (
+        422,
+        [cause],
+    )

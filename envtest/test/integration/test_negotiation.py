@@ -20,7 +20,10 @@ ATTRIBUTES = {"resourceAttributes": {"namespace": "default", "verb": "get", "res
 REVIEWS: dict[str, Any] = {
     "authorization.k8s.io/v1/selfsubjectaccessreviews": ATTRIBUTES,
     "authorization.k8s.io/v1/subjectaccessreviews": {**ATTRIBUTES, "user": "alice"},
-    "authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews": {**ATTRIBUTES, "user": "alice"},
+    "authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews": {
+        **ATTRIBUTES,
+        "user": "alice",
+    },
     "authorization.k8s.io/v1/selfsubjectrulesreviews": {"namespace": "default"},
     "authentication.k8s.io/v1/tokenreviews": {"token": "t"},
     "authentication.k8s.io/v1/selfsubjectreviews": None,
@@ -49,7 +52,9 @@ async def test_component_statuses_are_composed() -> None:
             "controller-manager": "False",
             "etcd-0": "True",
         }
-        assert "dial tcp 127.0.0.1:10259: connect: connection refused" in found["scheduler"]["message"]
+        assert (
+            "dial tcp 127.0.0.1:10259: connect: connection refused" in found["scheduler"]["message"]
+        )
         one = await api.get(f"{path}/etcd-0")
         assert (one.body["kind"], one.body["conditions"]) == ("ComponentStatus", [found["etcd-0"]])
         missing = await api.get(f"{path}/x")
@@ -57,7 +62,12 @@ async def test_component_statuses_are_composed() -> None:
         selected = await api.get(path, {"fieldSelector": "metadata.name!=etcd-0"})
         assert len(selected.body["items"]) == 2
         table = await api.get(path, headers=TABLE)
-        assert [each["name"] for each in table.body["columnDefinitions"]] == ["Name", "Status", "Message", "Error"]
+        assert [each["name"] for each in table.body["columnDefinitions"]] == [
+            "Name",
+            "Status",
+            "Message",
+            "Error",
+        ]
         assert [row["cells"][:2] for row in table.body["rows"]][-1] == ["etcd-0", "Healthy"]
 
 
@@ -66,8 +76,12 @@ PARTIAL = f"{PROTOBUF};as=%s;g=meta.k8s.io;v=v1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-async def get_protobuf(api: APIClient, path: str, accept: str = PROTOBUF, **options: Any) -> tuple[int, dict[str, Any]]:
-    response = await api.request(options.pop("method", "GET"), path, headers={"Accept": accept}, **options)
+async def get_protobuf(
+    api: APIClient, path: str, accept: str = PROTOBUF, **options: Any
+) -> tuple[int, dict[str, Any]]:
+    response = await api.request(
+        options.pop("method", "GET"), path, headers={"Accept": accept}, **options
+    )
     assert response.headers["Content-Type"] == PROTOBUF
     return response.code, decode_body(response.body)
 
@@ -88,7 +102,11 @@ async def test_objects_lists_and_errors_in_protobuf(api: APIClient) -> None:
     anonymous = await api.get(CONFIG_MAPS, headers={"Accept": PROTOBUF, "Authorization": ""})
     assert (anonymous.code, decode_body(anonymous.body)["reason"]) == (403, "Forbidden")
     code, deleted = await get_protobuf(api, f"{CONFIG_MAPS}/a", method="DELETE")
-    assert (code, deleted["status"], deleted["details"]["uid"]) == (200, "Success", plain["metadata"]["uid"])
+    assert (code, deleted["status"], deleted["details"]["uid"]) == (
+        200,
+        "Success",
+        plain["metadata"]["uid"],
+    )
 
 
 async def test_discovery_in_protobuf(api: APIClient) -> None:
@@ -120,7 +138,9 @@ async def test_protobuf_is_sent_if_it_is_preferred_and_costs_little(
 
 
 async def test_tables_do_not_exist_in_protobuf(api: APIClient) -> None:
-    refused = await api.get(CONFIG_MAPS, headers={"Accept": f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io"})
+    refused = await api.get(
+        CONFIG_MAPS, headers={"Accept": f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io"}
+    )
     assert refused.code == 406
 
 
@@ -128,8 +148,15 @@ async def test_custom_resources_have_only_metadata_in_protobuf(api: APIClient) -
     schema = {"openAPIV3Schema": {"type": "object"}}
     versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
     names = {"plural": "balls", "kind": "Ball"}
-    spec = {"group": "proto.example.com", "scope": "Namespaced", "names": names, "versions": versions}
-    assert (await api.post(CRDS, {"metadata": {"name": "balls.proto.example.com"}, "spec": spec})).code == 201
+    spec = {
+        "group": "proto.example.com",
+        "scope": "Namespaced",
+        "names": names,
+        "versions": versions,
+    }
+    assert (
+        await api.post(CRDS, {"metadata": {"name": "balls.proto.example.com"}, "spec": spec})
+    ).code == 201
     path = "/apis/proto.example.com/v1/namespaces/default/balls"
     await api.until(path, 200)
     ball = {"apiVersion": "proto.example.com/v1", "kind": "Ball", "metadata": {"name": "a"}}
@@ -137,7 +164,10 @@ async def test_custom_resources_have_only_metadata_in_protobuf(api: APIClient) -
     refused = await api.get(path, headers={"Accept": PROTOBUF})
     assert (refused.code, decode_body(refused.body)["reason"]) == (406, "NotAcceptable")
     _, listed = await get_protobuf(api, path, PARTIAL % "PartialObjectMetadataList")
-    assert (listed["kind"], listed["items"][0]["metadata"]["name"]) == ("PartialObjectMetadataList", "a")
+    assert (listed["kind"], listed["items"][0]["metadata"]["name"]) == (
+        "PartialObjectMetadataList",
+        "a",
+    )
     _, one = await get_protobuf(api, f"{path}/a", PARTIAL % "PartialObjectMetadata")
     assert (one["kind"], one["metadata"]["name"]) == ("PartialObjectMetadata", "a")
 
@@ -150,7 +180,9 @@ async def test_watches_in_protobuf(plane: ControlPlane, api: APIClient) -> None:
     context = ssl.create_default_context(cadata=plane.ca_pem.decode())
 
     async with (
-        aiohttp.ClientSession(plane.url, headers=headers, connector=aiohttp.TCPConnector(ssl=context)) as session,
+        aiohttp.ClientSession(
+            plane.url, headers=headers, connector=aiohttp.TCPConnector(ssl=context)
+        ) as session,
         asyncio.timeout(TIMEOUT_SECONDS),
         session.get(CONFIG_MAPS, params=query) as response,
     ):
@@ -164,7 +196,10 @@ async def test_watches_in_protobuf(plane: ControlPlane, api: APIClient) -> None:
         kind, obj = await next_event()
         assert (kind, obj["data"]) == ("ADDED", {"k": "v"})
         kind, obj = await next_event()
-        assert (kind, obj["metadata"]["annotations"]) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
+        assert (kind, obj["metadata"]["annotations"]) == (
+            "BOOKMARK",
+            {"k8s.io/initial-events-end": "true"},
+        )
         await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}})
         assert await next_event() == ("MODIFIED", (await api.get(f"{CONFIG_MAPS}/a")).body)
         await api.delete(f"{CONFIG_MAPS}/a")

@@ -28,7 +28,11 @@ WIDGETS = {
                             "spec": {
                                 "type": "object",
                                 "properties": {
-                                    "size": {"type": "string", "description": "How big it is.", "nullable": True},
+                                    "size": {
+                                        "type": "string",
+                                        "description": "How big it is.",
+                                        "nullable": True,
+                                    },
                                     "any": {"x-kubernetes-int-or-string": True},
                                 },
                             }
@@ -42,7 +46,9 @@ WIDGETS = {
 
 
 async def establish(api: APIClient) -> None:
-    assert (await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WIDGETS)).code == 201
+    assert (
+        await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WIDGETS)
+    ).code == 201
     await api.until("/apis/example.com/v1/widgets", 200)
 
 
@@ -59,7 +65,12 @@ def kinds(schema: dict[str, Any]) -> set[str]:
 
 async def test_every_group_version_has_a_document(api: APIClient) -> None:
     index = (await api.get("/openapi/v3")).body["paths"]
-    assert {"api/v1", "apis/apps/v1", "apis/batch/v1", "apis/apiextensions.k8s.io/v1"} <= index.keys()
+    assert {
+        "api/v1",
+        "apis/apps/v1",
+        "apis/batch/v1",
+        "apis/apiextensions.k8s.io/v1",
+    } <= index.keys()
     response = await document(api, "apis/apps/v1")
     schemas = response.body["components"]["schemas"]
     deployment = schemas["io.k8s.api.apps.v1.Deployment"]
@@ -100,5 +111,7 @@ async def test_openapi_v2_document_has_definitions(api: APIClient) -> None:
 
 async def test_patch_operation_lists_dry_run_parameter(api: APIClient) -> None:
     """kubectl checks that the document lists the parameter before it sends a dry run."""
-    patch = (await document(api, "api/v1")).body["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
+    patch = (await document(api, "api/v1")).body["paths"][
+        "/api/v1/namespaces/{namespace}/pods/{name}"
+    ]["patch"]
     assert {"dryRun", "fieldValidation"} <= {each["name"] for each in patch["parameters"]}

@@ -44,7 +44,10 @@ async def test_kubernetes_asyncio_client(plane: ControlPlane, tmp_path: Path) ->
     async with client.ApiClient(settings) as api_client:
         core = client.CoreV1Api(api_client)
         created = await core.create_namespaced_config_map(
-            "default", client.V1ConfigMap(metadata=client.V1ObjectMeta(name="a", labels={"mine": ""}), data={"k": "v"})
+            "default",
+            client.V1ConfigMap(
+                metadata=client.V1ObjectMeta(name="a", labels={"mine": ""}), data={"k": "v"}
+            ),
         )
         assert created.metadata.uid
         listed = await core.list_namespaced_config_map("default", label_selector="mine")
@@ -52,7 +55,9 @@ async def test_kubernetes_asyncio_client(plane: ControlPlane, tmp_path: Path) ->
         await core.patch_namespaced_config_map("a", "default", {"data": {"k": "w"}})
         version = listed.metadata.resource_version
         async with watch.Watch() as events:
-            async for event in events.stream(core.list_namespaced_config_map, "default", resource_version=version):
+            async for event in events.stream(
+                core.list_namespaced_config_map, "default", resource_version=version
+            ):
                 assert (event["type"], event["object"].data) == ("MODIFIED", {"k": "w"})
                 break
         await core.delete_namespaced_config_map("a", "default")
@@ -80,12 +85,21 @@ async def test_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path
         *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={"KUBECONFIG": str(tmp_path / "kubeconfig"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        env={
+            "KUBECONFIG": str(tmp_path / "kubeconfig"),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+        },
     )
     assert process.stdout is not None
     toys = "/apis/example.com/v1/namespaces/default/toys"
     try:
-        toy = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear"}, "spec": {"size": 1}}
+        toy = {
+            "apiVersion": "example.com/v1",
+            "kind": "Toy",
+            "metadata": {"name": "bear"},
+            "spec": {"size": 1},
+        }
         async with api.watch(toys) as events:
             await api.post(toys, toy)
             async with asyncio.timeout(120):

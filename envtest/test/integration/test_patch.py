@@ -32,7 +32,9 @@ def deployment(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 async def test_apply_creates_an_object_and_owns_its_fields(api: APIClient) -> None:
     response = await api.apply(A, config_map("a", {"k": "v"}, labels={"l": "1"}), "one")
     assert response.code == 201
-    assert owned(response.body) == {("one", "Apply"): {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}}
+    assert owned(response.body) == {
+        ("one", "Apply"): {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}
+    }
 
 
 async def test_repeated_apply_changes_nothing(api: APIClient) -> None:
@@ -52,7 +54,10 @@ async def test_namespace_without_fields_changes_once_on_repeated_apply(
     """
     path = "/api/v1/namespaces/twice"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "twice", **metadata}}
-    versions = [(await api.apply(path, namespace, "one")).body["metadata"]["resourceVersion"] for _ in range(4)]
+    versions = [
+        (await api.apply(path, namespace, "one")).body["metadata"]["resourceVersion"]
+        for _ in range(4)
+    ]
     assert len(set(versions)) == 1 + writes
     assert versions[1] == versions[2] == versions[3]
 
@@ -87,7 +92,11 @@ async def test_different_value_is_a_conflict_unless_forced(api: APIClient) -> No
 async def test_update_takes_ownership_of_changed_fields(api: APIClient) -> None:
     await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
     changed = await api.request(
-        "PATCH", A, {"data": {"k": "x"}}, query={"fieldManager": "two"}, content_type="application/merge-patch+json"
+        "PATCH",
+        A,
+        {"data": {"k": "x"}},
+        query={"fieldManager": "two"},
+        content_type="application/merge-patch+json",
     )
     assert owned(changed.body) == {
         ("one", "Apply"): {"f:data": {"f:l": {}}},
@@ -95,27 +104,48 @@ async def test_update_takes_ownership_of_changed_fields(api: APIClient) -> None:
     }
     refused = await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
     assert refused.code == 409
-    assert refused.body["message"].startswith('Apply failed with 1 conflict: conflict with "two" using v1')
+    assert refused.body["message"].startswith(
+        'Apply failed with 1 conflict: conflict with "two" using v1'
+    )
 
 
 async def test_list_items_are_owned_by_the_manager_that_applied_them(api: APIClient) -> None:
     path = f"{DEPLOYMENTS}/a"
-    await api.apply(path, deployment({"name": "x", "image": "x", "ports": [{"containerPort": 80}]}), "one")
+    await api.apply(
+        path, deployment({"name": "x", "image": "x", "ports": [{"containerPort": 80}]}), "one"
+    )
     both = await api.apply(path, deployment({"name": "y", "image": "y"}), "two")
     containers = both.body["spec"]["template"]["spec"]["containers"]
     assert [one["name"] for one in containers] == ["x", "y"]
     template = owned(both.body)["one", "Apply"]["f:spec"]["f:template"]["f:spec"]
-    ports: dict[str, Any] = {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}}
-    assert template == {"f:containers": {'k:{"name":"x"}': {".": {}, "f:image": {}, "f:name": {}, "f:ports": ports}}}
+    ports: dict[str, Any] = {
+        'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}
+    }
+    assert template == {
+        "f:containers": {'k:{"name":"x"}': {".": {}, "f:image": {}, "f:name": {}, "f:ports": ports}}
+    }
 
 
 async def test_status_and_scale_have_separate_ownership(api: APIClient) -> None:
     path = f"{DEPLOYMENTS}/a"
     await api.apply(path, deployment({"name": "x", "image": "x"}, replicas=1), "one")
-    status = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {"replicas": 1}}
+    status = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "a"},
+        "status": {"replicas": 1},
+    }
     reported = await api.apply(f"{path}/status", status, "two")
-    assert [entry.get("subresource") for entry in reported.body["metadata"]["managedFields"]] == [None, "status"]
-    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 5}}
+    assert [entry.get("subresource") for entry in reported.body["metadata"]["managedFields"]] == [
+        None,
+        "status",
+    ]
+    scale = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": "a"},
+        "spec": {"replicas": 5},
+    }
     refused = await api.apply(f"{path}/scale", scale, "three")
     assert refused.body["details"]["causes"][0]["field"] == ".spec.replicas"
 
@@ -131,8 +161,18 @@ async def test_managed_fields_can_be_reset(api: APIClient) -> None:
 @pytest.mark.parametrize(
     ("body", "query", "code", "message"),
     [
-        (config_map("a"), {"fieldManager": ""}, 422, "fieldManager: Required value: is required for apply patch"),
-        (config_map("b"), {}, 400, "the name of the object (b) does not match the name on the URL (a)"),
+        (
+            config_map("a"),
+            {"fieldManager": ""},
+            422,
+            "fieldManager: Required value: is required for apply patch",
+        ),
+        (
+            config_map("b"),
+            {},
+            400,
+            "the name of the object (b) does not match the name on the URL (a)",
+        ),
         (b"a: [", {}, 400, "error decoding YAML"),
         (
             b'{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"v","k":"w"}}',
@@ -140,7 +180,12 @@ async def test_managed_fields_can_be_reset(api: APIClient) -> None:
             400,
             "line 1: key",
         ),
-        (config_map("a", data={"k": "v"}, managedFields=[{}]), {}, 400, "metadata.managedFields must be nil"),
+        (
+            config_map("a", data={"k": "v"}, managedFields=[{}]),
+            {},
+            400,
+            "metadata.managedFields must be nil",
+        ),
         ({**config_map("a"), "nonsense": 1}, {}, 500, ".nonsense: field not declared in schema"),
     ],
 )
@@ -154,15 +199,26 @@ async def test_invalid_configuration_cannot_be_applied(
 
 
 async def test_strategic_merge_patch_merges_lists_by_key(api: APIClient) -> None:
-    await api.post(DEPLOYMENTS, deployment({"name": "x", "image": "x"}, {"name": "y", "image": "y"}))
+    await api.post(
+        DEPLOYMENTS, deployment({"name": "x", "image": "x"}, {"name": "y", "image": "y"})
+    )
     patch = {
-        "containers": [{"name": "w", "image": "w"}, {"name": "x", "image": "z"}, {"name": "y", "$patch": "delete"}],
+        "containers": [
+            {"name": "w", "image": "w"},
+            {"name": "x", "image": "z"},
+            {"name": "y", "$patch": "delete"},
+        ],
         "$setElementOrder/containers": [{"name": "w"}, {"name": "x"}],
     }
     response = await api.request(
         "PATCH",
         f"{DEPLOYMENTS}/a",
-        {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "template": {"spec": patch}}},
+        {
+            "spec": {
+                "strategy": {"$retainKeys": ["type"], "type": "Recreate"},
+                "template": {"spec": patch},
+            }
+        },
         content_type="application/strategic-merge-patch+json",
     )
     containers = response.body["spec"]["template"]["spec"]["containers"]
@@ -174,7 +230,9 @@ async def test_json_patch_operations(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
 
     async def patch(*operations: dict[str, Any]) -> Any:
-        return await api.request("PATCH", A, list(operations), content_type="application/json-patch+json")
+        return await api.request(
+            "PATCH", A, list(operations), content_type="application/json-patch+json"
+        )
 
     moved = await patch(
         {"op": "test", "path": "/data/k", "value": "v"},
@@ -197,10 +255,14 @@ async def test_unknown_patch_type_is_rejected(api: APIClient) -> None:
     assert (response.code, response.body["reason"]) == (415, "UnsupportedMediaType")
 
 
-@pytest.mark.parametrize("accept", ["application/json;as=Table;v=v1;g=meta.k8s.io,application/json"])
+@pytest.mark.parametrize(
+    "accept", ["application/json;as=Table;v=v1;g=meta.k8s.io,application/json"]
+)
 async def test_table_of_a_list_and_a_watch(api: APIClient, accept: str) -> None:
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
-    response = await api.get(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, headers={"Accept": accept})
+    response = await api.get(
+        CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, headers={"Accept": accept}
+    )
     table = response.body
     assert (table["apiVersion"], table["kind"]) == ("meta.k8s.io/v1", "Table")
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Data", "Age"]
@@ -208,7 +270,9 @@ async def test_table_of_a_list_and_a_watch(api: APIClient, accept: str) -> None:
     assert row["cells"][:2] == ["a", 1]
     assert row["object"]["kind"] == "PartialObjectMetadata"
     assert "data" not in row["object"]
-    async with api.watch(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, {"Accept": accept}) as watch:
+    async with api.watch(
+        CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, {"Accept": accept}
+    ) as watch:
         event = await watch.event()
     assert (event["type"], event["object"]["kind"]) == ("ADDED", "Table")
     assert event["object"]["rows"][0]["cells"][0] == "a"
@@ -216,22 +280,33 @@ async def test_table_of_a_list_and_a_watch(api: APIClient, accept: str) -> None:
 
 async def test_empty_lists_are_shown_and_owned_as_they_were_sent(api: APIClient) -> None:
     """The store keeps no empty lists, but the request that contains one is validated and owns the field."""
-    quotas, slices = "/api/v1/namespaces/default/resourcequotas", "/apis/discovery.k8s.io/v1/namespaces/default"
+    quotas, slices = (
+        "/api/v1/namespaces/default/resourcequotas",
+        "/apis/discovery.k8s.io/v1/namespaces/default",
+    )
     await api.post(quotas, {"metadata": {"name": "q"}, "spec": {"scopes": ["NotTerminating"]}})
     kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
     rejected = await api.apply(
-        f"{quotas}/q", {**kind, "metadata": {"name": "q"}, "spec": {"scopes": []}}, "a", {"force": "true"}
+        f"{quotas}/q",
+        {**kind, "metadata": {"name": "q"}, "spec": {"scopes": []}},
+        "a",
+        {"force": "true"},
     )
-    assert [each["message"] for each in rejected.body["details"]["causes"]] == ["Invalid value: []: field is immutable"]
+    assert [each["message"] for each in rejected.body["details"]["causes"]] == [
+        "Invalid value: []: field is immutable"
+    ]
     ingress = await api.post(
-        "/apis/networking.k8s.io/v1/namespaces/default/ingresses", {"metadata": {"name": "i"}, "spec": {"rules": []}}
+        "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+        {"metadata": {"name": "i"}, "spec": {"rules": []}},
     )
     assert "spec: Invalid value: []: either" in ingress.body["message"]
     body = {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [], "ports": None}
     await api.post(f"{slices}/endpointslices", body, {"fieldManager": "one"})
     patched = await api.merge(f"{slices}/endpointslices/s", {"ports": []}, {"fieldManager": "two"})
     assert patched.body["ports"] is None
-    owners = {entry["manager"]: entry["fieldsV1"] for entry in patched.body["metadata"]["managedFields"]}
+    owners = {
+        entry["manager"]: entry["fieldsV1"] for entry in patched.body["metadata"]["managedFields"]
+    }
     assert owners["two"] == {"f:ports": {}}
     assert "f:ports" not in owners["one"]
 
@@ -240,4 +315,6 @@ async def test_names_that_are_not_strings_are_empty_in_messages(api: APIClient) 
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": ["y"]}}
     applied = await api.apply("/api/v1/namespaces/default/configmaps/x", body, "a")
     assert applied.code == 500
-    assert applied.body["message"].startswith("failed to create typed patch object (/x; /v1, Kind=ConfigMap): ")
+    assert applied.body["message"].startswith(
+        "failed to create typed patch object (/x; /v1, Kind=ConfigMap): "
+    )

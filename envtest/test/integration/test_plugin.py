@@ -101,12 +101,20 @@ def test_only_on_the_real_control_plane(control_plane):
 """
 
 
-def test_fixtures_in_another_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixtures_in_another_project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     pytester.makepyfile(PROJECT.replace("__CRD__", repr(TOYS)))
-    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makeini(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
     result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
     result.assert_outcomes(passed=9, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
-        ["*Writes to the control plane*", "201 create configmaps default/shown by admin", "*color*blue*"]
+        [
+            "*Writes to the control plane*",
+            "201 create configmaps default/shown by admin",
+            "*color*blue*",
+        ]
     )

@@ -38,7 +38,9 @@ class Setup(NamedTuple):
         pipe = asyncio.subprocess.PIPE
         command = (KUBECTL, "--kubeconfig", str(self.config), *arguments)
         home = {"HOME": str(self.config.parent), **variables}
-        return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=home)
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=home
+        )
 
     async def kubectl(self, *arguments: str, stdin: bytes = b"", **variables: str) -> Output:
         process = await self.start(*arguments, **variables)
@@ -76,10 +78,15 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
         "previousLogs": {"*": ["boom"]},
     }
     scenario = {"pods": [rule, crash]}
-    async with ControlPlane.embedded(scenario=scenario, controllers=("gc",)) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.embedded(scenario=scenario, controllers=("gc",)) as plane,
+        APIClient(plane) as api,
+    ):
         for name in ("web", "crash"):
             spec = {"containers": [{"name": "main", "image": "i"}]}
-            await api.post(PODS, {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
+            await api.post(
+                PODS, {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+            )
         await plane.advance(0)
         config = tmp_path / "kubeconfig"
         plane.kubeconfig(config)
@@ -94,7 +101,9 @@ async def test_kubectl_exec_and_attach(setup: Setup) -> None:
     assert failed == (3, "", "no\ncommand terminated with exit code 3\n")
     text = b"line\n" * 20_000
     assert (await setup.kubectl("exec", "-i", "web", "--", "cat", stdin=text)).out == text.decode()
-    spdy = await setup.kubectl("exec", "-i", "web", "--", "cat", stdin=text, KUBECTL_REMOTE_COMMAND_WEBSOCKETS="false")
+    spdy = await setup.kubectl(
+        "exec", "-i", "web", "--", "cat", stdin=text, KUBECTL_REMOTE_COMMAND_WEBSOCKETS="false"
+    )
     assert spdy.out == text.decode()
     unknown = await setup.kubectl("exec", "web", "--", "rm", "x")
     assert (unknown.code, unknown.err.splitlines()[0]) == (
@@ -143,7 +152,9 @@ async def test_kubectl_logs(setup: Setup) -> None:
 @needs_kubectl
 @pytest.mark.parametrize("websockets", ["true", "false"])
 async def test_kubectl_port_forward(setup: Setup, websockets: str) -> None:
-    process = await setup.start("port-forward", "pod/web", ":8080", ":81", KUBECTL_PORT_FORWARD_WEBSOCKETS=websockets)
+    process = await setup.start(
+        "port-forward", "pod/web", ":8080", ":81", KUBECTL_PORT_FORWARD_WEBSOCKETS=websockets
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -178,9 +189,15 @@ async def test_kubectl_drain_respects_budgets(tmp_path: Path) -> None:
         APIClient(plane) as api,
     ):
         selector = {"matchLabels": {"app": "web"}}
-        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        template = {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
         spec = {"replicas": 4, "selector": selector, "template": template}
-        await api.post("/apis/apps/v1/namespaces/default/replicasets", {"metadata": {"name": "web"}, "spec": spec})
+        await api.post(
+            "/apis/apps/v1/namespaces/default/replicasets",
+            {"metadata": {"name": "web"}, "spec": spec},
+        )
         budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 2, "selector": selector}}
         await api.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
         await plane.advance(0)
@@ -192,8 +209,14 @@ async def test_kubectl_drain_respects_budgets(tmp_path: Path) -> None:
         await plane.advance(0)
         pods = (await api.get(PODS)).body["items"]
         assert [pod["spec"]["nodeName"] for pod in pods] == ["b"] * 4
-        status = (await api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/b")).body["status"]
-        assert (status["disruptionsAllowed"], status["currentHealthy"], status["expectedPods"]) == (2, 4, 4)
+        status = (await api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/b")).body[
+            "status"
+        ]
+        assert (status["disruptionsAllowed"], status["currentHealthy"], status["expectedPods"]) == (
+            2,
+            4,
+            4,
+        )
         assert "disruptedPods" not in status
 
 
@@ -219,7 +242,9 @@ class Socket:
         headers = {"Authorization": f"Bearer {self._token}"}
         protocols = [self._protocol]
         try:
-            return await self._session.ws_connect(self._url, params=self._query, headers=headers, protocols=protocols)
+            return await self._session.ws_connect(
+                self._url, params=self._query, headers=headers, protocols=protocols
+            )
         except aiohttp.WSServerHandshakeError:
             await self._session.close()
             raise
@@ -252,18 +277,24 @@ async def test_channels_of_exec(setup: Setup) -> None:
     assert (found[1], found[2]) == (b"", b"no\n")
     status = orjson.loads(found[3])
     assert (status["reason"], status["details"]["causes"][0]["message"]) == ("NonZeroExitCode", "3")
-    async with Socket(setup.plane, "exec", "v5.channel.k8s.io", command("cat", stdin="1", stdout="1")) as socket:
+    async with Socket(
+        setup.plane, "exec", "v5.channel.k8s.io", command("cat", stdin="1", stdout="1")
+    ) as socket:
         await socket.send_bytes(b"\0typed")
         await socket.send_bytes(b"\xff\0")  # closes stdin
         found = await channels(socket)
     assert (found[1], orjson.loads(found[3])["status"]) == (b"typed", "Success")
-    async with Socket(setup.plane, "exec", "base64.channel.k8s.io", command("ls", "x", stdout="1")) as socket:
+    async with Socket(
+        setup.plane, "exec", "base64.channel.k8s.io", command("ls", "x", stdout="1")
+    ) as socket:
         found = await channels(socket)
     assert found == {1: b"a\nb\n", 3: b""}, "before v4, success is an empty error channel"
 
 
 async def test_channels_of_port_forward(setup: Setup) -> None:
-    async with Socket(setup.plane, "portforward", "v4.channel.k8s.io", [("ports", "8080")]) as socket:
+    async with Socket(
+        setup.plane, "portforward", "v4.channel.k8s.io", [("ports", "8080")]
+    ) as socket:
         await socket.send_bytes(b"\0you\n")
         found = await channels(socket)
     port = (8080).to_bytes(2, "little")
@@ -296,15 +327,34 @@ async def test_requests_that_cannot_be_connected(setup: Setup) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v9"}
     exec_path = f"{PODS}/web/exec"
     for path, query, headers, code, message in (
-        (exec_path, {"stdout": "1"}, {}, 400, "you must specify at least 1 command for the container"),
-        (exec_path, {"command": "x"}, {}, 400, "you must specify at least 1 of stdin, stdout, stderr"),
+        (
+            exec_path,
+            {"stdout": "1"},
+            {},
+            400,
+            "you must specify at least 1 command for the container",
+        ),
+        (
+            exec_path,
+            {"command": "x"},
+            {},
+            400,
+            "you must specify at least 1 of stdin, stdout, stderr",
+        ),
         (exec_path, {"command": "x", "stdout": "1"}, {}, 400, "Upgrade request required"),
-        (exec_path, {"command": "x", "stdout": "1"}, upgrade, 403, "unable to upgrade: unable to negotiate protocol"),
+        (
+            exec_path,
+            {"command": "x", "stdout": "1"},
+            upgrade,
+            403,
+            "unable to upgrade: unable to negotiate protocol",
+        ),
     ):
         response = await setup.api.post(path, {}, query=query, headers=headers)
         assert (response.code, response.body["message"][: len(message)]) == (code, message)
     await setup.api.merge(
-        "/api/v1/nodes/envtest/status", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        "/api/v1/nodes/envtest/status",
+        {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
     )
     unreachable = await setup.api.get(f"{PODS}/web/log")
     assert (unreachable.code, "i/o timeout" in unreachable.body["message"]) == (500, True)
@@ -312,7 +362,11 @@ async def test_requests_that_cannot_be_connected(setup: Setup) -> None:
 
 @pytest.mark.parametrize(("version", "allowed"), [("1.34", True), ("1.36", False)])
 async def test_permission_to_get_does_not_open_a_connection(version: str, *, allowed: bool) -> None:
-    rule = {"apiGroups": [""], "resources": ["pods/exec", "pods/attach", "pods/portforward"], "verbs": ["get"]}
+    rule = {
+        "apiGroups": [""],
+        "resources": ["pods/exec", "pods/attach", "pods/portforward"],
+        "verbs": ["get"],
+    }
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     scenario = {"pods": [{"exec": [{"stdout": "done"}]}]}
     plane = ControlPlane.embedded(scenario=scenario, kubernetes_version=version, controllers=())
@@ -323,9 +377,15 @@ async def test_permission_to_get_does_not_open_a_connection(version: str, *, all
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
         binding = {"metadata": {"name": "reader"}, "roleRef": ref, "subjects": [subject]}
         await api.post(f"{rbac}/clusterrolebindings", binding)
-        await api.post(PODS, {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "i"}]}})
+        await api.post(
+            PODS,
+            {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "i"}]}},
+        )
         await plane.advance(0)
-        for subresource, query in (("exec", command("ls", stdout="1")), ("portforward", [("ports", "1")])):
+        for subresource, query in (
+            ("exec", command("ls", stdout="1")),
+            ("portforward", [("ports", "1")]),
+        ):
             opened = Socket(plane, subresource, "v4.channel.k8s.io", query, token="reader")
             if not allowed:
                 with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):

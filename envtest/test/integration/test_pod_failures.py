@@ -44,7 +44,9 @@ async def test_image_that_cannot_be_pulled(image: str, reason: str, later: str) 
 
 @pytest.mark.parametrize(("code", "phase"), [(3, "Failed"), (0, "Succeeded")])
 async def test_command_that_exits(code: int, phase: str) -> None:
-    status = await status_of({"command": ["sh", "-c", f"echo x; exit {code}"]}, restartPolicy="Never")
+    status = await status_of(
+        {"command": ["sh", "-c", f"echo x; exit {code}"]}, restartPolicy="Never"
+    )
     assert status["phase"] == phase
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
 
@@ -82,6 +84,8 @@ def test_other_commands_run(command: list[str]) -> None:
     assert exit_code({"command": command}) is None
 
 
-@pytest.mark.parametrize("image", ["ray", "quay.io/a/b:1.2@sha256:" + "a" * 64, "localhost:5000/x_y/z:Tag", "a.b/c:v1"])
+@pytest.mark.parametrize(
+    "image", ["ray", "quay.io/a/b:1.2@sha256:" + "a" * 64, "localhost:5000/x_y/z:Tag", "a.b/c:v1"]
+)
 async def test_ordinary_images_run(image: str) -> None:
     assert (await status_of({"image": image}))["phase"] == "Running"

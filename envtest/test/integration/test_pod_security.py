@@ -27,7 +27,10 @@ def warnings_of(answer: Response) -> list[str]:
 
 async def select(api: APIClient, **levels: str | None) -> Response:
     """Set the labels of the namespace ``default``."""
-    labels = {f"pod-security.kubernetes.io/{name.replace('_', '-')}": level for name, level in levels.items()}
+    labels = {
+        f"pod-security.kubernetes.io/{name.replace('_', '-')}": level
+        for name, level in levels.items()
+    }
     return await api.merge(CORE, {"metadata": {"labels": labels}})
 
 
@@ -47,7 +50,9 @@ async def test_violating_pods_are_rejected_and_others_may_still_be_updated(api: 
     labels = {"metadata": {"labels": {"a": "b"}}}
     assert (await api.merge(f"{CORE}/pods/old", labels)).code == 200
     image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "j"}]
-    updated = await api.request("PATCH", f"{CORE}/pods/old", image, content_type="application/json-patch+json")
+    updated = await api.request(
+        "PATCH", f"{CORE}/pods/old", image, content_type="application/json-patch+json"
+    )
     assert updated.code == 403, "a new image is checked"
 
 
@@ -96,4 +101,7 @@ async def test_app_armor_annotation_becomes_the_field_and_is_immutable(api: APIC
     }
     change = {"metadata": {"annotations": {name: None}}}
     answer = await api.merge(f"{CORE}/pods/p", change)
-    assert answer.body["details"]["causes"][0]["message"] == "Forbidden: may not remove or update AppArmor annotations"
+    assert (
+        answer.body["details"]["causes"][0]["message"]
+        == "Forbidden: may not remove or update AppArmor annotations"
+    )

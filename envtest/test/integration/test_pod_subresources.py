@@ -59,20 +59,36 @@ async def test_binding_assigns_the_pod_and_copies_labels_of_the_node(api: APICli
     assert bound["metadata"]["labels"] == {"app": "x", "topology.kubernetes.io/zone": "z"}
     assert bound["metadata"]["generation"] == 2, "a binding does not count"
     condition = bound["status"]["conditions"][0]
-    assert (condition["type"], condition["status"], "reason" in condition) == ("PodScheduled", "True", False)
+    assert (condition["type"], condition["status"], "reason" in condition) == (
+        "PodScheduled",
+        "True",
+        False,
+    )
 
 
 async def test_eviction_spends_the_budget(api: APIClient) -> None:
     for name in ("a", "b", "sick"):
         await api.post(f"{CORE}/pods", pod(name, nodeName="n"))
         ready = {"type": "Ready", "status": "False" if name == "sick" else "True"}
-        await api.merge(f"{CORE}/pods/{name}/status", {"status": {"phase": "Running", "conditions": [ready]}})
+        await api.merge(
+            f"{CORE}/pods/{name}/status", {"status": {"phase": "Running", "conditions": [ready]}}
+        )
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b"},
+        "spec": spec,
+    }
     await api.post(BUDGETS, budget)
     early = await api.post(f"{CORE}/pods/a/eviction", eviction("a"))
     assert (early.code, early.headers["Retry-After"]) == (429, "10")
-    observed = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
+    observed = {
+        "observedGeneration": 1,
+        "disruptionsAllowed": 1,
+        "currentHealthy": 2,
+        "desiredHealthy": 1,
+    }
     await api.merge(f"{BUDGETS}/b/status", {"status": observed})
 
     odd = await api.post(f"{CORE}/pods/a/eviction", eviction("a", propagationPolicy="Odd"))
@@ -82,7 +98,10 @@ async def test_eviction_spends_the_budget(api: APIClient) -> None:
     assert (await api.post(f"{CORE}/pods/a/eviction", eviction("a", "policy/v1beta1"))).code == 201
     evicted = (await api.get(f"{CORE}/pods/a")).body
     assert evicted["metadata"]["deletionTimestamp"]
-    assert [each["type"] for each in evicted["status"]["conditions"]] == ["Ready", "DisruptionTarget"]
+    assert [each["type"] for each in evicted["status"]["conditions"]] == [
+        "Ready",
+        "DisruptionTarget",
+    ]
     status = (await api.get(f"{BUDGETS}/b")).body["status"]
     assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["a"])
 
@@ -91,7 +110,9 @@ async def test_eviction_spends_the_budget(api: APIClient) -> None:
     assert rejected.body["details"]["causes"][0]["message"] == (
         "The disruption budget b does not allow evicting pods currently"
     )
-    assert (await api.post(f"{CORE}/pods/sick/eviction", eviction("sick"))).code == 201, "it does not count"
+    assert (await api.post(f"{CORE}/pods/sick/eviction", eviction("sick"))).code == 201, (
+        "it does not count"
+    )
 
 
 async def test_subresources_change_their_part_of_the_pod(api: APIClient) -> None:

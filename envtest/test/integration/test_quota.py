@@ -18,7 +18,10 @@ CORE = "/api/v1/namespaces/default"
 
 @pytest.fixture
 async def api() -> AsyncIterator[APIClient]:
-    async with ControlPlane.embedded(controllers=("resourcequota",)) as plane, APIClient(plane) as requests:
+    async with (
+        ControlPlane.embedded(controllers=("resourcequota",)) as plane,
+        APIClient(plane) as requests,
+    ):
         yield requests
 
 
@@ -32,17 +35,29 @@ def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 async def create_limit_range(api: APIClient, *limits: dict[str, Any]) -> None:
-    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"}, "spec": {"limits": list(limits)}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "limits"},
+        "spec": {"limits": list(limits)},
+    }
     assert (await api.post(f"{CORE}/limitranges", body)).code == 201
 
 
 async def create_quota(api: APIClient, name: str, hard: dict[str, str], **spec: Any) -> None:
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard, **spec}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name},
+        "spec": {"hard": hard, **spec},
+    }
     assert (await api.post(f"{CORE}/resourcequotas", body)).code == 201
     await wait_for_usage(api, name, {**dict.fromkeys(hard, "0")}, at_least=True)
 
 
-async def wait_for_usage(api: APIClient, name: str, usage: dict[str, str], *, at_least: bool = False) -> None:
+async def wait_for_usage(
+    api: APIClient, name: str, usage: dict[str, str], *, at_least: bool = False
+) -> None:
     """Watch the quota until its status reports this usage."""
     query = {"fieldSelector": f"metadata.name={name}"}
     async with asyncio.timeout(120), api.watch(f"{CORE}/resourcequotas", query) as watch:
@@ -55,7 +70,12 @@ async def wait_for_usage(api: APIClient, name: str, usage: dict[str, str], *, at
 
 async def test_limit_range_sets_container_defaults(api: APIClient) -> None:
     await create_limit_range(
-        api, {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}
+        api,
+        {
+            "type": "Container",
+            "default": {"cpu": "500m"},
+            "defaultRequest": {"cpu": "100m", "memory": "1Gi"},
+        },
     )
     body = pod("a", container("x"), container("y", requests={"cpu": "1"}, limits={"cpu": "2"}))
     created = (await api.post(f"{CORE}/pods", body)).body
@@ -71,9 +91,17 @@ async def test_limit_range_sets_container_defaults(api: APIClient) -> None:
 @pytest.mark.parametrize(
     ("bounds", "resources", "problem"),
     [
-        ({"min": {"cpu": "1"}}, {"requests": {"cpu": "100m"}}, "minimum cpu usage per Pod is 1, but request is 100m"),
+        (
+            {"min": {"cpu": "1"}},
+            {"requests": {"cpu": "100m"}},
+            "minimum cpu usage per Pod is 1, but request is 100m",
+        ),
         ({"min": {"cpu": "1"}}, {}, "minimum cpu usage per Pod is 1.  No request is specified"),
-        ({"max": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, "maximum cpu usage per Pod is 1, but limit is 2"),
+        (
+            {"max": {"cpu": "1"}},
+            {"limits": {"cpu": "2"}},
+            "maximum cpu usage per Pod is 1, but limit is 2",
+        ),
         ({"max": {"cpu": "1"}}, {}, "maximum cpu usage per Pod is 1.  No limit is specified"),
         (
             {"maxLimitRequestRatio": {"cpu": "2"}},
@@ -107,13 +135,20 @@ async def test_limit_range_limits_claims(api: APIClient) -> None:
         ("3Gi", "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"),
     ):
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"}, "spec": spec}
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "a"},
+            "spec": spec,
+        }
         response = await api.post(f"{CORE}/persistentvolumeclaims", claim)
         assert response.body["message"] == f'persistentvolumeclaims "a" is forbidden: {problem}'
 
 
 async def test_quota_limits_object_counts(api: APIClient) -> None:
-    await create_quota(api, "maps", {"configmaps": "2", "count/configmaps": "5", "count/deployments.apps": "1"})
+    await create_quota(
+        api, "maps", {"configmaps": "2", "count/configmaps": "5", "count/deployments.apps": "1"}
+    )
     assert (await api.post(CONFIG_MAPS, config_map("a"))).code == 201
     dry = await api.post(CONFIG_MAPS, config_map("dry"), {"dryRun": "All"})
     assert dry.code == 201
@@ -125,19 +160,25 @@ async def test_quota_limits_object_counts(api: APIClient) -> None:
         "limited: configmaps=2"
     )
     assert (await api.delete(f"{CONFIG_MAPS}/a")).code == 200
-    await wait_for_usage(api, "maps", {"configmaps": "1", "count/configmaps": "1", "count/deployments.apps": "0"})
+    await wait_for_usage(
+        api, "maps", {"configmaps": "1", "count/configmaps": "1", "count/deployments.apps": "0"}
+    )
     assert (await api.post(CONFIG_MAPS, config_map("c"))).code == 201
 
 
 async def test_quota_limits_requests_and_limits_of_pods(api: APIClient) -> None:
     await create_quota(api, "compute", {"requests.cpu": "1", "limits.memory": "2Gi", "pods": "10"})
-    response = await api.post(f"{CORE}/pods", pod("a", container("x"), container("y", requests={"cpu": "1"})))
+    response = await api.post(
+        f"{CORE}/pods", pod("a", container("x"), container("y", requests={"cpu": "1"}))
+    )
     assert response.body["message"] == (
         'pods "a" is forbidden: failed quota: compute: must specify limits.memory for: x,y; requests.cpu for: x'
     )
     fitting = container(requests={"cpu": "600m"}, limits={"memory": "1Gi"})
     assert (await api.post(f"{CORE}/pods", pod("a", fitting))).code == 201
-    await wait_for_usage(api, "compute", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "600m"})
+    await wait_for_usage(
+        api, "compute", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "600m"}
+    )
     response = await api.post(f"{CORE}/pods", pod("b", fitting))
     assert response.body["message"] == (
         'pods "b" is forbidden: exceeded quota: compute, requested: requests.cpu=600m, used: requests.cpu=600m, '
@@ -157,9 +198,16 @@ async def test_quota_scopes(api: APIClient) -> None:
         {"pods": "1"},
         scopeSelector={"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}]},
     )
-    assert (await api.post(f"{CORE}/pods", pod("long", container(requests={"cpu": "1"})))).code == 201
-    response = await api.post(f"{CORE}/pods", pod("short", container(requests={"cpu": "1"}), activeDeadlineSeconds=5))
-    assert "exceeded quota: short, requested: pods=1, used: pods=0, limited: pods=0" in response.body["message"]
+    assert (
+        await api.post(f"{CORE}/pods", pod("long", container(requests={"cpu": "1"})))
+    ).code == 201
+    response = await api.post(
+        f"{CORE}/pods", pod("short", container(requests={"cpu": "1"}), activeDeadlineSeconds=5)
+    )
+    assert (
+        "exceeded quota: short, requested: pods=1, used: pods=0, limited: pods=0"
+        in response.body["message"]
+    )
     assert (await api.post(f"{CORE}/pods", pod("free"))).code == 201
     assert (await api.post(f"{CORE}/pods", pod("freer"))).code == 403
 
@@ -167,7 +215,12 @@ async def test_quota_scopes(api: APIClient) -> None:
 async def test_quota_counts_node_ports_on_update(api: APIClient) -> None:
     await create_quota(api, "services", {"services": "5", "services.nodeports": "1"})
     ports = [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": ports}}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "a"},
+        "spec": {"ports": ports},
+    }
     created = await api.post(f"{CORE}/services", service)
     assert created.code == 201
     created.body["spec"]["type"] = "NodePort"
@@ -180,7 +233,11 @@ def test_pod_resources_include_init_containers_and_overhead() -> None:
     def requesting(cpu: str, **more: Any) -> dict[str, Any]:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
-    init_containers = [requesting("3"), requesting("1", restartPolicy="Always"), requesting("2500m")]
+    init_containers = [
+        requesting("3"),
+        requesting("1", restartPolicy="Always"),
+        requesting("2500m"),
+    ]
     spec = {
         "containers": [requesting("1"), requesting("500m")],
         "initContainers": init_containers,
@@ -211,13 +268,21 @@ async def test_devices_of_a_class_are_counted(api: APIClient) -> None:
     everything = {"exactly": {"deviceClassName": "gold", "allocationMode": "All"}}
     refused = await api.post(path, device_claim("b", everything))
     assert refused.code == 403
-    assert f"exceeded quota: q, requested: {gold}=32, used: {gold}=4, limited: {gold}=5" in refused.body["message"]
+    assert (
+        f"exceeded quota: q, requested: {gold}=32, used: {gold}=4, limited: {gold}=5"
+        in refused.body["message"]
+    )
     assert (await api.delete(f"{path}/a")).code == 200
     await wait_for_usage(api, "q", {gold: "0", "count/resourceclaims.resource.k8s.io": "0"})
 
 
-def volume_claim(name: str, volume_class: str | None = None, storage: str = "1Gi", **metadata: Any) -> dict[str, Any]:
-    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}}
+def volume_claim(
+    name: str, volume_class: str | None = None, storage: str = "1Gi", **metadata: Any
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage}},
+    }
     if volume_class:
         spec["volumeAttributesClassName"] = volume_class
     return {"metadata": {"name": name, **metadata}, "spec": spec}
@@ -226,7 +291,9 @@ def volume_claim(name: str, volume_class: str | None = None, storage: str = "1Gi
 async def test_scopes_of_volume_attributes_classes_select_claims(api: APIClient) -> None:
     def selector(operator: str, *values: str) -> dict[str, Any]:
         expression = {"scopeName": "VolumeAttributesClass", "operator": operator}
-        return {"matchExpressions": [{**expression, "values": list(values)} if values else expression]}
+        return {
+            "matchExpressions": [{**expression, "values": list(values)} if values else expression]
+        }
 
     count = "persistentvolumeclaims"
     await create_quota(api, "gold", {count: "1"}, scopeSelector=selector("In", "gold"))
@@ -240,7 +307,9 @@ async def test_scopes_of_volume_attributes_classes_select_claims(api: APIClient)
     refused = await api.post(path, volume_claim("d", "gold"))
     assert (refused.code, "exceeded quota: gold" in refused.body["message"]) == (403, True)
     status = {"status": {"currentVolumeAttributesClassName": "gold"}}
-    assert (await api.merge(f"{path}/b/status", status)).code == 200  # a status is charged, but never refused
+    assert (
+        await api.merge(f"{path}/b/status", status)
+    ).code == 200  # a status is charged, but never refused
     await wait_for_usage(api, "gold", {count: "2"})
 
 

@@ -54,10 +54,17 @@ class Setup(NamedTuple):
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         context = ssl.create_default_context(cadata=self.plane.ca_pem.decode())
-        return await asyncio.open_connection("127.0.0.1", int(self.plane.url.rpartition(":")[2]), ssl=context)
+        return await asyncio.open_connection(
+            "127.0.0.1", int(self.plane.url.rpartition(":")[2]), ssl=context
+        )
 
     def request(self, method: str, target: str, *headers: str) -> bytes:
-        lines = (f"{method} {target} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.plane.token}", *headers)
+        lines = (
+            f"{method} {target} HTTP/1.1",
+            "Host: x",
+            f"Authorization: Bearer {self.plane.token}",
+            *headers,
+        )
         return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
 
     async def exchange(self, method: str, target: str, *headers: str) -> tuple[bytes, bytes]:
@@ -78,7 +85,10 @@ async def setup() -> AsyncIterator[Setup]:
     # Cookies are never stored for addresses, only for names.
     local = f"localhost:{server.sockets[0].getsockname()[1]}"
     scenario = {"pods": [{"match": {"name": "web"}, "ports": {"80": local}}]}
-    async with ControlPlane.embedded(scenario=scenario, controllers=("gc",)) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.embedded(scenario=scenario, controllers=("gc",)) as plane,
+        APIClient(plane) as api,
+    ):
         spec = {"containers": [{"name": "main", "image": "i"}]}
         await api.post(PODS, {"metadata": {"name": "web"}, "spec": spec})
         await plane.advance(0)
@@ -95,7 +105,9 @@ async def setup() -> AsyncIterator[Setup]:
         (f"http://x{PROXY}/a#b", "/a"),
     ],
 )
-async def test_rest_of_the_path_is_relayed_to_the_pod(setup: Setup, target: str, relayed: str) -> None:
+async def test_rest_of_the_path_is_relayed_to_the_pod(
+    setup: Setup, target: str, relayed: str
+) -> None:
     head, _ = await setup.exchange("GET", target)
     assert head.startswith(b"HTTP/1.1 200 ")
     assert [head.split()[1].decode() for head in setup.backend.heads] == [relayed]
@@ -118,7 +130,9 @@ async def test_responses_to_head_have_no_body(setup: Setup) -> None:
 
 
 async def test_cookies_of_one_request_are_not_sent_with_others(setup: Setup) -> None:
-    setup.backend.responses["/"] = OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: session=1; Path=/\r\n\r\n")
+    setup.backend.responses["/"] = OK.replace(
+        b"\r\n\r\n", b"\r\nSet-Cookie: session=1; Path=/\r\n\r\n"
+    )
     for _ in range(2):
         head, _ = await setup.exchange("GET", f"{PROXY}/")
         assert b"Set-Cookie: session=1" in head
@@ -146,7 +160,9 @@ async def test_headers_are_relayed_whatever_their_case_and_encoding(setup: Setup
 
 
 async def test_servers_cannot_make_the_client_leave_http(setup: Setup) -> None:
-    setup.backend.responses["/"] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+    setup.backend.responses["/"] = (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+    )
     head, _ = await setup.exchange("GET", f"{PROXY}/")
     assert head.startswith(b"HTTP/1.1 503 ")
 
@@ -161,7 +177,9 @@ async def test_request_ends_with_its_client_before_the_response(setup: Setup) ->
         await setup.backend.lost.wait()
 
 
-async def test_discovery_of_another_server_is_limited(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_discovery_of_another_server_is_limited(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(webhook_client, "_MAX_RESPONSE_BYTES", 1000)
     authority = CertificateAuthority()
     context = server_context(authority.server(["localhost"]), authority.pem)
@@ -169,9 +187,20 @@ async def test_discovery_of_another_server_is_limited(setup: Setup, monkeypatch:
     server = await asyncio.start_server(setup.backend.serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     assert setup.plane._api_server is not None
-    setup.plane._api_server.cluster.endpoints.register("default", "other", f"https://127.0.0.1:{port}")
-    names = {"group": "a.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
-    spec = {**names, "insecureSkipTLSVerify": True, "service": {"namespace": "default", "name": "other"}}
+    setup.plane._api_server.cluster.endpoints.register(
+        "default", "other", f"https://127.0.0.1:{port}"
+    )
+    names = {
+        "group": "a.example.com",
+        "version": "v1",
+        "groupPriorityMinimum": 1,
+        "versionPriority": 1,
+    }
+    spec = {
+        **names,
+        "insecureSkipTLSVerify": True,
+        "service": {"namespace": "default", "name": "other"},
+    }
     path = "/apis/apiregistration.k8s.io/v1/apiservices"
     async with APIClient(setup.plane) as api, asyncio.timeout(SECONDS):
         await api.post(path, {"metadata": {"name": "v1.a.example.com"}, "spec": spec})

@@ -54,8 +54,13 @@ class Setup:
 
 
 @asynccontextmanager
-async def running(scenario: dict[str, Any], controllers: Sequence[str] = ("gc",)) -> AsyncIterator[Setup]:
-    async with ControlPlane.embedded(scenario=scenario, controllers=controllers) as plane, APIClient(plane) as api:
+async def running(
+    scenario: dict[str, Any], controllers: Sequence[str] = ("gc",)
+) -> AsyncIterator[Setup]:
+    async with (
+        ControlPlane.embedded(scenario=scenario, controllers=controllers) as plane,
+        APIClient(plane) as api,
+    ):
         await plane.advance(0)
         yield Setup(plane, api)
 
@@ -68,7 +73,11 @@ async def test_pods_are_scheduled_where_they_fit() -> None:
     zone = {"topology.kubernetes.io/zone": "z"}
     nodes = [
         {"name": "small", "labels": zone, "capacity": {"cpu": 1}},
-        {"name": "gpu", "taints": [{"key": "gpu", "effect": "NoSchedule"}], "capacity": {"nvidia.com/gpu": 1}},
+        {
+            "name": "gpu",
+            "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+            "capacity": {"nvidia.com/gpu": 1},
+        },
         {"name": "off", "unschedulable": True},
     ]
     async with running({"nodes": nodes}) as setup:
@@ -78,7 +87,10 @@ async def test_pods_are_scheduled_where_they_fit() -> None:
         assert [await setup.node_of(name) for name in ("any", "gpu")] == ["small", "gpu"]
         pod = await setup.get(f"{PODS}/any")
         assert pod["metadata"]["labels"] == {"app": "any", **zone}
-        assert (pod["status"]["phase"], condition(pod["status"], "Ready")["status"]) == ("Running", "True")
+        assert (pod["status"]["phase"], condition(pod["status"], "Ready")["status"]) == (
+            "Running",
+            "True",
+        )
         events = await setup.get("/api/v1/namespaces/default/events")
         assert events[0]["message"] == "Successfully assigned default/any to small"
 
@@ -105,7 +117,10 @@ async def test_nodes_that_a_test_creates_and_gated_pods() -> None:
         await setup.pod("p", schedulingGates=[{"name": "g"}])
         assert condition(await setup.status("p"), "PodScheduled")["reason"] == "SchedulingGated"
         await setup.api.merge(f"{PODS}/p", {"spec": {"schedulingGates": None}})
-        assert condition(await setup.status("p"), "PodScheduled")["message"] == "no nodes available to schedule pods"
+        assert (
+            condition(await setup.status("p"), "PodScheduled")["message"]
+            == "no nodes available to schedule pods"
+        )
         await setup.api.post("/api/v1/nodes", {"metadata": {"name": "own"}})
         assert await setup.node_of("p") == "own"
         node = await setup.get("/api/v1/nodes/own")
@@ -117,7 +132,10 @@ async def test_failures_of_pods_follow_the_clock() -> None:
     rules = [
         {"match": {"name": "crash"}, "containers": {"main": [{"after": 1, "reason": "OOMKilled"}]}},
         {"match": {"name": "image"}, "image": {"message": "denied"}},
-        {"match": {"labels": {"retry": "yes"}, "start": [1]}, "containers": {"*": [{"after": 5, "exitCode": 3}]}},
+        {
+            "match": {"labels": {"retry": "yes"}, "start": [1]},
+            "containers": {"*": [{"after": 5, "exitCode": 3}]},
+        },
         {"match": {"labels": {"retry": "yes"}}, "containers": {"*": [{"after": 5}]}},
         {"match": {"name": "evicted"}, "evict": {"after": 60}},
         {"match": {"name": "slow"}, "startAfter": 30, "stopAfter": 20},
@@ -130,14 +148,20 @@ async def test_failures_of_pods_follow_the_clock() -> None:
         assert await setup.node_of("slow") == "envtest"
         await setup.plane.advance(15)
         crash = (await setup.status("crash"))["containerStatuses"][0]
-        assert (crash["state"]["waiting"]["reason"], crash["restartCount"]) == ("CrashLoopBackOff", 2)
+        assert (crash["state"]["waiting"]["reason"], crash["restartCount"]) == (
+            "CrashLoopBackOff",
+            2,
+        )
         assert crash["lastState"]["terminated"]["exitCode"] == 137
         image = (await setup.status("image"))["containerStatuses"][0]["state"]["waiting"]
         assert image == {
             "reason": "ImagePullBackOff",
             "message": 'Back-off pulling image "i": ErrImagePull: denied',
         }
-        assert [(await setup.status(name))["phase"] for name in ("first", "second")] == ["Failed", "Succeeded"]
+        assert [(await setup.status(name))["phase"] for name in ("first", "second")] == [
+            "Failed",
+            "Succeeded",
+        ]
         assert (await setup.status("slow"))["phase"] == "Pending"
         await setup.plane.advance(50)
         evicted = await setup.status("evicted")
@@ -148,7 +172,10 @@ async def test_failures_of_pods_follow_the_clock() -> None:
         assert (await setup.api.get(f"{PODS}/slow")).code == 200
         await setup.plane.advance(2)
         assert (await setup.api.get(f"{PODS}/slow")).code == 404
-        events = {(each["involvedObject"]["name"], each["reason"]) for each in await setup.get("/api/v1/events")}
+        events = {
+            (each["involvedObject"]["name"], each["reason"])
+            for each in await setup.get("/api/v1/events")
+        }
         assert {("crash", "BackOff"), ("image", "Failed"), ("evicted", "Evicted")} <= events
 
 
@@ -158,7 +185,9 @@ async def test_a_lost_node_is_tainted_and_its_pods_are_evicted() -> None:
     async with running({"nodes": nodes}) as setup:
         await setup.pod("p")
         await setup.pod(
-            "tolerant", tolerations=[{"operator": "Exists"}], nodeSelector={"kubernetes.io/hostname": "bad"}
+            "tolerant",
+            tolerations=[{"operator": "Exists"}],
+            nodeSelector={"kubernetes.io/hostname": "bad"},
         )
         assert await setup.node_of("p") == "bad"
         await setup.plane.advance(101)
@@ -171,10 +200,14 @@ async def test_a_lost_node_is_tainted_and_its_pods_are_evicted() -> None:
         assert condition(await setup.status("p"), "Ready")["status"] == "False"
         await setup.plane.advance(300)
         pod = await setup.get(f"{PODS}/p")
-        assert pod["metadata"]["deletionTimestamp"], "the API server adds a toleration of 300 seconds"
+        assert pod["metadata"]["deletionTimestamp"], (
+            "the API server adds a toleration of 300 seconds"
+        )
         assert condition(pod["status"], "DisruptionTarget")["reason"] == "DeletionByTaintManager"
         await setup.plane.advance(300)
-        assert (await setup.api.get(f"{PODS}/p")).code == 200, "its kubelet cannot confirm the deletion"
+        assert (await setup.api.get(f"{PODS}/p")).code == 200, (
+            "its kubelet cannot confirm the deletion"
+        )
         await setup.plane.advance(400)
         assert (await setup.api.get(f"{PODS}/p")).code == 404
         assert condition(await setup.status("tolerant"), "Ready")["status"] == "True"
@@ -192,7 +225,14 @@ async def test_pods_of_a_deleted_node_are_removed() -> None:
 
 
 async def test_nothing_is_written_at_rest() -> None:
-    controllers = ("gc", "endpoint", "endpointslice", "disruption", "persistentvolume", "csrsigning")
+    controllers = (
+        "gc",
+        "endpoint",
+        "endpointslice",
+        "disruption",
+        "persistentvolume",
+        "csrsigning",
+    )
     async with running({"pods": [{"match": {"name": "image"}, "image": {}}]}, controllers) as setup:
         for name in ("p", "image"):
             await setup.pod(name)
@@ -212,7 +252,9 @@ async def test_a_copy_of_the_plane_continues_the_scenario() -> None:
             assert (await other.status("p"))["phase"] == "Failed"
             await other.pod("q", restartPolicy="Never")
             await copy.advance(31)
-            assert (await other.status("q"))["phase"] == "Running", "it is the second pod that starts"
+            assert (await other.status("q"))["phase"] == "Running", (
+                "it is the second pod that starts"
+            )
         assert (await setup.status("p"))["phase"] == "Running"
 
 
@@ -233,12 +275,20 @@ async def test_claims_are_bound() -> None:
             await setup.api.post("/apis/storage.k8s.io/v1/storageclasses", storage_class)
         for name in ("fast", "wait", "manual"):
             assert (await setup.api.post(claims, claim(name, name))).code == 201
-        phases = {each["metadata"]["name"]: each["status"]["phase"] for each in await setup.get(claims)}
+        phases = {
+            each["metadata"]["name"]: each["status"]["phase"] for each in await setup.get(claims)
+        }
         assert phases == {"fast": "Bound", "wait": "Pending", "manual": "Pending"}
-        spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+        spec = {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/x"},
+        }
         volume = {"metadata": {"name": "pv"}, "spec": {**spec, "storageClassName": "manual"}}
         await setup.api.post("/api/v1/persistentvolumes", volume)
-        await setup.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "wait"}}])
+        await setup.pod(
+            "p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "wait"}}]
+        )
         bound = {each["metadata"]["name"]: each for each in await setup.get(claims)}
         assert {each["status"]["phase"] for each in bound.values()} == {"Bound"}
         assert (bound["manual"]["spec"]["volumeName"], bound["manual"]["status"]["capacity"]) == (
@@ -249,11 +299,14 @@ async def test_claims_are_bound() -> None:
 
         for name in ("fast", "wait", "manual"):
             await setup.api.delete(f"{claims}/{name}")
-        assert [each["metadata"]["name"] for each in await setup.get(claims)] == ["wait"], "a pod uses it"
+        assert [each["metadata"]["name"] for each in await setup.get(claims)] == ["wait"], (
+            "a pod uses it"
+        )
         await setup.api.delete(f"{PODS}/p")
         assert await setup.get(claims) == []
         volumes = {
-            each["metadata"]["name"]: each["status"]["phase"] for each in await setup.get("/api/v1/persistentvolumes")
+            each["metadata"]["name"]: each["status"]["phase"]
+            for each in await setup.get("/api/v1/persistentvolumes")
         }
         assert volumes == {"pv": "Released"}
 
@@ -262,14 +315,26 @@ async def test_approved_requests_are_signed() -> None:
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
-    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    request = (
+        x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    )
     text = base64.b64encode(request.public_bytes(serialization.Encoding.PEM)).decode()
     async with running({}, ("csrsigning",)) as setup:
-        for name, usage in (("good", "client auth"), ("bad", "server auth"), ("waiting", "client auth")):
-            spec = {"request": text, "signerName": "kubernetes.io/kube-apiserver-client", "usages": [usage]}
+        for name, usage in (
+            ("good", "client auth"),
+            ("bad", "server auth"),
+            ("waiting", "client auth"),
+        ):
+            spec = {
+                "request": text,
+                "signerName": "kubernetes.io/kube-apiserver-client",
+                "usages": [usage],
+            }
             created = (await setup.api.post(path, {"metadata": {"name": name}, "spec": spec})).body
             if name != "waiting":
-                created["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]}
+                created["status"] = {
+                    "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]
+                }
                 assert (await setup.api.put(f"{path}/{name}/approval", created)).code == 200
         certificate = base64.b64decode((await setup.get(f"{path}/good"))["status"]["certificate"])
         authority = x509.load_pem_x509_certificate(setup.plane.ca_pem)
@@ -285,12 +350,16 @@ async def test_services_list_their_pods() -> None:
     ) as setup:
         spec = {"selector": {"tier": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}
         services = "/api/v1/namespaces/default/services"
-        await setup.api.post(services, {"metadata": {"name": "s", "labels": {"own": "label"}}, "spec": spec})
+        await setup.api.post(
+            services, {"metadata": {"name": "s", "labels": {"own": "label"}}, "spec": spec}
+        )
         for name in ("a", "b"):
             await setup.pod(name, labels={"tier": "web"})
         slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
         (found,) = await setup.get(slices)
-        ready = {each["targetRef"]["name"]: each["conditions"]["ready"] for each in found["endpoints"]}
+        ready = {
+            each["targetRef"]["name"]: each["conditions"]["ready"] for each in found["endpoints"]
+        }
         assert ready == {"a": True, "b": False}
         assert found["metadata"]["labels"]["own"] == "label"
         (subset,) = (await setup.get("/api/v1/namespaces/default/endpoints/s"))["subsets"]

@@ -75,8 +75,12 @@ async def test_restore_continues_with_the_same_state(tmp_path: Path) -> None:
                 other = (await api.post(SERVICES, {**SERVICE, "metadata": {"name": "other"}})).body
                 assert other["spec"]["clusterIP"].startswith("10.7.0.")
                 assert other["spec"]["clusterIP"] != service["spec"]["clusterIP"]
-                assert int(other["metadata"]["resourceVersion"]) >= int(later["metadata"]["resourceVersion"])
-                async with api.watch(CONFIG_MAPS, {"resourceVersion": toy["metadata"]["resourceVersion"]}) as watch:
+                assert int(other["metadata"]["resourceVersion"]) >= int(
+                    later["metadata"]["resourceVersion"]
+                )
+                async with api.watch(
+                    CONFIG_MAPS, {"resourceVersion": toy["metadata"]["resourceVersion"]}
+                ) as watch:
                     assert (await watch.event())["object"]["code"] == 410
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -90,18 +94,25 @@ def test_snapshot_and_restore_from_a_thread(tmp_path: Path) -> None:
         assert restored.token == token
 
 
-async def test_file_of_a_data_folder_can_be_restored_and_a_snapshot_used_as_one(file: Path, tmp_path: Path) -> None:
+async def test_file_of_a_data_folder_can_be_restored_and_a_snapshot_used_as_one(
+    file: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     file.rename(folder / "control-plane.sqlite")
     async with ControlPlane.embedded(data_dir=folder) as plane, APIClient(plane) as api:
         assert (await api.get(f"{CONFIG_MAPS}/a")).code == 200
         await api.post(CONFIG_MAPS, config_map("b"))
-    async with ControlPlane.restore(folder / "control-plane.sqlite") as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.restore(folder / "control-plane.sqlite") as plane,
+        APIClient(plane) as api,
+    ):
         assert (await api.get(f"{CONFIG_MAPS}/b")).code == 200
 
 
-async def test_failed_snapshot_keeps_the_existing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_snapshot_keeps_the_existing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "snapshot"
     path.write_bytes(b"earlier")
 
@@ -149,7 +160,9 @@ def execute(*statements: str) -> Callable[[sqlite3.Connection], None]:
 
 
 def setting(name: str, value: bytes) -> Callable[[sqlite3.Connection], None]:
-    return lambda database: database.execute("UPDATE settings SET value = ? WHERE name = ?", (value, name)) and None
+    return lambda database: (
+        database.execute("UPDATE settings SET value = ? WHERE name = ?", (value, name)) and None
+    )
 
 
 def config_map_data(**fields: Any) -> Callable[[sqlite3.Connection], None]:
@@ -253,13 +266,17 @@ async def test_damaged_file_is_rejected(file: Path) -> None:
     assert str(file) in await error_of(file)
 
 
-async def test_file_that_is_too_large_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_that_is_too_large_is_rejected(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("envtest.planes.snapshots.MAX_OBJECTS", 3)
     assert "the maximum is 3" in await error_of(file)
     monkeypatch.setattr("envtest.planes.snapshots.MAX_BYTES", 100)
     assert "the maximum is 100" in await error_of(file)
 
 
-async def test_one_value_that_is_too_large_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_value_that_is_too_large_is_rejected(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("envtest.planes.snapshots.MAX_VALUE_BYTES", 1000)
     assert "cannot read the snapshot" in await error_of(file)

@@ -34,7 +34,9 @@ async def test_duplicates_are_found_without_an_identity(api: APIClient, body: by
 
 
 async def test_bodies_without_an_identity_are_accepted(api: APIClient) -> None:
-    created = await api.post(CONFIG_MAPS, b' {"metadata":{"name":"bare"},"data":{"a":"b:c"}}', STRICT)
+    created = await api.post(
+        CONFIG_MAPS, b' {"metadata":{"name":"bare"},"data":{"a":"b:c"}}', STRICT
+    )
     assert created.code == 201, created.body
     assert (await api.post(CONFIG_MAPS, b"{}", STRICT)).code == 422
 
@@ -42,8 +44,16 @@ async def test_bodies_without_an_identity_are_accepted(api: APIClient) -> None:
 async def test_errors_are_in_the_order_of_the_document(api: APIClient) -> None:
     container = b'{"name":"c","image":"i","unknownNested":1,"imagePullPolicy":"Always","imagePullPolicy":"Never"}'
     spec = b'"unknown1":1,"unknownDupe":{"a":1,"a":2},"unknownDupe":2,"paused":true,"paused":false,'
-    spec += b'"selector":{"matchLabels":{"a":"b","a":"b"}},"template":{"spec":{"containers":[' + container + b"]}}"
-    body = b'{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"a"},"spec":{' + spec + b"}}"
+    spec += (
+        b'"selector":{"matchLabels":{"a":"b","a":"b"}},"template":{"spec":{"containers":['
+        + container
+        + b"]}}"
+    )
+    body = (
+        b'{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"a"},"spec":{'
+        + spec
+        + b"}}"
+    )
     refused = await api.post(DEPLOYMENTS, body, STRICT)
     assert problems(refused.body).split(", ") == [
         'unknown field "spec.unknown1"',

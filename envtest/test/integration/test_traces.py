@@ -21,7 +21,9 @@ async def test_requests_with_their_changes() -> None:
             await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
             await asyncio.gather(
                 api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}),
-                api.post(SECRETS, {"metadata": {"name": "s"}, "stringData": {"password": "hunter2"}}),
+                api.post(
+                    SECRETS, {"metadata": {"name": "s"}, "stringData": {"password": "hunter2"}}
+                ),
             )
             await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}})
             await api.post(CONFIG_MAPS, config_map("a"))
@@ -29,7 +31,12 @@ async def test_requests_with_their_changes() -> None:
             await api.delete(f"{CONFIG_MAPS}/a")
         await api.post(CONFIG_MAPS, config_map("after"))
     created = trace.requests[0]
-    assert (created.verb, created.resource, created.namespace, created.code) == ("create", "configmaps", "default", 201)
+    assert (created.verb, created.resource, created.namespace, created.code) == (
+        "create",
+        "configmaps",
+        "default",
+        201,
+    )
     (change,) = created.changes
     assert (change.type, change.before) == ("ADDED", None)
     assert change.after is not None
@@ -53,12 +60,15 @@ async def test_assert_requests() -> None:
             await api.post(CONFIG_MAPS, config_map("a"))
             await api.get(CONFIG_MAPS)
             trace.assert_requests({"create configmaps": 1})
-            trace.assert_requests({"create configmaps": 1, "list configmaps": 1, "update configmaps": 0})
+            trace.assert_requests(
+                {"create configmaps": 1, "list configmaps": 1, "update configmaps": 0}
+            )
             trace.assert_requests({}, others=True)
             trace.assert_requests({}, user="alice")
             trace.assert_requests({}, namespace="other")
             with pytest.raises(
-                AssertionError, match=r"create configmaps: expected 2, found 1(.|\n)*201 create configmaps"
+                AssertionError,
+                match=r"create configmaps: expected 2, found 1(.|\n)*201 create configmaps",
             ):
                 trace.assert_requests({"create configmaps": 2})
             with pytest.raises(AssertionError, match="create configmaps: expected 0, found 1"):
@@ -83,7 +93,9 @@ async def test_idle() -> None:
                 await trace.wait_idle(0.1, within=5)
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(write_until(100))
-                with pytest.raises(AssertionError, match=r"writes continued(.|\n)*patch configmaps"):
+                with pytest.raises(
+                    AssertionError, match=r"writes continued(.|\n)*patch configmaps"
+                ):
                     await trace.wait_idle(0.2)
                 with pytest.raises(AssertionError, match=r"allowed are 0\.1"):
                     await trace.wait_idle(0.2, within=0.1)
@@ -92,7 +104,10 @@ async def test_idle() -> None:
 
 
 async def test_changes_of_controllers_are_entries_of_their_own() -> None:
-    async with ControlPlane.embedded(controllers=("serviceaccount",)) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.embedded(controllers=("serviceaccount",)) as plane,
+        APIClient(plane) as api,
+    ):
         await plane.advance(0)
         with plane.trace() as trace:
             await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})

@@ -26,32 +26,50 @@ CONTAINER = {"name": "c", "image": "i"}
 @pytest.mark.parametrize("release", SUPPORTED)
 async def test_discovery_schemas_and_defaults_of_a_version(release: str, tmp_path: Path) -> None:
     older, disabled = release != LATEST.release, release == "1.34"
-    async with ControlPlane.embedded(kubernetes_version=release, controllers=()) as plane, APIClient(plane) as client:
+    async with (
+        ControlPlane.embedded(kubernetes_version=release, controllers=()) as plane,
+        APIClient(plane) as client,
+    ):
         version = (await client.get("/version")).body
-        assert (version["minor"], version["gitVersion"]) == (release.partition(".")[2], f"v{release}.0")
+        assert (version["minor"], version["gitVersion"]) == (
+            release.partition(".")[2],
+            f"v{release}.0",
+        )
         assert (await client.get(POLICIES)).code == (404 if older else 200)
         schemas = (await client.get("/openapi/v3/api/v1")).body["components"]["schemas"]
-        assert ("schedulingGroup" in schemas["io.k8s.api.core.v1.PodSpec"]["properties"]) is not older
+        assert (
+            "schedulingGroup" in schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
+        ) is not older
         assert not [name for name in schemas if ":" in name]
         assert (await client.get("/openapi/v2")).body["info"]["version"] == f"v{release}.0"
 
         spec = {"containers": [CONTAINER], "hostnameOverride": "a.example"}
-        created = await client.post(f"{PODS}?fieldValidation=Strict", {"metadata": {"name": "a"}, "spec": spec})
+        created = await client.post(
+            f"{PODS}?fieldValidation=Strict", {"metadata": {"name": "a"}, "spec": spec}
+        )
         assert (created.code, "hostnameOverride" in created.body["spec"]) == (201, not disabled)
-        unknown = {"metadata": {"name": "b"}, "spec": {"containers": [CONTAINER], "schedulingGroup": {}}}
+        unknown = {
+            "metadata": {"name": "b"},
+            "spec": {"containers": [CONTAINER], "schedulingGroup": {}},
+        }
         refused = await client.post(f"{PODS}?fieldValidation=Strict", unknown)
         assert ("strict decoding error" in refused.body.get("message", "")) is older
         async with plane.fork() as copy, APIClient(copy) as other:
             assert (await other.get("/version")).body == version
         await plane.snapshot(tmp_path / "snapshot")
-    async with ControlPlane.restore(tmp_path / "snapshot") as restored, APIClient(restored) as client:
+    async with (
+        ControlPlane.restore(tmp_path / "snapshot") as restored,
+        APIClient(restored) as client,
+    ):
         assert (await client.get("/version")).body == version
 
 
 def test_programs_have_a_version(tmp_path: Path) -> None:
     for text in ("", "1.35.2"):
         folder = write_programs(tmp_path / (text or "default"), parse_version(text))
-        shown = subprocess.run([folder / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
+        shown = subprocess.run(
+            [folder / "kube-apiserver", "--version"], capture_output=True, text=True, check=True
+        )
         assert shown.stdout == f"Kubernetes {parse_version(text)}\n"
 
 
@@ -71,7 +89,9 @@ async def test_api_servers_of_one_etcd_have_one_version(tmp_path: Path) -> None:
     command = KUBE_APISERVER.parse([f"--cert-dir={tmp_path}", f"--secure-port={free_port()}"])
     try:
         first = await hosted.start(read_options(command, parse_version("1.34")), print)
-        with pytest.raises(FlagError, match=r"v1\.35\.0: the API servers of this etcd behave like v1\.34\.0"):
+        with pytest.raises(
+            FlagError, match=r"v1\.35\.0: the API servers of this etcd behave like v1\.34\.0"
+        ):
             await hosted.start(read_options(command, parse_version("1.35")), print)
         await hosted.stop(first)
     finally:

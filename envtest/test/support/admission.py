@@ -23,12 +23,21 @@ from envtest.storage import Store
 GROUP = "admissionregistration.k8s.io"
 ADMIN = User("admin", "admin", ("system:masters",))
 CONFIG_MAPS = ResourceInfo("", "v1", "configmaps", "configmap", "ConfigMap", True, Strategy())
-PODS = ResourceInfo("", "v1", "pods", "pod", "Pod", True, Strategy(), subresources={"status": Subresource("status")})
+PODS = ResourceInfo(
+    "", "v1", "pods", "pod", "Pod", True, Strategy(), subresources={"status": Subresource("status")}
+)
 NODES = ResourceInfo("", "v1", "nodes", "node", "Node", False, Strategy())
 NAMESPACES = ResourceInfo("", "v1", "namespaces", "namespace", "Namespace", False, Strategy())
 SCALE = Subresource("scale", "Scale", "autoscaling", "v1")
 DEPLOYMENTS = ResourceInfo(
-    "apps", "v1", "deployments", "deployment", "Deployment", True, Strategy(), subresources={"scale": SCALE}
+    "apps",
+    "v1",
+    "deployments",
+    "deployment",
+    "Deployment",
+    True,
+    Strategy(),
+    subresources={"scale": SCALE},
 )
 
 
@@ -39,17 +48,34 @@ def context(
     verb = more.pop("verb", operation.lower())
     options = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     user = more.pop("user", ADMIN)
-    return RequestContext(user, verb, info, namespace, name, operation=operation, options=options, **more)
+    return RequestContext(
+        user, verb, info, namespace, name, operation=operation, options=options, **more
+    )
 
 
 def config_map(**labels: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "a", "labels": labels}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "x", "namespace": "a", "labels": labels},
+    }
 
 
 def store_object(
-    store: Store, api_version: str, kind: str, plural: str, name: str, *, namespace: str = "", **fields: Any
+    store: Store,
+    api_version: str,
+    kind: str,
+    plural: str,
+    name: str,
+    *,
+    namespace: str = "",
+    **fields: Any,
 ) -> None:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **fields.pop("metadata", {})}
+    metadata = {
+        "name": name,
+        **({"namespace": namespace} if namespace else {}),
+        **fields.pop("metadata", {}),
+    }
     obj = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
     store.create(GroupResource(api_version.rpartition("/")[0], plural), obj)
 
@@ -76,7 +102,9 @@ class FakeWebhookClient(WebhookClient):
             patch = b64encode(json.dumps(fields["patch"]).encode()).decode()
             fields = {**fields, "patch": patch, "patchType": "JSONPatch"}
         response = {"uid": request["uid"], "allowed": True, **fields}
-        return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        return orjson.dumps(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        )
 
     @property
     def called_urls(self) -> list[str]:
@@ -84,8 +112,15 @@ class FakeWebhookClient(WebhookClient):
 
 
 def webhook(name: str, **fields: Any) -> dict[str, Any]:
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]
-    base = {"name": f"{name}.acme.io", "clientConfig": {"url": name}, "rules": rules, "sideEffects": "None"}
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+    ]
+    base = {
+        "name": f"{name}.acme.io",
+        "clientConfig": {"url": name},
+        "rules": rules,
+        "sideEffects": "None",
+    }
     return {**base, "admissionReviewVersions": ["v1"], **fields}
 
 

@@ -16,9 +16,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-VALUES = dict(re.findall(r"([a-z-]+): (\S+)$", Path(os.environ["KUBECONFIG"]).read_text(), re.MULTILINE))
+VALUES = dict(
+    re.findall(r"([a-z-]+): (\S+)$", Path(os.environ["KUBECONFIG"]).read_text(), re.MULTILINE)
+)
 SERVER, TOKEN = VALUES["server"], VALUES["token"]
-CONTEXT = ssl.create_default_context(cadata=base64.b64decode(VALUES["certificate-authority-data"]).decode())
+CONTEXT = ssl.create_default_context(
+    cadata=base64.b64decode(VALUES["certificate-authority-data"]).decode()
+)
 CONTEXT.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -8,7 +8,11 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def config_map(name: str, data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
-    obj: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
+    obj: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, **metadata},
+    }
     if data is not None:
         obj["data"] = data
     return obj

@@ -41,7 +41,9 @@ class HeadlessPlane:
                 await self._changed.wait()
                 await asyncio.sleep(0)
 
-    def _context(self, verb: str, resource: GroupResource, name: str = "", subresource: str = "") -> RequestContext:
+    def _context(
+        self, verb: str, resource: GroupResource, name: str = "", subresource: str = ""
+    ) -> RequestContext:
         info = self.core.registry.any_version(*resource)
         assert info is not None
         return RequestContext(
@@ -55,7 +57,9 @@ class HeadlessPlane:
             field_manager="test",
         )
 
-    async def create(self, name: str, *owners: Object, resource: GroupResource = CONFIG_MAPS, **content: Any) -> Object:
+    async def create(
+        self, name: str, *owners: Object, resource: GroupResource = CONFIG_MAPS, **content: Any
+    ) -> Object:
         ctx = self._context("create", resource)
         metadata: Object = {"name": name, **content.pop("metadata", {})}
         if ctx.info.namespaced:
@@ -63,11 +67,18 @@ class HeadlessPlane:
             ctx.namespace = metadata["namespace"]
         if owners:
             metadata["ownerReferences"] = [reference(owner) for owner in owners]
-        obj = {"apiVersion": ctx.info.api_version, "kind": ctx.info.kind, "metadata": metadata, **content}
+        obj = {
+            "apiVersion": ctx.info.api_version,
+            "kind": ctx.info.kind,
+            "metadata": metadata,
+            **content,
+        }
         ctx.info.strategy.decode(obj, ctx)
         return await create_object(self.core, ctx, obj)
 
-    async def delete(self, obj: Object, policy: str | None = None, resource: GroupResource = CONFIG_MAPS) -> None:
+    async def delete(
+        self, obj: Object, policy: str | None = None, resource: GroupResource = CONFIG_MAPS
+    ) -> None:
         ctx = self._context("delete", resource, obj["metadata"]["name"])
         ctx.namespace = obj["metadata"].get("namespace") or ""
         await delete_object(self.core, ctx, DeleteOptions(propagation=policy))
@@ -91,7 +102,9 @@ class HeadlessPlane:
 
         await update_object(self.core, ctx, transform)
 
-    def get(self, name: str, resource: GroupResource = CONFIG_MAPS, namespace: str = "default") -> Object | None:
+    def get(
+        self, name: str, resource: GroupResource = CONFIG_MAPS, namespace: str = "default"
+    ) -> Object | None:
         record = self.core.store.get(resource, namespace, name)
         return None if record is None else record.obj()
 
@@ -123,7 +136,10 @@ def reference(owner: Object, **more: Any) -> Object:
 async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
     """Run these controllers, and yield the plane."""
     api_server = assemble(
-        admin_token="t", users={}, audit_log=None, plugins=enabled_plugins(disable=["ServiceAccount"])
+        admin_token="t",
+        users={},
+        audit_log=None,
+        plugins=enabled_plugins(disable=["ServiceAccount"]),
     )
     await create_initial_objects(api_server)
     runner = create_runner(api_server.core, controllers, ca=b"PEM")

@@ -98,7 +98,9 @@ async def keep_child(api: APIClient, owner: dict[str, Any]) -> None:
     if found.code == 404:
         checked(await api.post(CONFIG_MAPS, desired), 409)
     elif found.body.get("data", {}) != desired["data"]:
-        checked(await api.put(f"{CONFIG_MAPS}/{name}-child", {**found.body, "data": desired["data"]}))
+        checked(
+            await api.put(f"{CONFIG_MAPS}/{name}-child", {**found.body, "data": desired["data"]})
+        )
 
 
 async def generate_child(api: APIClient, owner: dict[str, Any]) -> None:
@@ -116,7 +118,9 @@ async def forget_child(api: APIClient, owner: dict[str, Any]) -> None:
     name = owner["metadata"]["name"]
     if "done" in (owner["metadata"].get("annotations") or {}):
         return
-    checked(await api.merge(f"{CONFIG_MAPS}/{name}", {"metadata": {"annotations": {"done": "yes"}}}))
+    checked(
+        await api.merge(f"{CONFIG_MAPS}/{name}", {"metadata": {"annotations": {"done": "yes"}}})
+    )
     checked(await api.post(CONFIG_MAPS, child(owner, name=f"{name}-child")))
 
 

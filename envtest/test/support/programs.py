@@ -47,7 +47,9 @@ async def start(*command: str | Path) -> Running:
     descriptor, name = tempfile.mkstemp(suffix=".log")
     try:
         words = map(str, command)
-        process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.DEVNULL, stderr=descriptor)
+        process = await asyncio.create_subprocess_exec(
+            *words, stdout=subprocess.DEVNULL, stderr=descriptor
+        )
     finally:
         os.close(descriptor)
     return Running(process, Path(name))
@@ -139,7 +141,12 @@ class GoAPIServer:
     """A running API server, and how users connect to it: with certificates of the CA in ``--client-ca-file``."""
 
     def __init__(
-        self, program: Running, port: int, serving: CertificateAuthority, clients: CertificateAuthority, folder: Path
+        self,
+        program: Running,
+        port: int,
+        serving: CertificateAuthority,
+        clients: CertificateAuthority,
+        folder: Path,
     ) -> None:
         self.program = program
         self.port = port
@@ -148,7 +155,9 @@ class GoAPIServer:
         self._clients = clients
         self._folder = folder
 
-    def _context(self, user: str, groups: tuple[str, ...], signer: CertificateAuthority | None) -> ssl.SSLContext:
+    def _context(
+        self, user: str, groups: tuple[str, ...], signer: CertificateAuthority | None
+    ) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=self._serving.pem.decode())
         if user:
             pair = (signer or self._clients).client(user, groups)
@@ -160,12 +169,23 @@ class GoAPIServer:
     def kubeconfig(self) -> Path:
         """Write a kubeconfig of the administrator, with files for the CA and the client certificate."""
         pair = self._clients.client("admin", ("system:masters",))
-        contents = {"ca.crt": self._serving.pem, "admin.crt": pair.certificate, "admin.key": pair.key}
+        contents = {
+            "ca.crt": self._serving.pem,
+            "admin.crt": pair.certificate,
+            "admin.key": pair.key,
+        }
         for name, content in contents.items():
             (self._folder / name).write_bytes(content)
         config = {
-            "clusters": [{"name": "c", "cluster": {"server": self.url, "certificate-authority": "ca.crt"}}],
-            "users": [{"name": "u", "user": {"client-certificate": "admin.crt", "client-key": "admin.key"}}],
+            "clusters": [
+                {"name": "c", "cluster": {"server": self.url, "certificate-authority": "ca.crt"}}
+            ],
+            "users": [
+                {
+                    "name": "u",
+                    "user": {"client-certificate": "admin.crt", "client-key": "admin.key"},
+                }
+            ],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         }
@@ -179,10 +199,17 @@ class GoAPIServer:
     ) -> AsyncIterator[aiohttp.ClientSession]:
         """Yield an HTTP client with a certificate of ``user``, by default the administrator of envtest."""
         context = self._context(user, groups or ("system:masters",), signer)
-        async with aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(ssl=context)) as session:
+        async with aiohttp.ClientSession(
+            self.url, connector=aiohttp.TCPConnector(ssl=context)
+        ) as session:
             yield session
 
-    async def request(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
+    async def request(
+        self, method: str, path: str, body: Any = None, **more: Any
+    ) -> tuple[int, Any]:
         """Send a request as administrator; return the code and the body."""
-        async with self.session() as session, session.request(method, path, json=body, **more) as response:
+        async with (
+            self.session() as session,
+            session.request(method, path, json=body, **more) as response,
+        ):
             return response.status, await response.json()

@@ -86,9 +86,19 @@ CONTAINER = {
     "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}},
     "livenessProbe": {"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 1},
 }  # fmt: skip
-POD = {"containers": [CONTAINER], "volumes": [{"name": "v", "emptyDir": {}}], "tolerations": [{"operator": "Exists"}]}
+POD = {
+    "containers": [CONTAINER],
+    "volumes": [{"name": "v", "emptyDir": {}}],
+    "tolerations": [{"operator": "Exists"}],
+}
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD}
-RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"], "scope": "*"}
+RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE"],
+    "resources": ["secrets"],
+    "scope": "*",
+}
 HOOK = {
     "name": "a.b.c", "clientConfig": {"url": "https://127.0.0.1:1/x"}, "rules": [RULE], "sideEffects": "None",
     "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "timeoutSeconds": 1,
@@ -145,21 +155,36 @@ def _object(version: str, kind: str, **fields: Any) -> dict[str, Any]:
 OBJECTS: dict[str, dict[str, Any]] = {
     "configmaps": _object("v1", "ConfigMap", data={"a": "b"}, binaryData={"c": "ZA=="}),
     "pods": _object(
-        "v1", "Pod", spec=POD, status={"phase": "Running", "conditions": [{"type": "A", "status": "True"}]}
+        "v1",
+        "Pod",
+        spec=POD,
+        status={"phase": "Running", "conditions": [{"type": "A", "status": "True"}]},
     ),
-    "services": _object("v1", "Service", spec={"ports": [{"port": 80}], "selector": {"a": "b"}, "type": "NodePort"}),
+    "services": _object(
+        "v1", "Service", spec={"ports": [{"port": 80}], "selector": {"a": "b"}, "type": "NodePort"}
+    ),
     "namespaces": _object("v1", "Namespace", spec={"finalizers": ["kubernetes"]}),
     "nodes": _object("v1", "Node", spec={"taints": [{"key": "a", "effect": "NoExecute"}]}),
     "serviceaccounts": _object("v1", "ServiceAccount", secrets=[{"name": "a"}]),
     "deployments": _object(
-        "apps/v1", "Deployment", spec={"selector": {"matchLabels": {"a": "b"}}, "replicas": 1, "template": TEMPLATE}
+        "apps/v1",
+        "Deployment",
+        spec={"selector": {"matchLabels": {"a": "b"}}, "replicas": 1, "template": TEMPLATE},
     ),
-    "jobs": _object("batch/v1", "Job", spec={"template": {**TEMPLATE, "spec": {**POD, "restartPolicy": "Never"}}}),
+    "jobs": _object(
+        "batch/v1",
+        "Job",
+        spec={"template": {**TEMPLATE, "spec": {**POD, "restartPolicy": "Never"}}},
+    ),
     "clusterroles": _object(
-        "rbac.authorization.k8s.io/v1", "ClusterRole", rules=[{"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}]
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRole",
+        rules=[{"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}],
     ),
     "leases": _object(
-        "coordination.k8s.io/v1", "Lease", spec={"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z"}
+        "coordination.k8s.io/v1",
+        "Lease",
+        spec={"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z"},
     ),
     "customresourcedefinitions": CRD,
     "validatingwebhookconfigurations": _object(
@@ -168,13 +193,25 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "subjectaccessreviews": _object(
         "authorization.k8s.io/v1",
         "SubjectAccessReview",
-        spec={"user": "a", "groups": ["b"], "resourceAttributes": {"verb": "get", "resource": "pods"}},
+        spec={
+            "user": "a",
+            "groups": ["b"],
+            "resourceAttributes": {"verb": "get", "resource": "pods"},
+        },
     ),
     "tokenreviews": _object("authentication.k8s.io/v1", "TokenReview", spec={"token": "a.b.c"}),
-    "toys": _object("acme.io/v1", "Toy", spec={"size": 2, "names": ["a"], "port": 80, "parts": [{"name": "x"}]}),
-    "events": _object("v1", "Event", involvedObject={"kind": "Pod", "namespace": "default"}, reason="A", count=1),
+    "toys": _object(
+        "acme.io/v1", "Toy", spec={"size": 2, "names": ["a"], "port": 80, "parts": [{"name": "x"}]}
+    ),
+    "events": _object(
+        "v1", "Event", involvedObject={"kind": "Pod", "namespace": "default"}, reason="A", count=1
+    ),
     "scale": _object("autoscaling/v1", "Scale", spec={"replicas": 3}),
-    "token": {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}},
+    "token": {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 600},
+    },
     "eviction": _object("policy/v1", "Eviction", deleteOptions={"gracePeriodSeconds": 1}),
     "binding": _object("v1", "Binding", target={"kind": "Node", "name": "n"}),
     "options": {
@@ -247,12 +284,23 @@ class RandomRequests:
         if all_random or rng.random() < 0.1:
             headers["Accept"] = rng.choice(ACCEPTS)
         if rng.random() < 0.03:
-            name = rng.choice(("Impersonate-User", "Impersonate-Group", "Impersonate-Extra-a%2", "Impersonate-Uid"))
+            name = rng.choice(
+                (
+                    "Impersonate-User",
+                    "Impersonate-Group",
+                    "Impersonate-Extra-a%2",
+                    "Impersonate-Uid",
+                )
+            )
             headers[name] = rng.choice(("a", "system:serviceaccount:x", "", "%"))
         if rng.random() < 0.03:
-            headers["Authorization"] = rng.choice(("Bearer", "Bearer x", "Basic YTpi", "Bearer a.b.c", "", "x y z"))
+            headers["Authorization"] = rng.choice(
+                ("Bearer", "Bearer x", "Basic YTpi", "Bearer a.b.c", "", "x y z")
+            )
         body = (
-            self._body(method, path, headers["Content-Type"]) if method in ("POST", "PUT", "PATCH", "DELETE") else None
+            self._body(method, path, headers["Content-Type"])
+            if method in ("POST", "PUT", "PATCH", "DELETE")
+            else None
         )
         query = self._query() if all_random or method == "GET" or rng.random() < 0.2 else ""
         if method == "PATCH" and "fieldManager" not in query:
@@ -262,7 +310,9 @@ class RandomRequests:
     def _plausible(self) -> tuple[str, str]:
         rng = self._random
         root = rng.choice(ROOTS)
-        method = rng.choice(("GET", "POST", "POST", "PUT", "PUT", "PATCH", "PATCH", "PATCH", "PATCH", "DELETE"))
+        method = rng.choice(
+            ("GET", "POST", "POST", "PUT", "PUT", "PATCH", "PATCH", "PATCH", "PATCH", "DELETE")
+        )
         if method == "POST":
             return method, root + (rng.choice(TAILS) if rng.random() < 0.2 else "")
         if method == "DELETE":
@@ -273,14 +323,18 @@ class RandomRequests:
         rng = self._random
         if rng.random() < 0.5:
             return rng.choice(ROOTS) + rng.choice(TAILS)
-        return quote("/" + "/".join(rng.choice(SEGMENTS) for _ in range(rng.randrange(8))), safe="/%;:@~*")
+        return quote(
+            "/" + "/".join(rng.choice(SEGMENTS) for _ in range(rng.randrange(8))), safe="/%;:@~*"
+        )
 
     def _query(self) -> str:
         rng = self._random
         pairs = []
         for _ in range(rng.randrange(1, 4)):
             value = rng.choice(WORDS).encode("utf-8", "surrogatepass")
-            pairs.append(f"{rng.choice(PARAMETERS)}={quote(value) if rng.random() < 0.9 else '%zz%'}")
+            pairs.append(
+                f"{rng.choice(PARAMETERS)}={quote(value) if rng.random() < 0.9 else '%zz%'}"
+            )
         return "?" + "&".join(pairs)
 
     def _body(self, method: str, path: str, media: str) -> bytes | None:
@@ -331,7 +385,9 @@ class RandomRequests:
                 value = value[key]
                 continue
             if isinstance(value, dict) and rng.random() < 0.2:
-                value[rng.choice(("", "x", "a/b", "metadata", "é", "$patch", "a" * 300))] = deepcopy(rng.choice(VALUES))
+                value[rng.choice(("", "x", "a/b", "metadata", "é", "$patch", "a" * 300))] = (
+                    deepcopy(rng.choice(VALUES))
+                )
             else:
                 value[key] = deepcopy(rng.choice(VALUES))
             return

@@ -9,7 +9,12 @@ TOYS = {
         "scope": "Namespaced",
         "names": {"plural": "toys", "singular": "toy", "kind": "Toy", "listKind": "ToyList"},
         "versions": [
-            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
         ],
     },
 }

@@ -55,7 +55,11 @@ def test_no_cycle_of_modules() -> None:
 
 
 def test_documentation_describes_each_package() -> None:
-    table = [line for line in (ROOT / "docs" / "architecture.md").read_text().splitlines() if line.startswith("| `")]
+    table = [
+        line
+        for line in (ROOT / "docs" / "architecture.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
     described = [name for line in table for name in re.findall(r"`(\w+)/?`", line.split("|")[1])]
     packages = {module.split(".")[1] for module in MODULES if "." in module} - {"__main__"}
     assert sorted(described) == sorted(packages)

@@ -19,14 +19,19 @@ def test_port_in_use_is_one_line_with_exit_code_2() -> None:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(command, ["--port", str(port), "--controllers", "none"])
     assert result.exit_code == 2
-    assert result.output == f"Error: --port {port}: is in use on 127.0.0.1; set another port, or 0 for a free one\n"
+    assert (
+        result.output
+        == f"Error: --port {port}: is in use on 127.0.0.1; set another port, or 0 for a free one\n"
+    )
 
 
 def test_scenario_is_the_behavior_of_pods_and_steps_are_what_chaos_executes() -> None:
     names = {option for parameter in chaos.get_params(Context(chaos)) for option in parameter.opts}
     assert "--steps" in names
     assert "--scenario" not in names
-    assert "--scenario" in {option for parameter in command.get_params(Context(command)) for option in parameter.opts}
+    assert "--scenario" in {
+        option for parameter in command.get_params(Context(command)) for option in parameter.opts
+    }
 
 
 @pytest.mark.parametrize(

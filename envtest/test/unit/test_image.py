@@ -32,7 +32,9 @@ def test_versions_are_those_of_the_repository() -> None:
     image, known = versions(ROOT / "image" / "requirements.txt"), versions(constraints)
     assert image == {name: known[name] for name in image}, "run `make lock`"
     names = "build-requirements.txt"
-    assert (ROOT / "image" / names).read_text() == (ROOT.parent / "deploy" / "image" / names).read_text()
+    assert (ROOT / "image" / names).read_text() == (
+        ROOT.parent / "deploy" / "image" / names
+    ).read_text()
     images = [
         re.findall(r"^FROM (\S+)", path.read_text(), re.MULTILINE)
         for path in (ROOT / "Dockerfile", ROOT.parent / "Dockerfile")

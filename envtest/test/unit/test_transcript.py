@@ -18,7 +18,10 @@ $ get b
 
 
 def test_steps_have_a_command_output_and_exit_code() -> None:
-    assert list(parse(TEXT)) == [Step("get a", ["NAME   AGE", "a      ...", "# printed"]), Step("get b", [], 1)]
+    assert list(parse(TEXT)) == [
+        Step("get a", ["NAME   AGE", "a      ...", "# printed"]),
+        Step("get b", [], 1),
+    ]
 
 
 def test_output_without_a_command_is_an_error() -> None:

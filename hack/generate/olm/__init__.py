@@ -14,4 +14,10 @@ from hack.generate.olm import bundle, catalog, install, stack_install, stack_pac
 
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
-    return {**bundle.files(), **catalog.files(), **install.files(), **stack_package.files(), **stack_install.files()}
+    return {
+        **bundle.files(),
+        **catalog.files(),
+        **install.files(),
+        **stack_package.files(),
+        **stack_install.files(),
+    }

@@ -34,10 +34,13 @@ _ICON = Path(__file__).with_name("icon.svg")
 
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
-    manifests = {f"deploy/bundle/manifests/{name}": content for name, content in _manifests().items()}
+    manifests = {
+        f"deploy/bundle/manifests/{name}": content for name, content in _manifests().items()
+    }
     return {
         **manifests,
-        "deploy/bundle/metadata/annotations.yaml": HEADER + dump({"annotations": bundle_annotations()}),
+        "deploy/bundle/metadata/annotations.yaml": HEADER
+        + dump({"annotations": bundle_annotations()}),
         "deploy/bundle/tests/scorecard/config.yaml": HEADER + dump(_scorecard()),
         "deploy/bundle.Dockerfile": _bundle_dockerfile(),
         "deploy/bundle.Dockerfile.dockerignore": f"{HEADER}*\n!deploy/bundle\n",
@@ -91,7 +94,16 @@ def cluster_service_version() -> dict[str, Any]:
         **({"replaces": f"{PACKAGE}.v{older[-1]}"} if older else {}),
         "maturity": "alpha" if version.major == 0 else "stable",
         "minKubeVersion": "1.28.0",
-        "keywords": ["ray", "raycluster", "appwrapper", "kueue", "flux", "hpc", "machine learning", "batch"],
+        "keywords": [
+            "ray",
+            "raycluster",
+            "appwrapper",
+            "kueue",
+            "flux",
+            "hpc",
+            "machine learning",
+            "batch",
+        ],
         "maintainers": [{"name": "Project CodeFlare", "email": "maintainers@codeflare.dev"}],
         "provider": {"name": "Project CodeFlare", "url": "https://github.com/project-codeflare"},
         "links": [{"name": "Source", "url": "https://github.com/project-codeflare/cfo"}],
@@ -123,7 +135,10 @@ def cluster_service_version() -> dict[str, Any]:
             "repository": "https://github.com/project-codeflare/cfo",
             "support": "Community",
         },
-        "labels": {f"operatorframework.io/arch.{architecture}": "supported" for architecture in ("amd64", "arm64")},
+        "labels": {
+            f"operatorframework.io/arch.{architecture}": "supported"
+            for architecture in ("amd64", "arm64")
+        },
     }
     return {
         "apiVersion": "operators.coreos.com/v1alpha1",
@@ -135,7 +150,9 @@ def cluster_service_version() -> dict[str, Any]:
 
 def icon() -> list[dict[str, str]]:
     """Return the icon of the packages."""
-    return [{"base64data": base64.b64encode(_ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}]
+    return [
+        {"base64data": base64.b64encode(_ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}
+    ]
 
 
 def install_modes() -> list[dict[str, Any]]:
@@ -164,7 +181,13 @@ def _deployment(image: str) -> dict[str, Any]:
     directory = OperatorConfiguration().webhook.cert_dir
     overlays.patch(
         obj,
-        [{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]}],
+        [
+            {
+                "op": "add",
+                "path": "/spec/template/spec/containers/0/args",
+                "value": [f"--webhook-cert-dir={directory}"],
+            }
+        ],
     )
     return {"name": DEPLOYMENT, "label": obj["metadata"]["labels"], "spec": obj["spec"]}
 
@@ -226,7 +249,11 @@ def webhook_definitions() -> list[dict[str, Any]]:
     """Return the webhooks in the form from which OLM creates webhook configurations."""
     webhooks = []
     for configuration in operator.webhook_configurations(DEFAULT_NAMESPACE):
-        kind = configuration["kind"].removesuffix("Configuration").replace("Webhook", "AdmissionWebhook")
+        kind = (
+            configuration["kind"]
+            .removesuffix("Configuration")
+            .replace("Webhook", "AdmissionWebhook")
+        )
         for webhook in configuration["webhooks"]:
             webhooks.append(webhook_definition(webhook, kind, DEPLOYMENT))
     return webhooks
@@ -251,7 +278,11 @@ def _without_demo(value: Any) -> Any:
         return [_without_demo(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: _without_demo(item) for key, item in value.items() if not key.startswith("envtest.cfo/")}
+    kept = {
+        key: _without_demo(item)
+        for key, item in value.items()
+        if not key.startswith("envtest.cfo/")
+    }
     return {key: item for key, item in kept.items() if item != {} or value[key] == {}}
 
 
@@ -276,7 +307,11 @@ def _scorecard() -> dict[str, Any]:
         "olm": ["olm-bundle-validation", "olm-crds-have-validation", "olm-crds-have-resources"],
     }
     tests = [
-        {"entrypoint": ["scorecard-test", test], "image": image, "labels": {"suite": suite, "test": f"{test}-test"}}
+        {
+            "entrypoint": ["scorecard-test", test],
+            "image": image,
+            "labels": {"suite": suite, "test": f"{test}-test"},
+        }
         for suite, names in suites.items()
         for test in names
     ]

@@ -29,7 +29,9 @@ def files() -> dict[str, str]:
     return {
         "deploy/catalog/template.yaml": HEADER + dump(template()),
         "deploy/catalog/codeflare-operator/catalog.yaml": HEADER + dump(*catalog()),
-        "deploy/catalog.Dockerfile": catalog_dockerfile("deploy/catalog/codeflare-operator", PACKAGE),
+        "deploy/catalog.Dockerfile": catalog_dockerfile(
+            "deploy/catalog/codeflare-operator", PACKAGE
+        ),
         "deploy/catalog.Dockerfile.dockerignore": f"{HEADER}*\n!deploy/catalog\n",
     }
 
@@ -39,7 +41,11 @@ def template(image: str = BUNDLE_IMAGE, listed: Releases | None = None) -> dict[
 
     ``image`` and ``listed`` are the repository of the bundles and the releases of another package.
     """
-    content: dict[str, Any] = {"Schema": "olm.semver", "GenerateMajorChannels": True, "GenerateMinorChannels": False}
+    content: dict[str, Any] = {
+        "Schema": "olm.semver",
+        "GenerateMajorChannels": True,
+        "GenerateMinorChannels": False,
+    }
     for index, name in enumerate(CHANNELS):
         bundles = [
             {"Image": f"{image}:v{version}"}
@@ -59,7 +65,9 @@ def catalog() -> list[dict[str, Any]]:
     path = ROOT / history.CATALOG
     bundles = history.bundles(path.read_text()) if path.exists() else {}
     version = Version.parse(__version__)
-    if version in dict(releases()):  # bundles in the catalog never change, because they may be installed
+    if version in dict(
+        releases()
+    ):  # bundles in the catalog never change, because they may be installed
         bundles.setdefault(f"{PACKAGE}.v{version}", _bundle(version))
     icon = cluster_service_version()["spec"]["icon"][0]
     package = {
@@ -72,20 +80,36 @@ def catalog() -> list[dict[str, Any]]:
     names = [f"{PACKAGE}.v{version}" for version, _ in releases()]
     missing = [name for name in names if name not in bundles]
     if missing:
-        raise ToolError(f"catalog: the bundles of {', '.join(missing)} are missing; restore deploy/catalog/ from git")
+        raise ToolError(
+            f"catalog: the bundles of {', '.join(missing)} are missing; restore deploy/catalog/ from git"
+        )
     return [package, *channels(), *(bundles[name] for name in names)]
 
 
 def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version()
     kinds = [
-        {"group": crd["spec"]["group"], "kind": crd["spec"]["names"]["kind"], "version": served["name"]}
+        {
+            "group": crd["spec"]["group"],
+            "kind": crd["spec"]["names"]["kind"],
+            "version": served["name"],
+        }
         for crd in overlays.bundled_crds()
         for served in crd["spec"]["versions"]
     ]
-    metadata = {key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"}
+    metadata = {
+        key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"
+    }
     spec = csv["spec"]
-    shown_fields = ("displayName", "keywords", "links", "maintainers", "maturity", "minKubeVersion", "provider")
+    shown_fields = (
+        "displayName",
+        "keywords",
+        "links",
+        "maintainers",
+        "maturity",
+        "minKubeVersion",
+        "provider",
+    )
     return {
         "schema": "olm.bundle",
         "name": f"{PACKAGE}.v{version}",

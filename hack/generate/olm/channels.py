@@ -45,7 +45,9 @@ def default_channel(listed: Releases | None = None) -> str:
 
     ``listed`` are the releases of another package.
     """
-    best, major = max((CHANNELS.index(channel), version.major) for version, channel in listed or releases())
+    best, major = max(
+        (CHANNELS.index(channel), version.major) for version, channel in listed or releases()
+    )
     return f"{CHANNELS[best]}-v{major}"
 
 
@@ -53,7 +55,9 @@ def channels(package: str = PACKAGE, listed: Releases | None = None) -> list[dic
     """Return the channels of a package with their upgrade graphs; ``listed`` are the releases of another package."""
     blobs = []
     for index, name in reversed(list(enumerate(CHANNELS))):
-        members = [version for version, channel in listed or releases() if CHANNELS.index(channel) >= index]
+        members = [
+            version for version, channel in listed or releases() if CHANNELS.index(channel) >= index
+        ]
         for major, versions in groupby(members, key=lambda version: version.major):
             entries: list[dict[str, Any]] = []
             previous = ""
@@ -65,5 +69,12 @@ def channels(package: str = PACKAGE, listed: Releases | None = None) -> list[dic
                     edges["skips"] = skips
                 entries.append({"name": head, **edges})
                 previous = head
-            blobs.append({"schema": "olm.channel", "name": f"{name}-v{major}", "package": package, "entries": entries})
+            blobs.append(
+                {
+                    "schema": "olm.channel",
+                    "name": f"{name}-v{major}",
+                    "package": package,
+                    "entries": entries,
+                }
+            )
     return blobs

@@ -30,7 +30,10 @@ def files() -> dict[str, str]:
 
 
 def _cluster_catalog() -> dict[str, Any]:
-    source = {"type": "Image", "image": {"ref": f"{CATALOG_IMAGE}:latest", "pollIntervalMinutes": 60}}
+    source = {
+        "type": "Image",
+        "image": {"ref": f"{CATALOG_IMAGE}:latest", "pollIntervalMinutes": 60},
+    }
     return {
         "apiVersion": "olm.operatorframework.io/v1",
         "kind": "ClusterCatalog",
@@ -49,7 +52,11 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("", "secrets", CRUD),
         Rule("apps", "deployments", CRUD),
         Rule("policy", "poddisruptionbudgets", CRUD),
-        Rule("rbac.authorization.k8s.io", ("clusterroles", "clusterrolebindings", "roles", "rolebindings"), CRUD),
+        Rule(
+            "rbac.authorization.k8s.io",
+            ("clusterroles", "clusterrolebindings", "roles", "rolebindings"),
+            CRUD,
+        ),
         Rule("apiextensions.k8s.io", "customresourcedefinitions", CRUD),
         Rule(
             "admissionregistration.k8s.io",
@@ -78,7 +85,9 @@ def _extension() -> list[dict[str, Any]]:
         "channels": [channel_names(version, channel_of(version))[0]],
         "version": f"{version.major}.x",
         "upgradeConstraintPolicy": "CatalogProvided",
-        "selector": {"matchLabels": {"olm.operatorframework.io/metadata.name": f"{PREFIX}-catalog"}},
+        "selector": {
+            "matchLabels": {"olm.operatorframework.io/metadata.name": f"{PREFIX}-catalog"}
+        },
     }
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DEFAULT_NAMESPACE}},
@@ -97,7 +106,11 @@ def _extension() -> list[dict[str, Any]]:
             "apiVersion": api,
             "kind": "ClusterRoleBinding",
             "metadata": {"name": INSTALLER},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": INSTALLER},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": INSTALLER,
+            },
             "subjects": [account],
         },
         {
@@ -120,7 +133,11 @@ def _subscription() -> list[dict[str, Any]]:
             "apiVersion": "operators.coreos.com/v1alpha1",
             "kind": "CatalogSource",
             "metadata": {"name": f"{PREFIX}-catalog", "namespace": "openshift-marketplace"},
-            "spec": {"sourceType": "grpc", "image": f"{CATALOG_IMAGE}:latest", "displayName": "CodeFlare Operator"},
+            "spec": {
+                "sourceType": "grpc",
+                "image": f"{CATALOG_IMAGE}:latest",
+                "displayName": "CodeFlare Operator",
+            },
         },
         {
             "apiVersion": "operators.coreos.com/v1alpha1",

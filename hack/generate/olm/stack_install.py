@@ -59,7 +59,12 @@ def cluster_catalog() -> dict[str, Any]:
 
 
 def _catalog_spec() -> dict[str, Any]:
-    return {"source": {"type": "Image", "image": {"ref": f"{CATALOG_IMAGE}:latest", "pollIntervalMinutes": 10}}}
+    return {
+        "source": {
+            "type": "Image",
+            "image": {"ref": f"{CATALOG_IMAGE}:latest", "pollIntervalMinutes": 10},
+        }
+    }
 
 
 def extension_spec(version: Version) -> dict[str, Any]:
@@ -72,7 +77,9 @@ def extension_spec(version: Version) -> dict[str, Any]:
                 "packageName": STACK_OPERATOR,
                 "channels": [channel_names(version)[0]],
                 "upgradeConstraintPolicy": "CatalogProvided",
-                "selector": {"matchLabels": {"olm.operatorframework.io/metadata.name": CATALOG_NAME}},
+                "selector": {
+                    "matchLabels": {"olm.operatorframework.io/metadata.name": CATALOG_NAME}
+                },
             },
         },
     }
@@ -106,7 +113,9 @@ def installer_rules(versions: list[Version]) -> tuple[list[Rule], list[Rule]]:
     operators = [StackOperator(f"v{version.major}") for version in versions]
     names = [operator.name for operator in operators]
     services = [f"{name}-{suffix}" for name in names for suffix in ("metrics", "service")]
-    webhooks = [webhook["name"] for operator in operators for webhook in operator.webhooks(NAMESPACE)]
+    webhooks = [
+        webhook["name"] for operator in operators for webhook in operator.webhooks(NAMESPACE)
+    ]
     own = [
         *_managed("", "services", services),
         *_managed("", ("configmaps", "serviceaccounts"), names),
@@ -118,7 +127,9 @@ def installer_rules(versions: list[Version]) -> tuple[list[Rule], list[Rule]]:
     cluster = [
         *_managed("admissionregistration.k8s.io", "validatingwebhookconfigurations", webhooks),
         Rule(_RBAC, ("clusterroles", "clusterrolebindings", "roles", "rolebindings"), CRUD),
-        Rule("", "namespaces", ("get", "list", "watch")),  # OLM adds it to the permissions in the namespace
+        Rule(
+            "", "namespaces", ("get", "list", "watch")
+        ),  # OLM adds it to the permissions in the namespace
         Rule(
             "olm.operatorframework.io",
             "clusterextensions/finalizers",
@@ -143,13 +154,25 @@ def _installer_template() -> str:
     own, cluster = installer_rules(current_versions())
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     objects: list[dict[str, Any]] = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": namespace}}
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": account, "namespace": namespace},
+        }
     ]
-    for kind, where, rules in (("Role", {"namespace": namespace}, own), ("ClusterRole", {}, cluster)):
+    for kind, where, rules in (
+        ("Role", {"namespace": namespace}, own),
+        ("ClusterRole", {}, cluster),
+    ):
         reference = {"apiGroup": _RBAC, "kind": kind, "name": INSTALLER}
         metadata = {"name": INSTALLER, **where}
         objects += [
-            {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": policy_rules(rules)},
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": kind,
+                "metadata": metadata,
+                "rules": policy_rules(rules),
+            },
             {
                 "apiVersion": f"{_RBAC}/v1",
                 "kind": f"{kind}Binding",
@@ -176,7 +199,9 @@ def _chart() -> dict[str, Any]:
 
 
 def _values() -> str:
-    catalog = yaml.safe_dump({"clusterCatalog": {"enabled": True, "annotations": {}, "spec": _catalog_spec()}})
+    catalog = yaml.safe_dump(
+        {"clusterCatalog": {"enabled": True, "annotations": {}, "spec": _catalog_spec()}}
+    )
     versions = [
         {"name": _extension_name(version), "annotations": {}, "spec": extension_spec(version)}
         for version in current_versions()

@@ -60,7 +60,9 @@ class StackOperator(NamedTuple):
     def config_map(self) -> Object:
         """Return the ConfigMap with :meth:`configuration`."""
         document = yaml.safe_dump(self.configuration(), sort_keys=False)
-        return self._labelled({"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.yaml": document}}, self.name)
+        return self._labelled(
+            {"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.yaml": document}}, self.name
+        )
 
     def deployment(self, image: str) -> Object:
         """Return the Deployment, which reads the webhooks' certificate from the directory where OLM mounts it."""
@@ -122,11 +124,17 @@ class StackOperator(NamedTuple):
 def shared_objects() -> list[Object]:
     """Return what the operators of all major versions share: the CRDs, and roles for users of InferenceStacks."""
     labels = {_LABEL: STACK_OPERATOR}
-    roles = [role._replace(name=role.name.removeprefix(f"{STACKS.name}-")) for role in STACKS.user_roles]
+    roles = [
+        role._replace(name=role.name.removeprefix(f"{STACKS.name}-")) for role in STACKS.user_roles
+    ]
     objects = [*STACKS.crds(), *(aggregated(role, STACK_OPERATOR) for role in roles)]
     for obj in objects:
         obj["metadata"]["labels"] = {
-            **{key: value for key, value in obj["metadata"].get("labels", {}).items() if "aggregate" in key},
+            **{
+                key: value
+                for key, value in obj["metadata"].get("labels", {}).items()
+                if "aggregate" in key
+            },
             **labels,
         }
     return objects

@@ -27,7 +27,9 @@ from hack.release.stack_releases import PROFILES, RELEASES
 FOLDER = "deploy/inference-stack"
 BUNDLE_IMAGE = "quay.io/project-codeflare/inference-stack-operator-bundle"
 CATALOG_IMAGE = "quay.io/project-codeflare/inference-stack-operator-catalog"
-_DESCRIPTION = "Runs language models behind a gateway: InferenceStacks, with autoscaling and safe rollouts."
+_DESCRIPTION = (
+    "Runs language models behind a gateway: InferenceStacks, with autoscaling and safe rollouts."
+)
 
 
 def files() -> dict[str, str]:
@@ -41,8 +43,13 @@ def files() -> dict[str, str]:
     }
     for version in current_versions():
         folder = f"{FOLDER}/v{version.major}"
-        generated |= {f"{folder}/manifests/{name}": HEADER + dump(obj) for name, obj in _manifests(version).items()}
-        generated[f"{folder}/metadata/annotations.yaml"] = HEADER + dump({"annotations": bundle_annotations(version)})
+        generated |= {
+            f"{folder}/manifests/{name}": HEADER + dump(obj)
+            for name, obj in _manifests(version).items()
+        }
+        generated[f"{folder}/metadata/annotations.yaml"] = HEADER + dump(
+            {"annotations": bundle_annotations(version)}
+        )
         generated[f"{folder}/bundle.Dockerfile"] = _dockerfile(folder, version)
         generated[f"{folder}/bundle.Dockerfile.dockerignore"] = f"{HEADER}*\n!{folder}\n"
     return generated
@@ -116,7 +123,9 @@ def cluster_service_version(version: Version) -> dict[str, Any]:
                         "rules": policy_rules(rule for rule in rules if rule.namespace),
                     }
                 ],
-                "deployments": [{"name": operator.name, "label": operator.labels, "spec": deployment["spec"]}],
+                "deployments": [
+                    {"name": operator.name, "label": operator.labels, "spec": deployment["spec"]}
+                ],
             },
         },
         "webhookdefinitions": [
@@ -136,7 +145,10 @@ def cluster_service_version(version: Version) -> dict[str, Any]:
             "repository": "https://github.com/project-codeflare/cfo",
             "support": "Community",
         },
-        "labels": {f"operatorframework.io/arch.{architecture}": "supported" for architecture in ("amd64", "arm64")},
+        "labels": {
+            f"operatorframework.io/arch.{architecture}": "supported"
+            for architecture in ("amd64", "arm64")
+        },
     }
     return {
         "apiVersion": "operators.coreos.com/v1alpha1",
@@ -164,13 +176,19 @@ def catalog() -> list[dict[str, Any]]:
     """
     path = ROOT / STACK_CATALOG
     bundles = history.bundles(path.read_text(), STACK_CATALOG) if path.exists() else {}
-    for version in current_versions():  # bundles in the catalog never change, because they may be installed
+    for (
+        version
+    ) in current_versions():  # bundles in the catalog never change, because they may be installed
         bundles.setdefault(f"{STACK_OPERATOR}.v{version}", _bundle(version))
     names = [f"{STACK_OPERATOR}.v{version}" for version, _ in releases()]
     if missing := [name for name in names if name not in bundles]:
-        raise ToolError(f"{STACK_CATALOG}: the bundles of {', '.join(missing)} are missing; restore {FOLDER}/ from git")
+        raise ToolError(
+            f"{STACK_CATALOG}: the bundles of {', '.join(missing)} are missing; restore {FOLDER}/ from git"
+        )
     if removed := sorted(bundles.keys() - set(names)):
-        raise ToolError(f"{RELEASES}: {', '.join(removed)} is not listed; a release must never be removed")
+        raise ToolError(
+            f"{RELEASES}: {', '.join(removed)} is not listed; a release must never be removed"
+        )
     (image,) = icon()
     package = {
         "schema": "olm.package",
@@ -186,22 +204,39 @@ def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version(version)
     spec = csv["spec"]
     shown_fields = (
-        *("installModes", "displayName", "keywords", "links", "maintainers", "maturity", "minKubeVersion", "provider"),
+        *(
+            "installModes",
+            "displayName",
+            "keywords",
+            "links",
+            "maintainers",
+            "maturity",
+            "minKubeVersion",
+            "provider",
+        ),
     )
-    metadata = {key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"}
+    metadata = {
+        key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"
+    }
     return {
         "schema": "olm.bundle",
         "name": csv["metadata"]["name"],
         "package": STACK_OPERATOR,
         "image": f"{BUNDLE_IMAGE}:v{version}",
         "properties": [
-            {"type": "olm.package", "value": {"packageName": STACK_OPERATOR, "version": str(version)}},
+            {
+                "type": "olm.package",
+                "value": {"packageName": STACK_OPERATOR, "version": str(version)},
+            },
             {
                 "type": "olm.csv.metadata",
                 "value": {"annotations": metadata, **{key: spec[key] for key in shown_fields}},
             },
         ],
-        "relatedImages": [{"name": "", "image": f"{BUNDLE_IMAGE}:v{version}"}, *spec["relatedImages"]],
+        "relatedImages": [
+            {"name": "", "image": f"{BUNDLE_IMAGE}:v{version}"},
+            *spec["relatedImages"],
+        ],
     }
 
 

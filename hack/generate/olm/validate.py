@@ -42,7 +42,12 @@ def read(path: Path) -> list[Blob]:
     """Return the documents in a file, or in all files of a folder."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     texts = (file.read_text() for file in files)
-    return [document for text in texts for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
+    return [
+        document
+        for text in texts
+        for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
+        if document
+    ]
 
 
 def _parse_version(value: object, where: str, problems: list[str]) -> Version | None:
@@ -70,8 +75,13 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
         (each.get("name"), each.get("version"))
         for each in csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
     }
-    problems += [f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - crds]
-    problems += [f"bundle: contains {name} {version}, which the CSV does not own" for name, version in crds - owned]
+    problems += [
+        f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - crds
+    ]
+    problems += [
+        f"bundle: contains {name} {version}, which the CSV does not own"
+        for name, version in crds - owned
+    ]
     return problems
 
 
@@ -88,7 +98,11 @@ def _csv_problems(csv: Blob) -> list[str]:
     problems: list[str] = []
     spec: Blob = csv.get("spec") or {}
     metadata: Blob = csv.get("metadata") or {}
-    problems += [f"CSV: metadata.{field} is missing" for field in ("name", "annotations") if not metadata.get(field)]
+    problems += [
+        f"CSV: metadata.{field} is missing"
+        for field in ("name", "annotations")
+        if not metadata.get(field)
+    ]
     for field in (
         "displayName",
         "version",
@@ -103,7 +117,9 @@ def _csv_problems(csv: Blob) -> list[str]:
             problems.append(f"CSV: spec.{field} is missing")
     version = _parse_version(spec.get("version"), "CSV: spec.version", problems)
     if not str(metadata.get("name", "")).endswith(f".v{spec.get('version')}"):
-        problems.append(f"CSV: metadata.name: {metadata.get('name')!r} must end in .v{spec.get('version')}")
+        problems.append(
+            f"CSV: metadata.name: {metadata.get('name')!r} must end in .v{spec.get('version')}"
+        )
     if replaced := spec.get("replaces"):
         before = _parse_version(str(replaced).partition(".v")[2], "CSV: spec.replaces", problems)
         if version and before and not before < version:
@@ -115,7 +131,12 @@ def _csv_problems(csv: Blob) -> list[str]:
         problems.append(f"CSV: spec.installModes: must name {', '.join(sorted(MODES))}")
     elif not any(modes.values()):
         problems.append("CSV: spec.installModes: one must be supported")
-    return problems + _deployment_problems(spec) + _webhook_problems(spec) + _display_problems(spec, metadata)
+    return (
+        problems
+        + _deployment_problems(spec)
+        + _webhook_problems(spec)
+        + _display_problems(spec, metadata)
+    )
 
 
 def _display_problems(spec: Blob, metadata: Blob) -> list[str]:
@@ -148,7 +169,9 @@ def _display_problems(spec: Blob, metadata: Blob) -> list[str]:
 
 
 def _deployments(spec: Blob) -> list[Blob]:
-    deployments: list[Blob] = ((spec.get("install") or {}).get("spec") or {}).get("deployments") or []
+    deployments: list[Blob] = ((spec.get("install") or {}).get("spec") or {}).get(
+        "deployments"
+    ) or []
     return deployments
 
 
@@ -172,7 +195,9 @@ def _deployment_problems(spec: Blob) -> list[str]:
             problems.append(f"{where}: its selector does not match its pods")
         for container in template["spec"]["containers"]:
             if container.get("image") not in images:
-                problems.append(f"{where}: image {container.get('image')} is not in spec.relatedImages")
+                problems.append(
+                    f"{where}: image {container.get('image')} is not in spec.relatedImages"
+                )
         accounts = {
             each.get("serviceAccountName")
             for kind in ("permissions", "clusterPermissions")
@@ -194,7 +219,9 @@ def _webhook_problems(spec: Blob) -> list[str]:
         if hook.get("type") not in WEBHOOK_TYPES:
             problems.append(f"{where}: type: must be one of {', '.join(sorted(WEBHOOK_TYPES))}")
         if hook.get("deploymentName") not in deployments:
-            problems.append(f"{where}: deploymentName: deployment {hook.get('deploymentName')} does not exist")
+            problems.append(
+                f"{where}: deploymentName: deployment {hook.get('deploymentName')} does not exist"
+            )
         if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             problems.append(f"{where}: sideEffects: must be None or NoneOnDryRun")
         if not hook.get("admissionReviewVersions"):
@@ -205,7 +232,8 @@ def _webhook_problems(spec: Blob) -> list[str]:
             if "*" in rule.get("apiGroups", ()):
                 problems.append(f"{where}: rules: OLM rejects webhooks for all API groups")
     return problems + [
-        f"CSV: webhook {name}: is duplicated" for name in sorted({n for n in names if names.count(n) > 1})
+        f"CSV: webhook {name}: is duplicated"
+        for name in sorted({n for n in names if names.count(n) > 1})
     ]
 
 
@@ -221,9 +249,13 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
             continue
         name = str(blob.get("name"))
         properties = blob.get("properties") or []
-        versions = [each["value"].get("version") for each in properties if each["type"] == "olm.package"]
+        versions = [
+            each["value"].get("version") for each in properties if each["type"] == "olm.package"
+        ]
         if len(versions) != 1:
-            problems.append(f"catalog: bundle {name}: must have one olm.package property, has {len(versions)}")
+            problems.append(
+                f"catalog: bundle {name}: must have one olm.package property, has {len(versions)}"
+            )
             continue
         version = _parse_version(versions[0], f"catalog: bundle {name}", problems)
         if version is not None:
@@ -237,11 +269,17 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
         problems.append(f"catalog: must have one olm.package, has {len(packages)}")
     for package in packages:
         if package.get("defaultChannel") not in {each["name"] for each in channels}:
-            problems.append(f"catalog: defaultChannel: channel {package.get('defaultChannel')} does not exist")
+            problems.append(
+                f"catalog: defaultChannel: channel {package.get('defaultChannel')} does not exist"
+            )
     for channel in channels:
         problems += _channel_problems(channel, bundles)
-    in_channels = {entry.get("name") for channel in channels for entry in channel.get("entries") or ()}
-    problems += [f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - in_channels)]
+    in_channels = {
+        entry.get("name") for channel in channels for entry in channel.get("entries") or ()
+    }
+    problems += [
+        f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - in_channels)
+    ]
     problems += dropped(previous, blobs)
     return problems + _breaking(bundles, kinds)
 
@@ -253,7 +291,9 @@ def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
         if blob.get("schema") not in REQUIRED:
             yield f"catalog: schema {blob.get('schema')!r}: must be one of {', '.join(sorted(REQUIRED))}"
             continue
-        where = f"catalog: {blob['schema'].removeprefix('olm.')} {blob.get('name', 'without a name')}"
+        where = (
+            f"catalog: {blob['schema'].removeprefix('olm.')} {blob.get('name', 'without a name')}"
+        )
         for field in REQUIRED[blob["schema"]]:
             if not blob.get(field):
                 yield f"{where}: {field} is missing"
@@ -267,7 +307,9 @@ def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
 def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
     where = f"catalog: channel {channel['name']}"
     entries = {entry["name"]: entry for entry in channel.get("entries") or () if entry.get("name")}
-    problems = [f"{where}: {name}: bundle does not exist" for name in entries if name not in bundles]
+    problems = [
+        f"{where}: {name}: bundle does not exist" for name in entries if name not in bundles
+    ]
     successors: dict[str, set[str]] = {name: set() for name in entries}
     for name, entry in entries.items():
         for older in filter(None, [entry.get("replaces"), *(entry.get("skips") or ())]):
@@ -275,7 +317,9 @@ def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
             if older in bundles and name in bundles and not bundles[older] < bundles[name]:
                 problems.append(f"{where}: {name}: replaces or skips {older}, which is not older")
             if older not in bundles:
-                problems.append(f"{where}: {name}: replaces or skips {older}, which is not a bundle")
+                problems.append(
+                    f"{where}: {name}: replaces or skips {older}, which is not a bundle"
+                )
     heads = sorted(name for name in entries if not successors[name])
     if len(heads) != 1:
         problems.append(f"{where}: must have one head, has {', '.join(heads) or 'none'}")
@@ -303,7 +347,9 @@ def dropped(previous: Iterable[Blob], blobs: Iterable[Blob]) -> list[str]:
     ]
 
 
-def _breaking(bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, str]]]) -> list[str]:
+def _breaking(
+    bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, str]]]
+) -> list[str]:
     """Report removed kinds, or versions of kinds, without a new major version."""
     problems = []
     ordered = sorted(bundles, key=lambda name: bundles[name])
@@ -334,8 +380,12 @@ def _bundle_folder_problems(folder: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--previous", type=Path, help="the catalog of the previous release")
-    parser.add_argument("--released", action="store_true", help="also report missing bundles of tagged releases")
-    parser.add_argument("--stacks", action="store_true", help="with --released: also in the InferenceStack catalog")
+    parser.add_argument(
+        "--released", action="store_true", help="also report missing bundles of tagged releases"
+    )
+    parser.add_argument(
+        "--stacks", action="store_true", help="with --released: also in the InferenceStack catalog"
+    )
     options = parser.parse_args()
     problems = problems_of(ROOT, options.previous)
     if options.released:

@@ -36,12 +36,18 @@ def render_templates(config: KubeRayConfiguration) -> bytes:
     backend = dashboard_backend(facts, Authentication.DISABLED)
     assert backend is not None
     ingress = config.ingress
-    default_class, nginx = (choose_ingress_class(ingress.class_name, name, None) for name in ("", NGINX_CLASS))
+    default_class, nginx = (
+        choose_ingress_class(ingress.class_name, name, None) for name in ("", NGINX_CLASS)
+    )
     children = [
         desired_head_policy(facts, config, WELL_KNOWN_VANILLA),
         desired_workers_policy(facts, config),
-        desired_dashboard_ingress(facts, config.ingress_domain, ingress, backend=backend, ingress_class=default_class),
+        desired_dashboard_ingress(
+            facts, config.ingress_domain, ingress, backend=backend, ingress_class=default_class
+        ),
         desired_client_ingress(facts, config.ingress_domain, ingress, ingress_class=nginx),
     ]
     ca_secret = desired_secret(facts, facts.names.ca_secret, {})
-    return orjson.dumps({"name": NAME, "namespace": NAMESPACE, "children": children, "ca_secret": ca_secret})
+    return orjson.dumps(
+        {"name": NAME, "namespace": NAMESPACE, "children": children, "ca_secret": ca_secret}
+    )

@@ -62,7 +62,9 @@ def sync_cfo(server: Server, count: int) -> dict[str, float]:
     manager = "codeflare-raycluster-controller"
 
     async def sync() -> dict[str, float]:
-        async with Transport(ClientConfig(server=server.url, ca_pem=server.ca.encode())) as transport:
+        async with Transport(
+            ClientConfig(server=server.url, ca_pem=server.ca.encode())
+        ) as transport:
             mapper = RESTMapper(transport)
             cache = Cache(transport, mapper, field_managers=[manager])
             client = Client(transport, mapper, field_manager=manager, cache=cache)
@@ -93,12 +95,17 @@ def sync_kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
                 api = client.CustomObjectsApi(connection)
                 kind: dict[str, Any] = {"group": "ray.io", "version": "v1", "plural": "rayclusters"}
                 listed = await api.list_cluster_custom_object(**kind)
-                objects = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in listed["items"]}
+                objects = {
+                    (obj["metadata"]["namespace"], obj["metadata"]["name"]): obj
+                    for obj in listed["items"]
+                }
                 version = listed["metadata"]["resourceVersion"]
                 del listed
 
                 async def follow() -> None:
-                    stream = watch.Watch().stream(api.list_cluster_custom_object, **kind, resource_version=version)
+                    stream = watch.Watch().stream(
+                        api.list_cluster_custom_object, **kind, resource_version=version
+                    )
                     async for event in stream:
                         metadata = event["object"]["metadata"]
                         objects[metadata["namespace"], metadata["name"]] = event["object"]
@@ -148,11 +155,15 @@ def _sync_kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
     if index:
 
         @kopf.index("ray.io", "v1", "rayclusters")
-        def by_name(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> dict[tuple[str | None, str], Any]:
+        def by_name(
+            namespace: str | None, name: str, body: kopf.Body, **_: Any
+        ) -> dict[tuple[str | None, str], Any]:
             return {(namespace, name): body}
 
     async def sync() -> dict[str, float]:
-        operator = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=done))
+        operator = asyncio.create_task(
+            kopf.operator(clusterwide=True, standalone=True, stop_flag=done)
+        )
         finished = asyncio.create_task(done.wait())
         await asyncio.wait({operator, finished}, return_when=asyncio.FIRST_COMPLETED)
         used = measure()

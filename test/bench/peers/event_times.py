@@ -60,7 +60,9 @@ async def run_kopf(called: dict[str, float]) -> None:
             called.setdefault(serial, now)
 
     ready = asyncio.Event()
-    operator = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, ready_flag=ready))
+    operator = asyncio.create_task(
+        kopf.operator(clusterwide=True, standalone=True, ready_flag=ready)
+    )
     await ready.wait()
     await asyncio.sleep(2)  # kopf sets the flag before its watches are open
     print("ready", flush=True)

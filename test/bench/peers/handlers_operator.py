@@ -37,7 +37,9 @@ def main() -> None:
     kopf.configure(log_format=kopf.LogFormat.JSON)
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     register_handlers(kopf)
-    kopf.run(clusterwide=True, standalone=True, liveness_endpoint=f"http://127.0.0.1:{port}/healthz")
+    kopf.run(
+        clusterwide=True, standalone=True, liveness_endpoint=f"http://127.0.0.1:{port}/healthz"
+    )
 
 
 if __name__ == "__main__":

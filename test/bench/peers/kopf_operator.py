@@ -55,11 +55,15 @@ class Templates:
     def ca_secret(self, name: str, namespace: str) -> dict[str, Any]:
         """Return the Secret of a cluster with a new CA."""
         secret: dict[str, Any] = json.loads(self._render(self._ca_secret, name, namespace))
-        secret["data"] = {key: base64.b64encode(value).decode() for key, value in create_ca().items()}
+        secret["data"] = {
+            key: base64.b64encode(value).decode() for key, value in create_ca().items()
+        }
         return secret
 
     def _render(self, template: str, name: str, namespace: str) -> str:
-        return template.replace(self._placeholders[1], namespace).replace(self._placeholders[0], name)
+        return template.replace(self._placeholders[1], namespace).replace(
+            self._placeholders[0], name
+        )
 
 
 def create_ca() -> dict[str, bytes]:
@@ -97,7 +101,9 @@ class APIOperations:
         await config.load_kube_config()
         self._dynamic = await DynamicClient(client.ApiClient())
         for kind, api_version in KINDS.items():
-            self._kinds[kind] = await self._dynamic.resources.get(api_version=api_version, kind=kind)
+            self._kinds[kind] = await self._dynamic.resources.get(
+                api_version=api_version, kind=kind
+            )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -146,7 +152,12 @@ def register_handlers(operations: APIOperations) -> None:
     @kopf.on.event("networking.k8s.io", "v1", "networkpolicies", labels={LABEL: kopf.PRESENT})
     @kopf.on.event("networking.k8s.io", "v1", "ingresses", labels={LABEL: kopf.PRESENT})
     @kopf.on.event("", "v1", "secrets", labels={LABEL: kopf.PRESENT})
-    async def restore(type: str | None, labels: kopf.Labels, namespace: str | None, **_: Any) -> None:  # noqa: A002 (kopf passes it under this name)
+    async def restore(
+        type: str | None,  # noqa: A002 - kopf's name
+        labels: kopf.Labels,
+        namespace: str | None,
+        **_: Any,
+    ) -> None:
         if type in ("MODIFIED", "DELETED"):
             body = await operations.get_raycluster(labels[LABEL], str(namespace))
             if body is not None and "deletionTimestamp" not in body["metadata"]:
@@ -158,7 +169,11 @@ def main() -> None:
     kopf.configure(log_format=kopf.LogFormat.JSON)
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     register_handlers(APIOperations(Templates(Path(sys.argv[2]))))
-    kopf.run(clusterwide=True, standalone=True, liveness_endpoint=f"http://127.0.0.1:{sys.argv[1]}/healthz")
+    kopf.run(
+        clusterwide=True,
+        standalone=True,
+        liveness_endpoint=f"http://127.0.0.1:{sys.argv[1]}/healthz",
+    )
 
 
 if __name__ == "__main__":

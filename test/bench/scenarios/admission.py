@@ -10,7 +10,10 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.kinds import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects.unstructured import GVK, Object
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Sample, benchmark
@@ -44,7 +47,9 @@ async def admission(case: Case) -> Sample:
             await send_requests(port, message, time.perf_counter() + SECONDS / 4)
             cpu, started_at = process.cpu(), time.perf_counter()
             end = started_at + SECONDS
-            connections = await asyncio.gather(*(send_requests(port, message, end) for _ in range(case.size)))
+            connections = await asyncio.gather(
+                *(send_requests(port, message, end) for _ in range(case.size))
+            )
             seconds, cpu = time.perf_counter() - started_at, process.cpu() - cpu
             latencies = sorted(latency for each in connections for latency in each)
             values |= {
@@ -68,7 +73,11 @@ async def webhook_address(server: APIServer, gvk: GVK) -> tuple[int, str]:
 
 def admission_request(path: str, obj: Object) -> bytes:
     """Return the HTTP request that the API server sends for the creation of a RayCluster."""
-    resource = {"group": RAY_CLUSTER.group, "version": RAY_CLUSTER.version, "resource": "rayclusters"}
+    resource = {
+        "group": RAY_CLUSTER.group,
+        "version": RAY_CLUSTER.version,
+        "resource": "rayclusters",
+    }
     kind = {"group": RAY_CLUSTER.group, "version": RAY_CLUSTER.version, "kind": RAY_CLUSTER.kind}
     request: dict[str, Any] = {
         "uid": "6f8ae0f2-9f0d-4a3d-9d3b-3f5a3c0a7b11",
@@ -85,7 +94,9 @@ def admission_request(path: str, obj: Object) -> bytes:
         "dryRun": False,
         "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
     }
-    body = orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    body = orjson.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    )
     head = (
         f"POST {path}?timeout=10s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"

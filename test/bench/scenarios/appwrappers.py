@@ -54,7 +54,9 @@ class PhaseTracker:
         while sum(each == phase for each in self._phases.values()) < count:
             self._changed.clear()
             await self._changed.wait()
-            await asyncio.sleep(0.05)  # counting after each of thousands of events would be expensive
+            await asyncio.sleep(
+                0.05
+            )  # counting after each of thousands of events would be expensive
 
     async def wait_for_deletion(self) -> None:
         """Wait until all AppWrappers are deleted."""
@@ -81,7 +83,9 @@ async def watch_phases(server: APIServer) -> AsyncIterator[PhaseTracker]:
 
 async def create_appwrappers(server: APIServer, count: int, *, first: int = 0, **pods: Any) -> None:
     """Create ``count`` AppWrappers with numbers from ``first``; ``pods`` are options for the pods of their Jobs."""
-    await server.create_all(wrapper(job(f"j-{n}", **pods), name=f"w-{n}") for n in range(first, first + count))
+    await server.create_all(
+        wrapper(job(f"j-{n}", **pods), name=f"w-{n}") for n in range(first, first + count)
+    )
 
 
 @benchmark(
@@ -163,7 +167,9 @@ async def appwrapper_one(case: Case) -> Sample:
             await server.client.create(wrapper(pod()))
             await phases.wait_for_count("Running", 1)
             wall = time.perf_counter() - started_at
-            await process.wait_until_idle(3.0)  # the operator writes the pod's readiness after the phase
+            await process.wait_until_idle(
+                3.0
+            )  # the operator writes the pod's readiness after the phase
             requests = server.requests_since(position)
             values = {"wall s": wall, "requests": requests.total, "writes": requests.writes}
             return Sample(values, requests.by_resource)

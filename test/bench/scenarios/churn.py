@@ -14,7 +14,12 @@ from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Sample, benchmark
 from test.bench.operators import run_operator
 from test.bench.raycluster_objects import namespaces, raycluster, raycluster_key
-from test.bench.scenarios.appwrappers import APPWRAPPER_NAMESPACE, PhaseTracker, create_appwrappers, watch_phases
+from test.bench.scenarios.appwrappers import (
+    APPWRAPPER_NAMESPACE,
+    PhaseTracker,
+    create_appwrappers,
+    watch_phases,
+)
 from test.support.appwrapper_environment import CONTROLLERS
 
 WAVE = 100
@@ -48,7 +53,8 @@ async def churn(case: Case) -> Sample:
                     "middle wave MB": second_half[0],
                     "rss MB": memory[-1],
                     "peak MB": process.peak(),
-                    "growth MB": statistics.mean(second_half[middle:]) - statistics.mean(second_half[:middle]),
+                    "growth MB": statistics.mean(second_half[middle:])
+                    - statistics.mean(second_half[:middle]),
                     "MB per 1,000": per_wave * 1000 / (2 * WAVE),
                     "cpu s": process.cpu() - cpu,
                 }
@@ -66,7 +72,9 @@ async def run_wave(server: APIServer, phases: PhaseTracker, first: int) -> None:
     await phases.wait_for_count("Succeeded", WAVE)
     await server.wait_until_idle()
     patch = {"metadata": {"labels": {"changed": "yes"}}}
-    await run_concurrently(partial(server.client.patch, RAY_CLUSTER, key, patch) for key in clusters)
+    await run_concurrently(
+        partial(server.client.patch, RAY_CLUSTER, key, patch) for key in clusters
+    )
     await delete_all(server, RAY_CLUSTER, clusters)
     await delete_all(server, APPWRAPPER, appwrappers)
     await phases.wait_for_deletion()

@@ -20,7 +20,10 @@ async def measure_sync(library: str, count: int) -> tuple[dict[str, float], dict
     """Run :mod:`test.bench.peers.cold_sync`; return its measurements and the sizes from the list server."""
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "test.bench.list_server", str(count)), stdin=pipe, stdout=pipe, cwd=REPOSITORY
+        *(sys.executable, "-m", "test.bench.list_server", str(count)),
+        stdin=pipe,
+        stdout=pipe,
+        cwd=REPOSITORY,
     )
     assert server.stdout is not None
     try:

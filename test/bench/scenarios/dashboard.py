@@ -39,7 +39,9 @@ async def dashboard(case: Case) -> Sample:
         await change(server, case.size, case.size, round_number=0)
         async with run_operator(server, case.subject, {"metrics": metrics}) as (process, _):
             await process.wait_until_idle()
-            await load(server, case.size, process.cpu, 1)  # the first changes of each RayCluster cause reconciles
+            await load(
+                server, case.size, process.cpu, 1
+            )  # the first changes of each RayCluster cause reconciles
             await process.wait_until_idle()
             without_page = await load(server, case.size, process.cpu, 3)
             await process.wait_until_idle()
@@ -91,12 +93,20 @@ async def load(server: APIServer, size: int, cpu: object, round_number: int) -> 
     return 100 * float(cpu() - before) / (time.perf_counter() - started)
 
 
-async def change(server: APIServer, count: int, size: int, round_number: int, per_second: int = 0) -> None:
+async def change(
+    server: APIServer, count: int, size: int, round_number: int, per_second: int = 0
+) -> None:
     """Change the status of ``count`` RayClusters, evenly distributed over time (``per_second``; 0: at once)."""
     started = time.perf_counter()
     for number in range(count):
         status = raycluster_status(number % size, round_number)
-        status |= {"readyWorkerReplicas": (number + round_number) % 7, "desiredWorkerReplicas": 7, "state": "ready"}
-        await server.client.patch(RAY_CLUSTER, raycluster_key(number % size), {"status": status}, subresource="status")
+        status |= {
+            "readyWorkerReplicas": (number + round_number) % 7,
+            "desiredWorkerReplicas": 7,
+            "state": "ready",
+        }
+        await server.client.patch(
+            RAY_CLUSTER, raycluster_key(number % size), {"status": status}, subresource="status"
+        )
         if per_second:
             await asyncio.sleep(max(0.0, started + number / per_second - time.perf_counter()))

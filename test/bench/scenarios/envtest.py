@@ -39,8 +39,20 @@ WIDGET_CRD: dict[str, Any] = {
     "spec": {
         "group": GROUP,
         "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANY_OBJECT}}],
+        "names": {
+            "plural": "widgets",
+            "singular": "widget",
+            "kind": "Widget",
+            "listKind": "WidgetList",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": ANY_OBJECT},
+            }
+        ],
     },
 }
 
@@ -49,7 +61,9 @@ def widget(number: int) -> bytes:
     """Return a custom resource of about 5 kB. Its CRD has no schema, so no time is spent on validation."""
     body = raycluster(number)
     metadata = {**body["metadata"], "name": f"widget-{number:05}", "namespace": "default"}
-    return orjson.dumps({**body, "apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": metadata})
+    return orjson.dumps(
+        {**body, "apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": metadata}
+    )
 
 
 @asynccontextmanager
@@ -60,7 +74,9 @@ async def http_session(server: APIServer) -> AsyncIterator[aiohttp.ClientSession
     context: ssl.SSLContext = config.ssl_context(credentials)
     connector = aiohttp.TCPConnector(ssl=context, limit=0)
     headers = {"Authorization": credentials.authorization, "Content-Type": "application/json"}
-    async with aiohttp.ClientSession(config.server, connector=connector, headers=headers, read_bufsize=1 << 22) as http:
+    async with aiohttp.ClientSession(
+        config.server, connector=connector, headers=headers, read_bufsize=1 << 22
+    ) as http:
         yield http
 
 
@@ -105,7 +121,9 @@ async def envtest_process(case: Case) -> Sample:
     with tempfile.TemporaryDirectory(prefix="cfo-bench-") as name:
         log = Path(name) / "envtest.log"
         async with start_process([sys.executable, "-m", "envtest"], log) as process:
-            await wait_until(lambda: b"Serving" in log.read_bytes(), "start of envtest", 60, interval=0.002)
+            await wait_until(
+                lambda: b"Serving" in log.read_bytes(), "start of envtest", 60, interval=0.002
+            )
             ready = time.perf_counter() - process.started_at
             return Sample({"ready s": ready, "cpu s": process.cpu(), "rss MB": process.rss()})
 
@@ -120,13 +138,35 @@ async def envtest_programs(case: Case) -> Sample:
         folder, etcd_port, port = Path(name), free_port(), free_port()
         programs = write_programs(folder / "assets")
         etcd_url = f"http://127.0.0.1:{etcd_port}"
-        etcd = [str(programs / "etcd"), f"--listen-client-urls={etcd_url}", f"--data-dir={folder / 'etcd'}"]
-        api = [str(programs / "kube-apiserver"), f"--etcd-servers={etcd_url}", f"--secure-port={port}"]
+        etcd = [
+            str(programs / "etcd"),
+            f"--listen-client-urls={etcd_url}",
+            f"--data-dir={folder / 'etcd'}",
+        ]
+        api = [
+            str(programs / "kube-apiserver"),
+            f"--etcd-servers={etcd_url}",
+            f"--secure-port={port}",
+        ]
         log = folder / "log"
-        async with start_process(etcd, log) as first, start_process([*api, f"--cert-dir={folder}"], log) as second:
-            await wait_until(lambda: b"Serving" in log.read_bytes(), "start of kube-apiserver", 60, interval=0.002)
+        async with (
+            start_process(etcd, log) as first,
+            start_process([*api, f"--cert-dir={folder}"], log) as second,
+        ):
+            await wait_until(
+                lambda: b"Serving" in log.read_bytes(),
+                "start of kube-apiserver",
+                60,
+                interval=0.002,
+            )
             ready = time.perf_counter() - first.started_at
-            return Sample({"ready s": ready, "cpu s": first.cpu() + second.cpu(), "rss MB": first.rss() + second.rss()})
+            return Sample(
+                {
+                    "ready s": ready,
+                    "cpu s": first.cpu() + second.cpu(),
+                    "rss MB": first.rss() + second.rss(),
+                }
+            )
 
 
 @benchmark(
@@ -192,7 +232,9 @@ async def envtest_watches(case: Case) -> Sample:
     async with api_server(WIDGET_CRD) as server, http_session(server) as http:
 
         async def watch(opened: asyncio.Event) -> None:
-            async with http.get(WIDGETS, params={"watch": "true", "resourceVersion": ""}) as response:
+            async with http.get(
+                WIDGETS, params={"watch": "true", "resourceVersion": ""}
+            ) as response:
                 opened.set()
                 for _ in range(events):
                     line = await response.content.readline()
@@ -209,7 +251,9 @@ async def envtest_watches(case: Case) -> Sample:
             created = await create_widgets(http, events)
         delivered = time.perf_counter() - started_at
         cpu = (server.process.cpu() - cpu) / events * 1e3
-        return Sample({"create s": created, "all delivered s": delivered, "server cpu ms per create": cpu})
+        return Sample(
+            {"create s": created, "all delivered s": delivered, "server cpu ms per create": cpu}
+        )
 
 
 @benchmark(
@@ -227,7 +271,9 @@ async def envtest_events(case: Case) -> Sample:
         received = asyncio.Semaphore(0)
 
         async def watch(opened: asyncio.Event) -> None:
-            async with http.get(WIDGETS, params={"watch": "true", "resourceVersion": revision}) as response:
+            async with http.get(
+                WIDGETS, params={"watch": "true", "resourceVersion": revision}
+            ) as response:
                 opened.set()
                 for _ in range(events):
                     await response.content.readline()
@@ -250,7 +296,13 @@ async def envtest_events(case: Case) -> Sample:
                 milliseconds.append((time.perf_counter() - started_at) * 1e3)
             cpu = server.process.cpu() - cpu
         quantiles = statistics.quantiles(milliseconds, n=100)
-        return Sample({"p50 ms": quantiles[49], "p99 ms": quantiles[98], "server cpu ms per event": cpu / events * 1e3})
+        return Sample(
+            {
+                "p50 ms": quantiles[49],
+                "p99 ms": quantiles[98],
+                "server cpu ms per event": cpu / events * 1e3,
+            }
+        )
 
 
 @benchmark(
@@ -264,8 +316,12 @@ async def envtest_schema(case: Case) -> Sample:
         await control_plane.install_crds(crd)
         established = time.perf_counter() - started_at
     version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")
-    strategy = CustomResourceStrategy("RayCluster", "ray.io/v1", version["schema"]["openAPIV3Schema"], has_status=True)
-    info = ResourceInfo("ray.io", "v1", "rayclusters", "raycluster", "RayCluster", True, strategy, is_crd=True)
+    strategy = CustomResourceStrategy(
+        "RayCluster", "ray.io/v1", version["schema"]["openAPIV3Schema"], has_status=True
+    )
+    info = ResourceInfo(
+        "ray.io", "v1", "rayclusters", "raycluster", "RayCluster", True, strategy, is_crd=True
+    )
     context = RequestContext(User("bench"), "create", info, "default", "x", operation="CREATE")
 
     def process(obj: dict[str, Any]) -> None:
@@ -279,4 +335,9 @@ async def envtest_schema(case: Case) -> Sample:
     cpu = time.process_time()
     for obj in objects:
         process(obj)
-    return Sample({"established s": established, "object cpu us": (time.process_time() - cpu) / len(objects) * 1e6})
+    return Sample(
+        {
+            "established s": established,
+            "object cpu us": (time.process_time() - cpu) / len(objects) * 1e6,
+        }
+    )

@@ -20,8 +20,12 @@ from test.support.flux_environment import SCHEDULED, mini_cluster, true_conditio
 @asynccontextmanager
 async def flux_server() -> AsyncIterator[APIServer]:
     """Run an API server whose controllers run the pods of MiniClusters, with a namespace."""
-    async with api_server(minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), controllers=SCHEDULED) as server:
-        await server.create_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}])
+    async with api_server(
+        minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), controllers=SCHEDULED
+    ) as server:
+        await server.create_all(
+            [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}]
+        )
         yield server
 
 
@@ -34,7 +38,9 @@ async def create_and_wait(server: APIServer, count: int) -> None:
 
 async def _are_running(client: Client, count: int) -> bool:
     found = await client.list(MINICLUSTER)
-    return len(found) == count and all("JobRunning" in true_conditions(cluster) for cluster in found)
+    return len(found) == count and all(
+        "JobRunning" in true_conditions(cluster) for cluster in found
+    )
 
 
 @benchmark(

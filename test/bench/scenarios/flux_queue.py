@@ -33,7 +33,9 @@ NAMESPACES = 30
 
 def waiting_job(number: int) -> Object:
     """Return a FluxJob that was validated and waits; all are different in size, priority and age."""
-    job = flux_job(f"job-{number:05}", f"team-{number % NAMESPACES}", size=1 + number % 7, priority=number % 3)
+    job = flux_job(
+        f"job-{number:05}", f"team-{number % NAMESPACES}", size=1 + number % 7, priority=number % 3
+    )
     job["metadata"] |= {
         "uid": f"00000000-0000-0000-0000-{number:012}",
         "generation": 1,
@@ -82,7 +84,9 @@ async def flux_decision(case: Case) -> Sample:
     slowest = 0.0
     for strategy in STRATEGIES:
         for fairness in ("None", "Namespace"):
-            ledger, setup = started_ledger(jobs, max_size=200, queueingStrategy=strategy, fairness=fairness)
+            ledger, setup = started_ledger(
+                jobs, max_size=200, queueingStrategy=strategy, fairness=fairness
+            )
             ledger.decide(setup, NOW.timestamp())  # the first one admits
             gc.collect()
             slowest = max(slowest, statistics.median(_seconds(ledger, setup) for _ in range(5)))
@@ -127,7 +131,9 @@ async def flux_queue_memory(case: Case) -> Sample:
 async def flux_burst(case: Case) -> Sample:
     crds = (minicluster_crd(), fluxjob_crd(), fluxsetup_crd())
     async with api_server(*crds, controllers=SCHEDULED) as server:
-        await server.create_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}])
+        await server.create_all(
+            [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}]
+        )
         running = {"pod": pod_annotations(phase="Running")}
         await server.client.create(flux_setup(mini_cluster=running))
         async with run_operator(server, case.subject, FLUX) as (process, _):
@@ -153,5 +159,9 @@ async def flux_burst(case: Case) -> Sample:
 async def _is_settled(client: Client, count: int) -> bool:
     found = await client.get(FLUX_SETUP, NamespacedName("ns", "setup"))
     status = (found or {}).get("status") or {}
-    numbers = status.get("usedResources"), status.get("admittedWorkloads"), status.get("pendingWorkloads")
+    numbers = (
+        status.get("usedResources"),
+        status.get("admittedWorkloads"),
+        status.get("pendingWorkloads"),
+    )
     return bool(numbers == (20, 10, count - 10))

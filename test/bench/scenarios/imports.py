@@ -51,7 +51,11 @@ COMMANDS = {
 }
 
 
-@benchmark(title="an import (or the loading of a kubeconfig) in a new interpreter", subjects=tuple(PROGRAMS), repeat=5)
+@benchmark(
+    title="an import (or the loading of a kubeconfig) in a new interpreter",
+    subjects=tuple(PROGRAMS),
+    repeat=5,
+)
 async def imports(case: Case) -> Sample:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(KUBECONFIG)
@@ -64,7 +68,9 @@ async def imports(case: Case) -> Sample:
     return Sample(orjson.loads(output))
 
 
-@benchmark(title="a command, from exec until its first line of output", subjects=tuple(COMMANDS), repeat=5)
+@benchmark(
+    title="a command, from exec until its first line of output", subjects=tuple(COMMANDS), repeat=5
+)
 async def commands(case: Case) -> Sample:
     def first_line() -> float:
         with tempfile.TemporaryDirectory() as folder:

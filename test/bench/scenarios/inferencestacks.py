@@ -21,7 +21,10 @@ from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import measure_start, run_operator
 
 CRD: Final = inference_stack_crds()[0]
-SECTIONS: Final[dict[str, Any]] = {"inferenceStack": {"enabled": True}, "appwrapper": {"enabled": False}}
+SECTIONS: Final[dict[str, Any]] = {
+    "inferenceStack": {"enabled": True},
+    "appwrapper": {"enabled": False},
+}
 NAMESPACE: Final = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
 CHILDREN: Final = 10
 """The objects of a stack with three applications."""
@@ -30,14 +33,20 @@ CHILDREN: Final = 10
 def inference_stack(number: int) -> Object:
     """Return a stack with a gateway and three applications."""
     reader = {"modelName": "unsloth/Llama-3.2-1B-Instruct", "device": "cuda"}
-    template: dict[str, Any] = {"readerConfig": reader, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    template: dict[str, Any] = {
+        "readerConfig": reader,
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
     return {
         "apiVersion": "models.takeoff.co/v1alpha1",
         "kind": "InferenceStack",
         "metadata": {"name": f"s-{number}", "namespace": "ns", "labels": {"operatorVersion": "v1"}},
         "spec": {
             "applicationTemplate": template,
-            "applications": {name: {"readerConfig": {"consumerGroup": name}} for name in ("chat", "embed", "rerank")},
+            "applications": {
+                name: {"readerConfig": {"consumerGroup": name}}
+                for name in ("chat", "embed", "rerank")
+            },
         },
     }
 
@@ -63,7 +72,9 @@ async def inferencestacks(case: Case) -> Sample:
         await create_stacks(server, case.size)
         await server.wait_until_idle()
         requests = server.requests_since(position)
-        of_stacks = sum(count for name, count in requests.by_resource.items() if "inferencestacks" in name)
+        of_stacks = sum(
+            count for name, count in requests.by_resource.items() if "inferencestacks" in name
+        )
         values = {
             "wall s": requests.last - started_at,
             "cpu s": process.cpu() - cpu,
@@ -97,12 +108,16 @@ async def running_controllers(server: APIServer) -> AsyncIterator[Manager]:
     """Run the controllers of stacks in this process until they have reconciled all of them."""
     async with Transport(await load_config(str(server.kubeconfig))) as transport:
         manager = Manager(transport, ManagerOptions(field_manager=FIELD_MANAGER))
-        inferencestack.setup(manager, InferenceStackConfiguration(enabled=True, operator_version="v1"))
+        inferencestack.setup(
+            manager, InferenceStackConfiguration(enabled=True, operator_version="v1")
+        )
         async with manager:
             await manager.started()
             await server.wait_until_idle()
             used = 0.0
-            while time.process_time() - used > 0.05:  # reconciles that send no request may still hold objects
+            while (
+                time.process_time() - used > 0.05
+            ):  # reconciles that send no request may still hold objects
                 used = time.process_time()
                 await asyncio.sleep(1)
             gc.collect()
@@ -127,11 +142,20 @@ async def inferencestacks_memory(case: Case) -> Sample:
         tracemalloc.start(2)
         async with running_controllers(server) as manager:
             snapshot = tracemalloc.take_snapshot()
-            sizes = [len(entry.raw) for informer in manager.cache.informers for entry in informer.reader.entries()]
+            sizes = [
+                len(entry.raw)
+                for informer in manager.cache.informers
+                for entry in informer.reader.entries()
+            ]
         tracemalloc.stop()
     # Only what the cache allocated: the buffers of TLS connections are larger, and their number varies.
     cache = tracemalloc.Filter(True, "*/cfo/runtime/cache/*", all_frames=True)
     used = sum(trace.size for trace in snapshot.filter_traces([cache]).traces)
     per_object, json = used / len(sizes), sum(sizes) / len(sizes)
-    values = {"objects": len(sizes), "bytes": per_object, "json bytes": json, "ratio": per_object / json}
+    values = {
+        "objects": len(sizes),
+        "bytes": per_object,
+        "json bytes": json,
+        "ratio": per_object / json,
+    }
     return Sample(values)

@@ -33,7 +33,11 @@ async def latency(case: Case) -> Sample:
     async with api_server() as server:
         keys = [NamespacedName("default", f"latency-{number}") for number in range(OBJECTS)]
         await server.create_all(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": key.namespace, "name": key.name}}
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": key.namespace, "name": key.name},
+            }
             for key in keys
         )
         pipe = asyncio.subprocess.PIPE
@@ -65,7 +69,11 @@ async def latency(case: Case) -> Sample:
             await controller.stop()
         called: dict[str, float] = orjson.loads(output.splitlines()[-1])
         # The watch can deliver an event before the writer has read its response: that counts as no delay.
-        delays = [max(0.0, called[serial] - at) * 1000 for serial, at in responded.items() if serial in called]
+        delays = [
+            max(0.0, called[serial] - at) * 1000
+            for serial, at in responded.items()
+            if serial in called
+        ]
         percentiles = statistics.quantiles(delays, n=100)
         return Sample(
             {
@@ -79,12 +87,16 @@ async def latency(case: Case) -> Sample:
         )
 
 
-async def change_objects(server: APIServer, keys: list[NamespacedName], rate: int) -> dict[str, float]:
+async def change_objects(
+    server: APIServer, keys: list[NamespacedName], rate: int
+) -> dict[str, float]:
     """Write ``rate`` values per second, all different; return when the response to each value's write arrived."""
     responded: dict[str, float] = {}
 
     async def write(serial: int) -> None:
-        await server.client.patch(CONFIG_MAP, keys[serial % OBJECTS], {"data": {"serial": str(serial)}})
+        await server.client.patch(
+            CONFIG_MAP, keys[serial % OBJECTS], {"data": {"serial": str(serial)}}
+        )
         responded[str(serial)] = time.perf_counter()
 
     async with asyncio.TaskGroup() as writers:

@@ -26,12 +26,16 @@ from test.bench.harness import Case, Sample, benchmark
 
 
 @benchmark(
-    title="an apply that changes nothing: a cached Ingress is decoded and compared", unit="applies", sizes=(20_000,)
+    title="an apply that changes nothing: a cached Ingress is decoded and compared",
+    unit="applies",
+    sizes=(20_000,),
 )
 async def no_op_apply(case: Case) -> Sample:
     labels = {f"label-{number}": "x" for number in range(5)}
     backend = {"service": {"name": "s", "port": {"number": 8265}}}
-    paths = [{"path": f"/{number}", "pathType": "Prefix", "backend": backend} for number in range(3)]
+    paths = [
+        {"path": f"/{number}", "pathType": "Prefix", "backend": backend} for number in range(3)
+    ]
     desired: dict[str, Any] = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",
@@ -42,7 +46,14 @@ async def no_op_apply(case: Case) -> Sample:
         "f:metadata": {"f:labels": {f"f:{name}": {} for name in labels}},
         "f:spec": {"f:ingressClassName": {}, "f:rules": {}},
     }
-    managers = [{"manager": "m", "operation": "Apply", "apiVersion": "networking.k8s.io/v1", "fieldsV1": owned}]
+    managers = [
+        {
+            "manager": "m",
+            "operation": "Apply",
+            "apiVersion": "networking.k8s.io/v1",
+            "fieldsV1": owned,
+        }
+    ]
     stored = orjson.dumps(desired)
     started_at = time.process_time()
     for _ in range(case.size):
@@ -114,7 +125,11 @@ class CountingReconciler:
         return Result()
 
 
-@benchmark(title="reconciles that do nothing, through a complete controller", unit="requests", sizes=(20_000,))
+@benchmark(
+    title="reconciles that do nothing, through a complete controller",
+    unit="requests",
+    sizes=(20_000,),
+)
 async def reconciles(case: Case) -> Sample:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     reconciler, channel = CountingReconciler(case.size), Channel()

@@ -30,7 +30,12 @@ async def start(case: Case) -> Sample:
         async with run_operator(server, case.subject) as (process, ready):
             await process.wait_until_idle()
             requests = server.requests_since(position)
-            values = {"ready s": ready, "cpu s": process.cpu(), **process.memory(), "requests": requests.total}
+            values = {
+                "ready s": ready,
+                "cpu s": process.cpu(),
+                **process.memory(),
+                "requests": requests.total,
+            }
             return Sample(values, requests.by_resource)
 
 
@@ -129,7 +134,11 @@ async def suspended(case: Case) -> Sample:
             await process.wait_until_idle(2.0)
             first, cpu = server.requests_since(position), process.cpu()
         restarted = await measure_start(server, case.subject, **options)
-        values = {"first cpu s": cpu, "first writes per object": first.writes / case.size, **restarted.values}
+        values = {
+            "first cpu s": cpu,
+            "first writes per object": first.writes / case.size,
+            **restarted.values,
+        }
         return Sample(values, restarted.requests)
 
 

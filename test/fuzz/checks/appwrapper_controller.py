@@ -39,12 +39,19 @@ PODS = st.lists(
         Pod,
         st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
         deleting=st.booleans(),
-        terminated=st.tuples(st.builds(Termination, st.text(max_size=8), st.integers(0, 255), st.text(max_size=100))),
+        terminated=st.tuples(
+            st.builds(Termination, st.text(max_size=8), st.integers(0, 255), st.text(max_size=100))
+        ),
     ),
     max_size=4,
 )
 OBJECTS = st.sampled_from(
-    [None, ComponentObject("u"), ComponentObject("u", owned=False), ComponentObject("u", failed=True)]
+    [
+        None,
+        ComponentObject("u"),
+        ComponentObject("u", owned=False),
+        ComponentObject("u", failed=True),
+    ]
 )
 MAX_SECONDS = 1.0
 MAX_STATUS = 2 << 20
@@ -52,7 +59,12 @@ MAX_STATUS = 2 << 20
 
 ANNOTATIONS = [
     f"{ANNOTATION_PREFIX}{name}"
-    for name in ("warmupGracePeriodDuration", "successTTLDuration", "retryLimit", "terminalExitCodes")
+    for name in (
+        "warmupGracePeriodDuration",
+        "successTTLDuration",
+        "retryLimit",
+        "terminalExitCodes",
+    )
 ]
 VALUES = st.sampled_from([*HOSTILE, "90s", "-1h", "1e400h", "3,137,x", "", "0", "9" * 18, "9" * 19])
 

@@ -16,7 +16,10 @@ DEFAULTS: Any = yaml.safe_load(default_document())
 FULL: Any = {
     **DEFAULTS,
     "clientConnection": {"qps": 20, "burst": 40},
-    "appwrapper": {**DEFAULTS["appwrapper"], "Config": {"autopilot": DEFAULTS["appwrapper"]["autopilot"]}},
+    "appwrapper": {
+        **DEFAULTS["appwrapper"],
+        "Config": {"autopilot": DEFAULTS["appwrapper"]["autopilot"]},
+    },
 }
 CORPUS = Corpus([DEFAULTS, FULL])
 

@@ -33,12 +33,22 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MAX_TEXT = 262_144
 
 STRINGS = st.sampled_from(
-    [*HOSTILE, "", "x", "v1.2.3", "quay.io/x/y:v1.2.3@sha256:0", "2026-01-01T00:00:00Z", "2026-01-01"]
+    [
+        *HOSTILE,
+        "",
+        "x",
+        "v1.2.3",
+        "quay.io/x/y:v1.2.3@sha256:0",
+        "2026-01-01T00:00:00Z",
+        "2026-01-01",
+    ]
 )
 """What a tenant can write into a field for which the API server only requires a string."""
 
 TEMPLATES = st.builds(
-    lambda image, arguments: {"spec": {"containers": [{"name": "c", "image": image, "args": arguments}]}},
+    lambda image, arguments: {
+        "spec": {"containers": [{"name": "c", "image": image, "args": arguments}]}
+    },
     STRINGS,
     st.lists(STRINGS, max_size=2),
 )
@@ -52,7 +62,12 @@ DEPLOYMENTS = st.builds(
     st.integers(0, 2**31 - 1),
 )
 TIMES = st.sampled_from(
-    ["2026-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.000000Z", "0001-01-01T00:00:00.000000Z", None]
+    [
+        "2026-01-01T00:00:00.000000Z",
+        "9999-12-31T23:59:59.000000Z",
+        "0001-01-01T00:00:00.000000Z",
+        None,
+    ]
 )
 LEASES = st.builds(
     lambda holder, renewed, seconds: {
@@ -104,7 +119,11 @@ PODS = st.builds(
 )
 CONFIG_MAPS = st.builds(
     lambda text, changed: {
-        "metadata": {"name": "c", "managedFields": [{"manager": "m", "time": changed}], "creationTimestamp": changed},
+        "metadata": {
+            "name": "c",
+            "managedFields": [{"manager": "m", "time": changed}],
+            "creationTimestamp": changed,
+        },
         "data": {"config.yaml": text},
     },
     STRINGS,
@@ -117,10 +136,16 @@ def check_doctor(deployment: Any, pods: Any, config_map: Any, text: str) -> None
         parsed: Any = parse(extract_document(config_map["data"]["config.yaml"]))
     except ConfigurationError as error:
         parsed = error
-    installation = Installation("tenant", config_map, parsed, deployment=deployment, pods=tuple(pods))
+    installation = Installation(
+        "tenant", config_map, parsed, deployment=deployment, pods=tuple(pods)
+    )
     operators = [(NamespacedName("tenant", "x"), text)]
     configuration = installation.configuration
-    webhooks = [WebhookConfigurationFacts(name=text[:253], exists=True, services={NamespacedName("a", text): 1})]
+    webhooks = [
+        WebhookConfigurationFacts(
+            name=text[:253], exists=True, services={NamespacedName("a", text): 1}
+        )
+    ]
     examinations: tuple[Callable[[], Iterator[Finding]], ...] = (
         lambda: checks.check_operator(installation, manages_url=False),
         lambda: checks.check_version(installation, "0.1.0"),
@@ -129,10 +154,16 @@ def check_doctor(deployment: Any, pods: Any, config_map: Any, text: str) -> None
         lambda: checks.check_kubernetes(text, "1.36"),
         lambda: checks.check_certificate(NamespacedName("a", "b"), text.encode(), webhooks, NOW),
         lambda: check_kueue(
-            CustomResource(exists=True, established=True, served=(text,)), operators, configuration, "0.19.2"
+            CustomResource(exists=True, established=True, served=(text,)),
+            operators,
+            configuration,
+            "0.19.2",
         ),
         lambda: raycluster.check_kuberay(
-            CustomResource(exists=True, established=True, served=(text,)), operators, configuration, "1.7.0"
+            CustomResource(exists=True, established=True, served=(text,)),
+            operators,
+            configuration,
+            "1.7.0",
         ),
         lambda: raycluster.check_domain(text, configuration),
         lambda: raycluster.check_admission(Admission(served=True, error=text), configuration),

@@ -22,7 +22,11 @@ from cfo.controllers.flux.fluxjob.step import Observation
 from cfo.controllers.flux.fluxjob.transition import decide_step
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
-from cfo.controllers.flux.minicluster.resources import desired_config_map, desired_job, desired_service
+from cfo.controllers.flux.minicluster.resources import (
+    desired_config_map,
+    desired_job,
+    desired_service,
+)
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, notices
 from cfo.runtime.objects.unstructured import Object, key_of
 from cfo.runtime.webhook.review_handlers import ValidatingHandler
@@ -44,7 +48,10 @@ CONTAINER: Object = {
     "command": "hostname",
     "environment": {"A": "b"},
     "secrets": {"TOKEN": {"name": "s", "key": "k"}},
-    "volumes": {"data": {"path": "/data", "claimName": "c"}, "shm": {"emptyDir": True, "emptyDirSizeLimit": "1Gi"}},
+    "volumes": {
+        "data": {"path": "/data", "claimName": "c"},
+        "shm": {"emptyDir": True, "emptyDirSizeLimit": "1Gi"},
+    },
     "resources": RESOURCES,
     "ports": [8080],
     "commands": {"pre": "true", "prefix": "time", "script": "", "init": "x=1"},
@@ -87,7 +94,11 @@ SPEC: Object = {
     "services": [{"image": "i", "name": "registry", "ports": [5000]}],
 }
 FULL_JOB = flux_job(
-    resources=RESOURCES, environment={"A": "b"}, priority=1, deadlineSeconds=60, template={**SPEC, "cleanup": True}
+    resources=RESOURCES,
+    environment={"A": "b"},
+    priority=1,
+    deadlineSeconds=60,
+    template={**SPEC, "cleanup": True},
 )
 FULL_SETUP = flux_setup(
     resources={"cpu": "10"},
@@ -100,7 +111,9 @@ FULL_SETUP = flux_setup(
 CLUSTERS = Corpus([mini_cluster(), mini_cluster(**SPEC)])
 JOBS = Corpus([flux_job(), FULL_JOB, flux_job(priorityClassName="high", workingDir="/", image="i")])
 SETUPS = Corpus([flux_setup(), FULL_SETUP])
-CONDITIONS = st.lists(st.sampled_from([*STATES, SUCCEEDED, "QuotaReserved", "Evicted"]), max_size=3, unique=True)
+CONDITIONS = st.lists(
+    st.sampled_from([*STATES, SUCCEEDED, "QuotaReserved", "Evicted"]), max_size=3, unique=True
+)
 
 
 def check_minicluster(cluster: Any, true: list[str] = [], *, has_job: bool = False) -> None:  # noqa: B006
@@ -116,7 +129,12 @@ def check_minicluster(cluster: Any, true: list[str] = [], *, has_job: bool = Fal
         if not errors:
             plan = Plan.of(stored)
             job = desired_job(plan)
-            objects = [job, desired_config_map(plan), desired_service(plan), desired_service_pod(plan)]
+            objects = [
+                job,
+                desired_config_map(plan),
+                desired_service(plan),
+                desired_service_pod(plan),
+            ]
             assert_small(objects, 8 * len(before) + 100_000)
             for obj in objects:
                 assert obj["metadata"]["namespace"] == "ns"
@@ -151,7 +169,9 @@ def check_flux_job(job: Any, true: list[str] = [], setup: Any = FULL_SETUP) -> N
         cluster = desired_minicluster(stored, stored_setup)
         assert_small(cluster, 2 * len(before) + 10_000)
         for seen in (None, cluster):
-            observation = Observation(job=stored, now=NOW, errors=message, cluster=seen, verdict=verdict)
+            observation = Observation(
+                job=stored, now=NOW, errors=message, cluster=seen, verdict=verdict
+            )
             step = decide_step(observation)
             status = step.status.as_object()
             assert_small(status, MAX_STATUS)
@@ -166,7 +186,8 @@ def _stored(obj: Any, true: list[str]) -> Object | None:
         return None
     time = "2026-01-01T00:00:00Z"
     conditions = [
-        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": time} for kind in true
+        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": time}
+        for kind in true
     ]
     stored["metadata"]["generation"] = 1
     stored["status"] = {"jobid": "x", "conditions": conditions, "observedGeneration": 1}
@@ -178,7 +199,10 @@ def _stored(obj: Any, true: list[str]) -> Object | None:
 REVIEWERS = {
     kind: Reviewer(None, ValidatingHandler(validator, kind))
     for kind, validator in (
-        (MINICLUSTER, FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings)),
+        (
+            MINICLUSTER,
+            FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings),
+        ),
         (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
         (FLUX_SETUP, FluxValidator(validate_flux_setup)),
     )

@@ -42,7 +42,12 @@ RECORD = {
     "subrefs": ["create_fn/a"],
 }
 ESSENCE = {"spec": {"a": 1, "b": [1, {"c": "d"}]}, "metadata": {"labels": {"a": "b"}}}
-BODY = {"apiVersion": "a/v1", "kind": "K", "metadata": {"name": "x", "namespace": "ns", "uid": "u"}, **ESSENCE}
+BODY = {
+    "apiVersion": "a/v1",
+    "kind": "K",
+    "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
+    **ESSENCE,
+}
 RECORDS = Corpus([RECORD])
 ESSENCES = Corpus([ESSENCE])
 BODIES = Corpus([BODY])
@@ -55,14 +60,20 @@ PROGRESS: tuple[ProgressStorage, ...] = (
 DIFF_BASES: tuple[DiffBaseStorage, ...] = (
     AnnotationsDiffBaseStorage(ignored_fields=["spec.a"]),
     StatusDiffBaseStorage(),
-    MultiDiffBaseStorage([AnnotationsDiffBaseStorage(prefix="example.com"), StatusDiffBaseStorage(name="x")]),
+    MultiDiffBaseStorage(
+        [AnnotationsDiffBaseStorage(prefix="example.com"), StatusDiffBaseStorage(name="x")]
+    ),
 )
 
 
 def encodings(values: st.SearchStrategy[Any]) -> st.SearchStrategy[str]:
     """Return texts of annotations: JSON of ``values``, cut somewhere, or anything."""
     texts = values.map(json.dumps)
-    return texts | st.tuples(texts, st.integers(0, 99)).map(lambda it: it[0][: it[1]]) | st.sampled_from(HOSTILE)
+    return (
+        texts
+        | st.tuples(texts, st.integers(0, 99)).map(lambda it: it[0][: it[1]])
+        | st.sampled_from(HOSTILE)
+    )
 
 
 def check_progress(body: Any, text: str, nested: Any = None, key: str = KEYS[0]) -> None:
@@ -76,7 +87,10 @@ def check_progress(body: Any, text: str, nested: Any = None, key: str = KEYS[0])
         with limited_time():
             record = storage.fetch(key=key, body=Body(raw))
             state = HandlerState(started=NOW) if record is None else HandlerState.parse(record, NOW)
-            for outcome in (Outcome(final=False, delay=1e300), Outcome(final=True, exception=ValueError(text))):
+            for outcome in (
+                Outcome(final=False, delay=1e300),
+                Outcome(final=True, exception=ValueError(text)),
+            ):
                 state = state.after(outcome, NOW)
                 assert 0 <= state.delay(NOW) < 1e10
                 patch = Patch()

@@ -29,11 +29,19 @@ from test.support.inference_stacks import stack, vllm_stack
 
 NOW = "2026-01-01T00:00:00Z"
 MAX_TEXT = 262_144
-METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
 FULL = stack(
     {
         "a": {
-            "readerConfig": {"modelName": "m", "device": "cuda", "accessToken": "secret", "consumerGroup": "g"},
+            "readerConfig": {
+                "modelName": "m",
+                "device": "cuda",
+                "accessToken": "secret",
+                "consumerGroup": "g",
+            },
             "replicaCount": 2,
             "resources": {"limits": {"nvidia.com/gpu": 1}, "requests": {"cpu": "1"}},
             "env": [{"name": "A", "value": "b"}],
@@ -41,7 +49,11 @@ FULL = stack(
             "podAnnotations": {"a": "b"},
             "nodeSelector": {"a": "b"},
             "tolerations": [{"key": "a", "operator": "Exists"}],
-            "scaling": {"enabled": True, "spec": {"minReplicaCount": 1}, "metricTarget": {"value": 3}},
+            "scaling": {
+                "enabled": True,
+                "spec": {"minReplicaCount": 1},
+                "metricTarget": {"value": 3},
+            },
             "cache": {"size": "1Gi", "storageClass": "fast"},
             "shmSize": "1Gi",
             "startupProbe": {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 5},
@@ -49,7 +61,12 @@ FULL = stack(
         },
         "b": {
             "readerConfig": {"modelName": "n", "device": "cpu"},
-            "scaling": {"enabled": True, "type": "HPA", "metrics": [METRIC], "spec": {"maxReplicaCount": 3}},
+            "scaling": {
+                "enabled": True,
+                "type": "HPA",
+                "metrics": [METRIC],
+                "spec": {"maxReplicaCount": 3},
+            },
             "modelsVolume": {"name": "models", "emptyDir": {"sizeLimit": "1Gi"}},
         },
     },
@@ -57,8 +74,16 @@ FULL = stack(
         "replicaCount": 2,
         "resources": {"limits": {"memory": "1Gi"}},
         "service": {"type": "ClusterIP", "annotations": {"a": "b"}},
-        "ingress": {"enabled": True, "hosts": [{"host": "a.test", "paths": [{"path": "/"}]}], "className": "nginx"},
-        "httpRoute": {"parentRefs": [{"name": "gw"}], "hostnames": ["b.test"], "rules": [{"matches": []}]},
+        "ingress": {
+            "enabled": True,
+            "hosts": [{"host": "a.test", "paths": [{"path": "/"}]}],
+            "className": "nginx",
+        },
+        "httpRoute": {
+            "parentRefs": [{"name": "gw"}],
+            "hostnames": ["b.test"],
+            "rules": [{"matches": []}],
+        },
         "exportPrometheusMetrics": True,
         "config": {"internalPort": 3005},
     },
@@ -90,7 +115,9 @@ def check_stack(obj: Any) -> None:
         return
     before = json.dumps(stored)
     version = operator_version_of(stored)
-    profile = pinned_profile(stored) or newest_profile(version if is_operator_version(version) else "v2")
+    profile = pinned_profile(stored) or newest_profile(
+        version if is_operator_version(version) else "v2"
+    )
     with limited_time():
         result = validate(stored, profile)
         errors = [str(error) for error in result.errors]
@@ -123,7 +150,9 @@ def check_plan(text: str, output: str = "diff") -> None:
         result = CliRunner().invoke(
             cli, ["plan", "-", "-o", output], prog_name="cfo", input=text.encode("utf-8", "replace")
         )
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(
+        result.exception
+    )
     if output != "objects":  # YAML, which escapes in its own way
         assert_readable([result.stdout.replace("\t", " ")], 60 * len(text) + 100_000)
     assert_readable([result.stderr], MAX_TEXT)

@@ -25,7 +25,10 @@ from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import ray_cluster
 
 TENANTS: Final = {
-    "wrappers": (Rule("workload.codeflare.dev", "appwrappers", "create"), Rule("", ("configmaps", "pods"), "create")),
+    "wrappers": (
+        Rule("workload.codeflare.dev", "appwrappers", "create"),
+        Rule("", ("configmaps", "pods"), "create"),
+    ),
     "clusters": (Rule("ray.io", "rayclusters", ("create", "delete")),),
     "secrets": (
         Rule("ray.io", "rayclusters", "create"),
@@ -37,7 +40,18 @@ TENANTS: Final = {
         Rule("flux-framework.org", ("fluxjobs", "miniclusters"), ("create", "patch")),
         Rule("workload.codeflare.dev", "appwrappers", ("create", "patch")),
         Rule("coordination.k8s.io", "leases", ("create", "patch")),
-        Rule("", ("configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"), "create"),
+        Rule(
+            "",
+            (
+                "configmaps",
+                "persistentvolumeclaims",
+                "pods",
+                "secrets",
+                "serviceaccounts",
+                "services",
+            ),
+            "create",
+        ),
         Rule("apps", "deployments", "create"),
         Rule("batch", "jobs", "create"),
         Rule("networking.k8s.io", ("ingresses", "networkpolicies"), "create"),
@@ -65,7 +79,9 @@ def many_groups(count: int, variables: int = 0) -> Object:
     env = [{"name": f"E{at}", "value": "v"} for at in range(variables)]
     template = {"spec": {"containers": [{"name": "ray", "env": env}]}}
     cluster = ray_cluster("many-groups", "clusters", version=None)
-    cluster["spec"]["workerGroupSpecs"] = [{"groupName": f"g{at}", "template": template} for at in range(count)]
+    cluster["spec"]["workerGroupSpecs"] = [
+        {"groupName": f"g{at}", "template": template} for at in range(count)
+    ]
     return cluster
 
 
@@ -75,7 +91,9 @@ def many_components(name: str) -> Object:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{name}-p"}}
     spec = {"containers": [{"name": "c", "image": "i"}]}
     names = [f"{name}-{number}" for number in range(98)]
-    components = [{"template": {**config_map, "metadata": {"name": item}}} for item in [*names, "Not a name"]]
+    components = [
+        {"template": {**config_map, "metadata": {"name": item}}} for item in [*names, "Not a name"]
+    ]
     return wrapper(name, {"template": {**pod, "spec": spec}}, *components)
 
 
@@ -92,7 +110,12 @@ def wrapper(name: str, *components: Object, namespace: str = "wrappers") -> Obje
 def labelled_secret(name: str, size: int) -> Object:
     """A Secret with the label of a RayCluster and ``size`` bytes."""
     metadata = {"name": name, "namespace": "secrets", "labels": {CLUSTER_LABEL: "any"}}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"x": b64encode(b"x" * size).decode()}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "data": {"x": b64encode(b"x" * size).decode()},
+    }
 
 
 def ingress(name: str, namespace: str, *hosts: str) -> Object:
@@ -103,7 +126,10 @@ def ingress(name: str, namespace: str, *hosts: str) -> Object:
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"ingressClassName": "public", "rules": [{"host": host, "http": http} for host in hosts]},
+        "spec": {
+            "ingressClassName": "public",
+            "rules": [{"host": host, "http": http} for host in hosts],
+        },
     }
 
 
@@ -118,7 +144,11 @@ DRY_RUNS: dict[str, tuple[str, Object, str]] = {
         many_groups(9000),
         "spec.workerGroupSpecs: Too many: 9000: must have at most 500 items",
     ),
-    "largest AppWrapper": ("wrappers", many_pod_sets(8, 3000), "multiple DeclaredPodSets with path 'template'"),
+    "largest AppWrapper": (
+        "wrappers",
+        many_pod_sets(8, 3000),
+        "multiple DeclaredPodSets with path 'template'",
+    ),
     "largest RayCluster": ("clusters", many_groups(500, 20), ""),
 }
 """For each request its tenant, its object, and a part of the denial; empty if it is allowed."""
@@ -144,7 +174,9 @@ async def create_dry_runs(clients: dict[str, Client], until: float) -> int:
     return count
 
 
-async def plant_secrets(client: Client, until: float, *, size: int = 990_000, number: int = 10) -> int:
+async def plant_secrets(
+    client: Client, until: float, *, size: int = 990_000, number: int = 10
+) -> int:
     """Create large Secrets with the label of a RayCluster, and delete them; return how often."""
     count = 0
     while time.monotonic() < until:
@@ -162,7 +194,10 @@ async def plant_keys(client: Client, until: float) -> int:
     """Replace the key of an own RayCluster's CA by one whose use takes seconds; return how often."""
     cluster = await client.create(ray_cluster("planted", "secrets", version=None))
     key = NamespacedName("secrets", names_of(cluster).ca_secret)
-    data = {"ca.key": b64encode(composite_rsa_key(16384)).decode(), "ca.crt": b64encode(b"x").decode()}
+    data = {
+        "ca.key": b64encode(composite_rsa_key(16384)).decode(),
+        "ca.crt": b64encode(b"x").decode(),
+    }
     count = 0
     while time.monotonic() < until:
         with suppress(APIError):  # the operator has not created the Secret yet
@@ -207,7 +242,9 @@ async def create_failing_wrappers(client: Client, until: float) -> int:
     return count
 
 
-async def repeat(request: Callable[[], Awaitable[float]], until: float, pause: float = 0.02) -> list[float]:
+async def repeat(
+    request: Callable[[], Awaitable[float]], until: float, pause: float = 0.02
+) -> list[float]:
     """Return the latencies in seconds that ``request`` returns, which is repeated."""
     latencies = []
     while time.monotonic() < until:
@@ -230,7 +267,9 @@ async def store(client: Client, *objects: Object) -> None:
             print(f"{obj['kind']} {name_of(obj)} is refused: {error.message[:200]}")
 
 
-async def _change(client: Client, objects: Sequence[Object], patches: Sequence[Object], until: float) -> int:
+async def _change(
+    client: Client, objects: Sequence[Object], patches: Sequence[Object], until: float
+) -> int:
     """Create the objects, then patch all of them again and again; return how often one was written.
 
     The API server must have time for others, because the latency of the operator is measured, not its own.
@@ -268,7 +307,10 @@ async def store_quantities(client: Client, until: float) -> int:
     container = {"image": "i", "command": "c", "resources": resources}
     cluster = editor_object(MINICLUSTER, "digits", {"size": 1, "containers": [container]})
     prefix = "workload.codeflare.dev.appwrapper"
-    settings = {f"{prefix}/warmupGracePeriodDuration": f"{digits}x", f"{prefix}/terminalExitCodes": "x," * 90_000}
+    settings = {
+        f"{prefix}/warmupGracePeriodDuration": f"{digits}x",
+        f"{prefix}/terminalExitCodes": "x," * 90_000,
+    }
     spec = {"containers": [{"name": "c", "image": "i"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "digits"}, "spec": spec}
     slow = wrapper("digits", {"template": pod}, namespace="editor")
@@ -287,7 +329,12 @@ def labelled_config_map(number: int, size: int = 990_000) -> Object:
     """Return a ConfigMap with the labels of the objects of stacks and MiniClusters."""
     labels = {"app.kubernetes.io/managed-by": "inference-stack-operator", MINICLUSTER_LABEL: "x"}
     metadata = {"name": f"planted-{number}", "namespace": "editor", "labels": labels}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": "x" * size}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"x": "x" * size},
+    }
 
 
 async def renew_leases(client: Client, until: float) -> int:
@@ -300,8 +347,13 @@ async def create_large_stacks(client: Client, until: float, number: int = 8) -> 
     template = {"env": [{"name": f"V{at}", "value": "x" * 500} for at in range(75)]}
     spec = {"applicationTemplate": template, "applications": {f"a{at}": {} for at in range(10)}}
     labels = {"operatorVersion": "v2"}
-    stacks = [editor_object(INFERENCE_STACKS[1], f"large-{at}", spec, labels=labels) for at in range(number)]
-    patches: list[Object] = [{"spec": {"applicationTemplate": {"replicaCount": count}}} for count in (1, 2)]
+    stacks = [
+        editor_object(INFERENCE_STACKS[1], f"large-{at}", spec, labels=labels)
+        for at in range(number)
+    ]
+    patches: list[Object] = [
+        {"spec": {"applicationTemplate": {"replicaCount": count}}} for count in (1, 2)
+    ]
     return await _change(client, stacks, patches, until)
 
 
@@ -313,7 +365,11 @@ def large_jobs(number: int = 6) -> list[Object]:
     scripts = {"size": 1, "containers": [{**main, "command": "x" * 400_000}]}
     job = {"command": "true", "template": many, "size": 1}
     kinds = ((FLUX_JOB, "job", job), (MINICLUSTER, "many", many), (MINICLUSTER, "scripts", scripts))
-    return [editor_object(gvk, f"{name}-{at}", spec) for at in range(number) for gvk, name, spec in kinds]
+    return [
+        editor_object(gvk, f"{name}-{at}", spec)
+        for at in range(number)
+        for gvk, name, spec in kinds
+    ]
 
 
 async def change_large_jobs(client: Client, until: float) -> int:
@@ -325,5 +381,7 @@ async def toggle_names(client: Client, until: float, number: int = 4) -> int:
     """Change the names of MiniClusters' Services again and again, so that they are created and deleted."""
     spec = {"size": 1, "containers": [{"image": "i", "command": "true"}]}
     clusters = [editor_object(MINICLUSTER, f"toggled-{at}", spec) for at in range(number)]
-    patches: list[Object] = [{"spec": {"network": {"headlessName": name}}} for name in ("first", "second")]
+    patches: list[Object] = [
+        {"spec": {"network": {"headlessName": name}}} for name in ("first", "second")
+    ]
     return await _change(client, clusters, patches, until)

@@ -35,7 +35,9 @@ def review(obj: Object, old: Object | None = None, namespace: str = "ns") -> byt
         "object": obj,
         "oldObject": old,
     }
-    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    return orjson.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    )
 
 
 _RAY_WEBHOOK, _WRAPPER_WEBHOOK = "ray-io-v1-raycluster", "workload-codeflare-dev-v1beta2-appwrapper"
@@ -60,7 +62,9 @@ async def send_reviews(url: str, path: str, body: bytes, until: float) -> int:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
         while time.monotonic() < until:
             with suppress(aiohttp.ClientConnectionError):
-                async with session.post(f"{url}{path}?timeout=1s", data=body, headers=headers) as response:
+                async with session.post(
+                    f"{url}{path}?timeout=1s", data=body, headers=headers
+                ) as response:
                     assert response.status in (200, 429)
                     await response.read()
                 count += 1

@@ -29,7 +29,9 @@ def healthz(url: str) -> None:
 def small_review(url: str, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/mutate-ray-io-v1-raycluster", body, headers)
-    with urllib.request.urlopen(request, timeout=120, context=ssl._create_unverified_context()) as response:
+    with urllib.request.urlopen(
+        request, timeout=120, context=ssl._create_unverified_context()
+    ) as response:
         assert orjson.loads(response.read())["response"]["allowed"]
 
 

@@ -76,7 +76,9 @@ def unbounded(manager: Manager) -> set[tuple[str, str]]:
         resource = manager.mapper.cached(informer.gvk)
         is_foreign = informer.gvk not in own and (resource and resource.namespaced)
         assert 0 < informer.selection.max_bytes <= MAX_BYTES
-        if is_foreign and (informer.selection.max_bytes > LARGEST or informer.selection.max_objects > MAX_OBJECTS):
+        if is_foreign and (
+            informer.selection.max_bytes > LARGEST or informer.selection.max_objects > MAX_OBJECTS
+        ):
             found.add((informer.gvk.kind, str(informer.selection.label_selector)))
     return found
 
@@ -117,9 +119,13 @@ async def test_large_config_maps_with_the_label_are_not_cached() -> None:
             await env.wait_until_idle()
             assert [entry.name for entry in informer.reader.entries()] == ["planted-0"]
             large = NamespacedName("editor", "planted-1")
-            note = await env.wait_for_event("ObjectTooLarge", "at most 65536 are allowed", namespace="editor")
+            note = await env.wait_for_event(
+                "ObjectTooLarge", "at most 65536 are allowed", namespace="editor"
+            )
             for number in range(3):
-                await env.client.patch(CONFIG_MAP, large, {"metadata": {"annotations": {"touched": str(number)}}})
+                await env.client.patch(
+                    CONFIG_MAP, large, {"metadata": {"annotations": {"touched": str(number)}}}
+                )
             await env.create(labelled_config_map(2, 100_000))
 
             async def is_reported() -> bool:
@@ -127,7 +133,9 @@ async def test_large_config_maps_with_the_label_are_not_cached() -> None:
 
             await eventually(is_reported, "an Event for each object that is too large")
             await env.wait_until_idle()
-            assert [event[2] for event in await env.events("editor")].count(note) <= 2, "not one for each change"
+            assert [event[2] for event in await env.events("editor")].count(note) <= 2, (
+                "not one for each change"
+            )
             assert await is_reported()
 
 
@@ -141,16 +149,22 @@ async def test_own_object_that_a_tenant_makes_too_large_causes_no_loop_of_reques
             env.clear_requests()
             for number in range(3):
                 annotations = {"large": f"{number}{'x' * 70_000}"}
-                await env.client.patch(NETWORK_POLICY, policy, {"metadata": {"annotations": annotations}})
+                await env.client.patch(
+                    NETWORK_POLICY, policy, {"metadata": {"annotations": annotations}}
+                )
                 await env.wait_for_event("ObjectTooLarge", "at most 65536 are allowed")
                 await env.wait_until_idle()
             requests = [request for request in env.requests() if "networkpolicies" in request[1]]
             assert len(requests) <= 30, requests
             assert [reason for _, reason, _ in await env.events()].count("ObjectTooLarge") == 1
-            await env.client.patch(NETWORK_POLICY, policy, {"metadata": {"annotations": {"large": None}}})
+            await env.client.patch(
+                NETWORK_POLICY, policy, {"metadata": {"annotations": {"large": None}}}
+            )
             await env.wait_until_idle()
             env.clear_requests()
-            await env.client.patch(RAY_CLUSTER, NamespacedName("ns", "rc"), {"metadata": {"labels": {"a": "b"}}})
+            await env.client.patch(
+                RAY_CLUSTER, NamespacedName("ns", "rc"), {"metadata": {"labels": {"a": "b"}}}
+            )
             await env.wait_until_idle()
             assert [request for request in env.requests() if "networkpolicies" in request[1]] == []
 
@@ -166,7 +180,9 @@ async def test_minicluster_with_scripts_that_are_too_large_for_the_cache_runs() 
             env.clear_requests()
             for number in range(3):
                 key = NamespacedName("ns", "flux-sample")
-                await env.client.patch(MINICLUSTER, key, {"metadata": {"labels": {"touched": str(number)}}})
+                await env.client.patch(
+                    MINICLUSTER, key, {"metadata": {"labels": {"touched": str(number)}}}
+                )
                 await env.wait_until_idle()
             assert [request for request in env.requests() if "configmaps" in request[1]] == []
             data = (await env.get(CONFIG_MAP, "flux-sample-entrypoint"))["data"]

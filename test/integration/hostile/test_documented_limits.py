@@ -25,7 +25,9 @@ from cfo.runtime.webhook import request_bodies, review, server
 from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS
 from cfo.webhooks.raycluster.json_types import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS
 
-DOCUMENT = " ".join(Path(__file__).parents[3].joinpath("docs/security-reference.md").read_text().split())
+DOCUMENT = " ".join(
+    Path(__file__).parents[3].joinpath("docs/security-reference.md").read_text().split()
+)
 
 
 @pytest.mark.parametrize(

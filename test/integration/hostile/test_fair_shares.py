@@ -25,7 +25,11 @@ async def test_cluster_of_another_tenant_does_not_wait_for_a_flood() -> None:
         await env.create(ray_cluster("shop", "victim"))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             policies = await env.client.list(NETWORK_POLICY)
-            written = sorted(policies, key=lambda policy: int(policy["metadata"]["resourceVersion"]))
+            written = sorted(
+                policies, key=lambda policy: int(policy["metadata"]["resourceVersion"])
+            )
             order = [policy["metadata"]["namespace"] for policy in written]
             assert len(order) >= 2 * ATTACKERS
-            assert order.index("victim") < 2 * 8, "a worker's first RayCluster may be one of the attacker's"
+            assert order.index("victim") < 2 * 8, (
+                "a worker's first RayCluster may be one of the attacker's"
+            )

@@ -13,7 +13,14 @@ from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE, names_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects.kinds import INGRESS, POD, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object, gvk_of, key_of, name_of, owner_reference
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    gvk_of,
+    key_of,
+    name_of,
+    owner_reference,
+)
 from test.integration.hostile.attacks import ingress
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
@@ -46,7 +53,9 @@ async def test_old_ingress_of_another_namespace_that_names_the_host_later_does_n
                 await env.wait_until_idle()
                 before = await env.get(INGRESS, "ray-dashboard-prod", "victim")
                 await attacker.apply(ingress("mine", "attacker", DASHBOARD_HOST))
-                note = await env.wait_for_event("HostShared", "attacker/mine", DASHBOARD_HOST, namespace="victim")
+                note = await env.wait_for_event(
+                    "HostShared", "attacker/mine", DASHBOARD_HOST, namespace="victim"
+                )
                 assert "ray-dashboard-prod" in note
                 await env.wait_until_idle()
                 assert await env.get(INGRESS, "ray-dashboard-prod", "victim") == before
@@ -63,7 +72,10 @@ async def test_raycluster_does_not_take_an_ingress_that_has_its_name() -> None:
             run_controllers(env, kuberay_config(**PLAIN_SETTINGS)),
         ):
             await _create_and_delete_cluster(env, tenant, [shop])
-            assert await env.find(INGRESS, "rayclient-shop") is None or not await env.collects_garbage()
+            assert (
+                await env.find(INGRESS, "rayclient-shop") is None
+                or not await env.collects_garbage()
+            )
 
 
 async def test_raycluster_does_not_take_objects_that_have_the_names_of_the_oauth_proxy() -> None:
@@ -75,10 +87,29 @@ async def test_raycluster_does_not_take_objects_that_have_the_names_of_the_oauth
     route = {"host": "shop.example.com", "to": {"kind": "Service", "name": "shop"}}
     ports = [{"port": 80, "protocol": "TCP", "targetPort": 80}]
     foreign = [
-        {"apiVersion": ROUTE.api_version, "kind": "Route", "metadata": metadata(names.dashboard), "spec": route},
-        {"apiVersion": ROUTE.api_version, "kind": "Route", "metadata": metadata(names.client), "spec": route},
-        {"apiVersion": "v1", "kind": "Service", "metadata": metadata(names.proxy_service), "spec": {"ports": ports}},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(names.proxy_service_account)},
+        {
+            "apiVersion": ROUTE.api_version,
+            "kind": "Route",
+            "metadata": metadata(names.dashboard),
+            "spec": route,
+        },
+        {
+            "apiVersion": ROUTE.api_version,
+            "kind": "Route",
+            "metadata": metadata(names.client),
+            "spec": route,
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(names.proxy_service),
+            "spec": {"ports": ports},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": metadata(names.proxy_service_account),
+        },
     ]
     assert {gvk_of(obj) for obj in foreign} == {ROUTE, SERVICE, SERVICE_ACCOUNT}
     async with start_environment(*OPENSHIFT_CRDS) as env:
@@ -91,7 +122,9 @@ async def test_raycluster_does_not_take_objects_that_have_the_names_of_the_oauth
             await _create_and_delete_cluster(env, tenant, created)
 
 
-async def _create_and_delete_cluster(env: Environment, tenant: Client, foreign: list[Object]) -> None:
+async def _create_and_delete_cluster(
+    env: Environment, tenant: Client, foreign: list[Object]
+) -> None:
     """Create and delete the RayCluster ``shop`` as ``tenant``; assert Events about ``foreign`` and no change of it."""
 
     async def assert_unchanged() -> None:
@@ -116,7 +149,9 @@ async def test_object_created_after_the_cache_was_read_is_not_taken() -> None:
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
             shop = await env.create(ingress("ray-dashboard-shop", "ns", "shop.example.com"))
             await env.wait_until_idle()
-            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == INGRESS]
+            (informer,) = [
+                informer for informer in manager.cache.informers if informer.gvk == INGRESS
+            ]
             informer.record_deletion(key_of(shop), shop["metadata"]["uid"])
             await env.create(ray_cluster("shop"))
             await env.wait_for_event("NameTaken", "Ingress ray-dashboard-shop")
@@ -130,7 +165,9 @@ async def test_only_pods_of_the_cluster_are_deleted(owner: str | None) -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
         cluster = ray_cluster("shop")
-        cluster["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = names.proxy_service_account
+        cluster["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = (
+            names.proxy_service_account
+        )
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             cluster = await env.create(cluster)
             other = await env.create(ray_cluster("other"))
@@ -139,7 +176,9 @@ async def test_only_pods_of_the_cluster_are_deleted(owner: str | None) -> None:
             if owner == "another cluster":
                 foreign["metadata"]["ownerReferences"] = [{**owner_reference(other)}]
             elif owner is not None:
-                foreign["metadata"]["ownerReferences"] = [{**owner_reference(cluster), "controller": False}]
+                foreign["metadata"]["ownerReferences"] = [
+                    {**owner_reference(cluster), "controller": False}
+                ]
             await env.create(own)
             await env.create(foreign)
             await env.wait_until_idle()
@@ -161,7 +200,9 @@ def _head_pod(name: str) -> Object:
     }
 
 
-async def test_large_ingress_of_another_client_is_not_cached_and_its_hosts_are_not_computed() -> None:
+async def test_large_ingress_of_another_client_is_not_cached_and_its_hosts_are_not_computed() -> (
+    None
+):
     async with start_environment(*VANILLA_CRDS) as env:
         for namespace in ("attacker", "victim"):
             await env.create_namespace(namespace)
@@ -173,8 +214,13 @@ async def test_large_ingress_of_another_client_is_not_cached_and_its_hosts_are_n
             await attacker.create(ingress("large", "attacker", *hosts))
             await env.create(ray_cluster("prod", "victim"))
             await env.wait_until_idle()
-            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == INGRESS]
-            assert sorted(entry.name for entry in informer.reader.entries()) == ["ray-dashboard-prod", "rayclient-prod"]
+            (informer,) = [
+                informer for informer in manager.cache.informers if informer.gvk == INGRESS
+            ]
+            assert sorted(entry.name for entry in informer.reader.entries()) == [
+                "ray-dashboard-prod",
+                "rayclient-prod",
+            ]
             own = await env.get(INGRESS, "ray-dashboard-prod", "victim")
             # An own Ingress that was enlarged is no longer cached; it is still maintained.
             labels = {f"label-{number}.example.com/{'x' * 60}": "y" * 60 for number in range(600)}

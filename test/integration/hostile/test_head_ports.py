@@ -64,8 +64,15 @@ async def test_ports_of_a_tenant_do_not_open_what_does_not_authenticate() -> Non
                 numbers = {port["port"] for rule in others for port in rule["ports"]}
                 assert 6379 not in numbers
                 assert len(numbers) < 20
-                everyone = {port["port"] for rule in others if "from" not in rule for port in rule["ports"]}
-                expected = {"proxy": {10001}, "all-workers": set(), "smuggled": set(), "many": {8443, 10001}}
+                everyone = {
+                    port["port"] for rule in others if "from" not in rule for port in rule["ports"]
+                }
+                expected = {
+                    "proxy": {10001},
+                    "all-workers": set(),
+                    "smuggled": set(),
+                    "many": {8443, 10001},
+                }
                 assert everyone == expected.get(cluster["metadata"]["name"], {8443})
                 ingress = await env.get(INGRESS, names.client)
                 (path,) = ingress["spec"]["rules"][0]["http"]["paths"]

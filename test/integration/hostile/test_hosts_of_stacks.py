@@ -32,12 +32,21 @@ def route(name: str, namespace: str, *hosts: str, path: str = "/") -> Object:
     }
 
 
-def gateway(*, hosts: tuple[str, ...] = (), hostnames: tuple[str, ...] = (), path: str = "/") -> dict[str, Any]:
+def gateway(
+    *, hosts: tuple[str, ...] = (), hostnames: tuple[str, ...] = (), path: str = "/"
+) -> dict[str, Any]:
     """Return ``spec.gateway`` with an Ingress for ``hosts`` and an HTTPRoute for ``hostnames``."""
     matches = [{"path": {"type": "PathPrefix", "value": path}}]
     return {
-        "ingress": {"enabled": bool(hosts), "hosts": [{"host": host, "paths": [{"path": "/"}]} for host in hosts]},
-        "httpRoute": {"parentRefs": [PARENT], "hostnames": list(hostnames), "rules": [{"matches": matches}]},
+        "ingress": {
+            "enabled": bool(hosts),
+            "hosts": [{"host": host, "paths": [{"path": "/"}]} for host in hosts],
+        },
+        "httpRoute": {
+            "parentRefs": [PARENT],
+            "hostnames": list(hostnames),
+            "rules": [{"matches": matches}],
+        },
     }
 
 
@@ -58,7 +67,9 @@ async def hosts_of(env: InferenceEnvironment, gvk: GVK, hosts: list[str]) -> Non
     async def has_hosts() -> bool:
         found = await env.find(gvk, GATEWAY)
         spec = found["spec"] if found is not None else {}
-        return hosts == (spec.get("hostnames") or [rule.get("host") for rule in spec.get("rules") or ()])
+        return hosts == (
+            spec.get("hostnames") or [rule.get("host") for rule in spec.get("rules") or ()]
+        )
 
     await eventually(has_hosts, f"{gvk.kind} with {hosts}")
 
@@ -71,7 +82,9 @@ async def test_stack_gets_no_host_of_another_namespace() -> None:
         await env.create(ingress("old", "victim", "old.example.com"))
         await env.create(ingress("same", "ns", "own.example.com"))
         async with run_inference_controllers(env):
-            taken = gateway(hosts=("shop.example.com", "free.example.com"), hostnames=("old.example.com",))
+            taken = gateway(
+                hosts=("shop.example.com", "free.example.com"), hostnames=("old.example.com",)
+            )
             await env.create(new_stack(gateway=taken))
             await wait_for_problem(
                 env,
@@ -81,17 +94,25 @@ async def test_stack_gets_no_host_of_another_namespace() -> None:
             assert await env.find(INGRESS, GATEWAY) is None
             assert await env.find(HTTP_ROUTE, GATEWAY) is None
 
-            await env.change(gateway=gateway(hosts=("own.example.com",), hostnames=("own.example.com",)))
+            await env.change(
+                gateway=gateway(hosts=("own.example.com",), hostnames=("own.example.com",))
+            )
             await hosts_of(env, INGRESS, ["own.example.com"])
             await hosts_of(env, HTTP_ROUTE, ["own.example.com"])
 
             path = "/ray/victim/rc/api"
-            await env.change(gateway=gateway(hosts=("own.example.com",), hostnames=("own.example.com",), path=path))
+            await env.change(
+                gateway=gateway(
+                    hosts=("own.example.com",), hostnames=("own.example.com",), path=path
+                )
+            )
             await wait_for_problem(env, "path /ray/victim/rc is used by HTTPRoute victim/ray")
             await hosts_of(env, HTTP_ROUTE, ["own.example.com"])
 
             await env.create(ingress("late", "victim", "own.example.com"))
-            wanted = gateway(hosts=("own.example.com", "new.example.com"), hostnames=("own.example.com",))
+            wanted = gateway(
+                hosts=("own.example.com", "new.example.com"), hostnames=("own.example.com",)
+            )
             await env.change(gateway=wanted)
             await hosts_of(env, INGRESS, ["own.example.com", "new.example.com"])
 

@@ -9,7 +9,11 @@ import pytest
 
 from cfo.controllers.inferencestack import reconciler
 from cfo.runtime.objects.kinds import DEPLOYMENT
-from test.support.inference_environment import new_stack, run_inference_controllers, start_inference_environment
+from test.support.inference_environment import (
+    new_stack,
+    run_inference_controllers,
+    start_inference_environment,
+)
 
 
 def template_of(size: int) -> dict[str, Any]:
@@ -17,7 +21,9 @@ def template_of(size: int) -> dict[str, Any]:
     return {"env": [{"name": f"V{number}", "value": "x" * 500} for number in range(size // 530)]}
 
 
-@pytest.mark.parametrize(("size", "applications", "in_thread"), [(0, 3, False), (20_000, 8, True), (0, 40, True)])
+@pytest.mark.parametrize(
+    ("size", "applications", "in_thread"), [(0, 3, False), (20_000, 8, True), (0, 40, True)]
+)
 async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
     monkeypatch: pytest.MonkeyPatch, size: int, applications: int, in_thread: bool
 ) -> None:
@@ -44,6 +50,8 @@ async def test_one_reconcile_creates_a_limited_number_of_objects() -> None:
         await env.wait_until_idle()
         assert len(await env.client.list(DEPLOYMENT, namespace="ns")) == 61
         labels = {"controller": "inferencestack-doublewordai", "result": "requeue_after"}
-        count = manager.metrics.registry.get_sample_value("controller_runtime_reconcile_total", labels)
+        count = manager.metrics.registry.get_sample_value(
+            "controller_runtime_reconcile_total", labels
+        )
         assert count is not None
         assert count >= 2, "of at least 124 objects, a reconcile creates 50"

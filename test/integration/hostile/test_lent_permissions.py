@@ -23,7 +23,12 @@ from test.support.appwrapper_environment import pod, wrapper
 from test.support.config_map_webhooks import free_url
 from test.support.flux_environment import mini_cluster
 from test.support.inference_environment import new_stack
-from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
+from test.support.operator_process import (
+    LOOPBACK_ADDRESSES,
+    OperatorProcess,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import eventually
 from test.support.tenant_clients import start_tenant_client
 from test.support.tenants import ATTACKER, OPTIONAL_CRDS, VICTIM, TenantPlane, start_tenant_plane
@@ -35,8 +40,18 @@ CONFIG: dict[str, Any] = {
     "flux": {"enabled": True},
     "inferenceStack": {"enabled": True, "operatorVersion": "v2"},
 }
-ROUTE = {"httpRoute": {"parentRefs": [{"name": "shared", "namespace": "gateways"}], "hostnames": ["shop.example.com"]}}
-SCALED = {"scaling": {"enabled": True, "spec": {"triggers": [{"type": "cpu", "metadata": {"value": "50"}}]}}}
+ROUTE = {
+    "httpRoute": {
+        "parentRefs": [{"name": "shared", "namespace": "gateways"}],
+        "hostnames": ["shop.example.com"],
+    }
+}
+SCALED = {
+    "scaling": {
+        "enabled": True,
+        "spec": {"triggers": [{"type": "cpu", "metadata": {"value": "50"}}]},
+    }
+}
 STACK = INFERENCE_STACKS[1]
 
 
@@ -56,7 +71,9 @@ async def start_operator(directory: Path) -> AsyncIterator[tuple[TenantPlane, Op
             yield tenants, operator
 
 
-def new(applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any) -> Object:
+def new(
+    applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any
+) -> Object:
     """Return a stack of the attacker."""
     obj = new_stack(applications, name, version, **spec)
     obj["metadata"]["namespace"] = ATTACKER
@@ -88,11 +105,17 @@ def count_reviews(tenants: TenantPlane) -> int:
     )
 
 
-async def test_stack_is_refused_if_its_user_is_not_allowed_to_create_its_objects(tmp_path: Path) -> None:
+async def test_stack_is_refused_if_its_user_is_not_allowed_to_create_its_objects(
+    tmp_path: Path,
+) -> None:
     async with start_operator(tmp_path) as (tenants, _):
         attacker = tenants.attacker
         everything = {
-            "gateway": {**ROUTE, "exportPrometheusMetrics": True, "podDisruptionBudget": {"minAvailable": 1}},
+            "gateway": {
+                **ROUTE,
+                "exportPrometheusMetrics": True,
+                "podDisruptionBudget": {"minAvailable": 1},
+            },
             "applications": {"a": {**SCALED, "cache": {"size": "1Gi"}}},
         }
         refused = await denial(attacker.create(new(**everything)))
@@ -102,21 +125,32 @@ async def test_stack_is_refused_if_its_user_is_not_allowed_to_create_its_objects
             ("spec.applications[a].scaling", "scaledobjects"),
         ):
             user = tenants.user_of(ATTACKER)
-            assert f"{field}: Forbidden: User {user} is not authorized to create {resource} in {ATTACKER}" in refused
+            assert (
+                f"{field}: Forbidden: User {user} is not authorized to create {resource} in {ATTACKER}"
+                in refused
+            )
         assert refused.count("not authorized") == 3, "edit allows all other resources"
 
         await attacker.create(new({"a": {}}))
         for changed in everything, {"gateway": ROUTE}, {"applicationTemplate": SCALED}:
             assert "not authorized" in await denial(update(attacker, "s", changed))
-        await attacker.create(new(name="unlabelled", version="", gateway=ROUTE))  # no operator ever renders it
+        await attacker.create(
+            new(name="unlabelled", version="", gateway=ROUTE)
+        )  # no operator ever renders it
         for version in ("v2", "v7"):
-            assert "create httproutes" in await denial(update(attacker, "unlabelled", {}, operatorVersion=version))
+            assert "create httproutes" in await denial(
+                update(attacker, "unlabelled", {}, operatorVersion=version)
+            )
         # Its operator may be installed later, and renders it then.
-        assert "create httproutes" in await denial(attacker.create(new(name="other", version="v7", gateway=ROUTE)))
+        assert "create httproutes" in await denial(
+            attacker.create(new(name="other", version="v7", gateway=ROUTE))
+        )
         await attacker.create(new(name="other", version="v7"))
         await update(attacker, "other", {"gateway": {"replicas": 2}})
         assert "create httproutes" in await denial(update(attacker, "other", {"gateway": ROUTE}))
-        assert "create httproutes" in await denial(update(attacker, "s", {"gateway": ROUTE}, operatorVersion="v7"))
+        assert "create httproutes" in await denial(
+            update(attacker, "s", {"gateway": ROUTE}, operatorVersion="v7")
+        )
         for version in ("v2", "v7", ""):
             wrapped = new({"a": SCALED}, version=version, gateway=ROUTE)
             del wrapped["metadata"]["namespace"]
@@ -124,7 +158,10 @@ async def test_stack_is_refused_if_its_user_is_not_allowed_to_create_its_objects
             components["metadata"]["namespace"] = ATTACKER
             refused = await denial(attacker.create(components))
             assert "spec.components[1].template.spec.gateway.httpRoute: Forbidden: User" in refused
-            assert "spec.components[1].template.spec.applications[a].scaling: Forbidden: User" in refused
+            assert (
+                "spec.components[1].template.spec.applications[a].scaling: Forbidden: User"
+                in refused
+            )
 
         async def is_rendered() -> bool:
             key = NamespacedName(ATTACKER, "s-inference-stack-a")
@@ -140,15 +177,22 @@ async def test_updates_that_add_no_resource_are_not_reviewed(tmp_path: Path) -> 
     async with start_operator(tmp_path) as (tenants, _):
         wrapped = {key: value for key, value in new({"a": {}}).items() if key != "metadata"}
         stacks = [{**wrapped, "metadata": {"name": f"s{number}"}} for number in range(21)]
-        for count, refused in ((20, ""), (21, "spec.components[21].template: Forbidden: at most 20 such objects")):
+        for count, refused in (
+            (20, ""),
+            (21, "spec.components[21].template: Forbidden: at most 20 such objects"),
+        ):
             before = count_reviews(tenants)
             many = wrapper(pod("p"), *stacks[:count], name="many")
             many["metadata"]["namespace"] = ATTACKER
             assert refused in await denial(tenants.attacker.create(many, dry_run=True))
-            assert count_reviews(tenants) - before == 6  # pods, inferencestacks, and four for all stacks
+            assert (
+                count_reviews(tenants) - before == 6
+            )  # pods, inferencestacks, and four for all stacks
         before = count_reviews(tenants)
         await tenants.attacker.create(new({"a": {}}))
-        assert count_reviews(tenants) - before == 4  # configmaps, deployments, serviceaccounts, services
+        assert (
+            count_reviews(tenants) - before == 4
+        )  # configmaps, deployments, serviceaccounts, services
         await tenants.grant(ATTACKER, Rule("gateway.networking.k8s.io", "httproutes", "create"))
 
         async def is_granted() -> bool:
@@ -156,11 +200,17 @@ async def test_updates_that_add_no_resource_are_not_reviewed(tmp_path: Path) -> 
 
         await eventually(is_granted, "the permission to create HTTPRoutes")
         before = count_reviews(tenants)
-        await update(tenants.attacker, "s", {"gateway": {**ROUTE, "replicaCount": 2}, "applications": {"b": {}}})
+        await update(
+            tenants.attacker,
+            "s",
+            {"gateway": {**ROUTE, "replicaCount": 2}, "applications": {"b": {}}},
+        )
         await update(tenants.attacker, "s", {"gateway": {"httpRoute": None}}, team="x")
         assert count_reviews(tenants) == before
         await update(tenants.attacker, "s", {"gateway": ROUTE})
-        assert count_reviews(tenants) > before  # the API server repeats a patch that conflicts with a status
+        assert (
+            count_reviews(tenants) > before
+        )  # the API server repeats a patch that conflicts with a status
 
         async def is_created() -> bool:
             return len(await tenants.client.list(HTTP_ROUTE, namespace=ATTACKER)) == 1
@@ -168,7 +218,9 @@ async def test_updates_that_add_no_resource_are_not_reviewed(tmp_path: Path) -> 
         await eventually(is_created, "the HTTPRoute")
 
 
-async def test_flux_objects_are_refused_if_their_user_is_not_allowed_to_create_jobs(tmp_path: Path) -> None:
+async def test_flux_objects_are_refused_if_their_user_is_not_allowed_to_create_jobs(
+    tmp_path: Path,
+) -> None:
     flux = Rule("flux-framework.org", ("fluxjobs", "miniclusters"), ("create", "patch"))
     wrappers = Rule("workload.codeflare.dev", "appwrappers", "create")
     pods = Rule("", "pods", "create")
@@ -184,24 +236,47 @@ async def test_flux_objects_are_refused_if_their_user_is_not_allowed_to_create_j
         async with start_tenant_client(tenants, flux, wrappers, pods, namespace="team") as limited:
             for obj in (cluster, job):
                 own = {**obj, "metadata": {**obj["metadata"], "namespace": "team"}}
-                with pytest.raises(Forbidden, match=r"spec: Forbidden: User .* to create jobs in team"):
+                with pytest.raises(
+                    Forbidden, match=r"spec: Forbidden: User .* to create jobs in team"
+                ):
                     await limited.create(own)
                 wrapped = wrapper(pod("p"), {**own, "metadata": {"name": "wrapped"}}, name="w")
                 wrapped["metadata"]["namespace"] = "team"
-                with pytest.raises(Forbidden, match=r"\[1\].template.spec: Forbidden: User .* create jobs in"):
+                with pytest.raises(
+                    Forbidden, match=r"\[1\].template.spec: Forbidden: User .* create jobs in"
+                ):
                     await limited.create(wrapped)
                 await tenants.victim.create(obj)
-            spec: Any = {"size": 2, "suspend": True, "containers": [{"image": "i", "command": "true"}]}
+            spec: Any = {
+                "size": 2,
+                "suspend": True,
+                "containers": [{"image": "i", "command": "true"}],
+            }
             for obj, changes in (
-                ({**cluster, "spec": spec}, [{"containers": [{"image": "own", "command": "true"}]}, {"size": 3}]),
-                ({**job, "spec": {**job["spec"], "size": 2, "suspend": True}}, [{"image": "own"}, {"size": 3}]),
+                (
+                    {**cluster, "spec": spec},
+                    [{"containers": [{"image": "own", "command": "true"}]}, {"size": 3}],
+                ),
+                (
+                    {**job, "spec": {**job["spec"], "size": 2, "suspend": True}},
+                    [{"image": "own"}, {"size": 3}],
+                ),
             ):
-                stored = await tenants.client.create({**obj, "metadata": {"name": "waits", "namespace": "team"}})
+                stored = await tenants.client.create(
+                    {**obj, "metadata": {"name": "waits", "namespace": "team"}}
+                )
                 for change in changes:
-                    refused = await denial(limited.patch(gvk_of(obj), key_of(stored), {"spec": change}))
+                    refused = await denial(
+                        limited.patch(gvk_of(obj), key_of(stored), {"spec": change})
+                    )
                     assert "spec: Forbidden: User" in refused, change
-                    await tenants.client.patch(gvk_of(obj), key_of(stored), {"spec": change}, dry_run=True)
-                for change in {"suspend": False}, {"size": 1}:  # nothing that the object did not have
+                    await tenants.client.patch(
+                        gvk_of(obj), key_of(stored), {"spec": change}, dry_run=True
+                    )
+                for change in (
+                    {"suspend": False},
+                    {"size": 1},
+                ):  # nothing that the object did not have
                     await limited.patch(gvk_of(obj), key_of(stored), {"spec": change}, dry_run=True)
 
         async def is_admitted() -> bool:

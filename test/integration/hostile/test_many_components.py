@@ -48,9 +48,13 @@ async def test_missing_components_are_read_once_and_do_not_delay_others() -> Non
                     obj = await environment.get_wrapper(name)
                     await environment.patch(obj, patch)
                 await environment.create(wrapper(pod("p"), name=f"w{round_}", namespace="honest"))
-                await environment.wait_for_phase("Running", "Failed", name=f"w{round_}", namespace="honest")
+                await environment.wait_for_phase(
+                    "Running", "Failed", name=f"w{round_}", namespace="honest"
+                )
             await environment.wait_until_idle()
-            assert [verb for verb, resource in environment.requests() if resource == "configmaps"] == []
+            assert [
+                verb for verb, resource in environment.requests() if resource == "configmaps"
+            ] == []
             key = NamespacedName("ns", f"{hostile[0]}-0")
             assert await environment.client.get(CONFIG_MAP, key) is None
 
@@ -59,7 +63,9 @@ async def test_many_components_are_created_in_several_steps() -> None:
     async with start_appwrapper_environment() as environment:
         await environment.create_namespace()
         async with run_appwrapper_controllers(environment, configuration()):
-            await environment.create(wrapper(pod(), *(config_map(f"c{index}") for index in range(COMPONENTS))))
+            await environment.create(
+                wrapper(pod(), *(config_map(f"c{index}") for index in range(COMPONENTS)))
+            )
             await environment.wait_for_phase("Running")
 
             async def all_steps_were_reported() -> bool:

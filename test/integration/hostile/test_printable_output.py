@@ -35,7 +35,10 @@ STATUS = {
     "state": "failed",
     "reason": "Failed",
     "message": "x",
-    "conditions": [{"type": kind, "status": "False", "reason": "R", "message": "x"} for kind in ("Ready", "Unhealthy")],
+    "conditions": [
+        {"type": kind, "status": "False", "reason": "R", "message": "x"}
+        for kind in ("Ready", "Unhealthy")
+    ],
     "applications": {"a": {"state": "x", "message": "x"}},
     "position": "1",
 }
@@ -82,7 +85,12 @@ def attack(obj: Object, *, stored: bool) -> Object:
         metadata = {"name": "x", "namespace": "ns", "annotations": {"a": HOSTILE}}
     else:
         metadata["labels"] = hostile({**obj["metadata"].get("labels", {}), "l": "v"})
-    return {**found, "metadata": metadata, "spec": hostile(found["spec"]), "status": hostile(STATUS)}
+    return {
+        **found,
+        "metadata": metadata,
+        "spec": hostile(found["spec"]),
+        "status": hostile(STATUS),
+    }
 
 
 def assert_printable(text: str) -> None:
@@ -95,7 +103,13 @@ def strings(value: Any) -> Iterator[str]:
     """Yield all strings in decoded JSON."""
     if isinstance(value, str):
         yield value
-    for item in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for item in (
+        [*value, *value.values()]
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    ):
         yield from strings(item)
 
 
@@ -126,7 +140,9 @@ def test_plan_of_a_hostile_stack() -> None:
             command = ["plan", "-", "--output", output, "--spec-change"]
             result = CliRunner().invoke(cli, command, input=yaml.safe_dump(each), prog_name="cfo")
             assert_printable(result.output)
-            assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+            assert result.exception is None or isinstance(result.exception, SystemExit), (
+                result.exception
+            )
 
 
 async def run(env: Environment, directory: Path, *arguments: str) -> Result:
@@ -150,13 +166,18 @@ async def test_commands_that_read_a_cluster(tmp_path: Path) -> None:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"name": "codeflare-operator-config", "namespace": "ns"},
-                "data": {"config.yaml": yaml.safe_dump(hostile({"kuberay": {"ingressDomain": "x"}}))},
+                "data": {
+                    "config.yaml": yaml.safe_dump(hostile({"kuberay": {"ingressDomain": "x"}}))
+                },
             }
         )
         for arguments in (
             ["status", "-A"],
             ["status", "-A", "-o", "wide"],
-            *(["status", "-n", "ns", gvk.kind.lower()] for gvk in (RAY_CLUSTER, FLUX_JOB, MINICLUSTER)),
+            *(
+                ["status", "-n", "ns", gvk.kind.lower()]
+                for gvk in (RAY_CLUSTER, FLUX_JOB, MINICLUSTER)
+            ),
             ["status", "-n", "ns", "raycluster/x"],
             ["doctor", "-n", "ns"],
             ["migrate", "plan", "--to", "kuberay", "-A"],

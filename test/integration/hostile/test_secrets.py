@@ -97,7 +97,9 @@ async def test_planted_cookie_key_does_not_become_that_of_a_new_cluster() -> Non
             await env.wait_until_idle()
             await env.create(ray_cluster())
             await env.wait_until_idle()
-            assert data_of(await env.get(SECRET, COOKIE_SECRET))[COOKIE_KEY] != b"known to the tenant"
+            assert (
+                data_of(await env.get(SECRET, COOKIE_SECRET))[COOKIE_KEY] != b"known to the tenant"
+            )
             await env.wait_for_event("UntrustedContentReplaced", f"Secret {COOKIE_SECRET}")
 
 
@@ -107,11 +109,15 @@ async def test_key_of_unusual_size_is_replaced_and_never_used() -> None:
         await env.create_namespace()
         async with (
             run_controllers(env, kuberay_config(**PLAIN_SETTINGS)),
-            start_tenant_client(env, Rule("", "secrets", ("create", "patch")), RAY_CLUSTER_EDITOR) as tenant,
+            start_tenant_client(
+                env, Rule("", "secrets", ("create", "patch")), RAY_CLUSTER_EDITOR
+            ) as tenant,
         ):
             await tenant.create(ray_cluster())
             await env.wait_until_idle()
-            patch = {"data": {"ca.key": b64encode(key).decode(), "ca.crt": b64encode(b"x").decode()}}
+            patch = {
+                "data": {"ca.key": b64encode(key).decode(), "ca.crt": b64encode(b"x").decode()}
+            }
             await tenant.patch(SECRET, NamespacedName("ns", CA_SECRET), patch)
             note = await env.wait_for_event("CertificateAuthorityReplaced", "ca.key")
             assert f"has {len(key)} bytes, at most 8192 are allowed" in note
@@ -132,7 +138,9 @@ async def test_content_of_labelled_secrets_is_not_cached() -> None:
             for number in range(3):
                 await tenant.create(planted_secret(f"large-{number}", {"content": b"x" * 700_000}))
             await env.wait_until_idle()
-            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == SECRET]
+            (informer,) = [
+                informer for informer in manager.cache.informers if informer.gvk == SECRET
+            ]
             assert len(informer.reader) == 3
             assert informer.reader.size < 3_000
             assert not [verb for verb, resource in env.requests() if resource == "secrets"]

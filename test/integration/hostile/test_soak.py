@@ -33,7 +33,12 @@ from cfo.runtime.objects.kinds import INGRESS, LEASE, NETWORK_POLICY, POD
 from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, name_of
 from test.integration.hostile import attacks
 from test.support.config_map_webhooks import free_url
-from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator
+from test.support.operator_process import (
+    PLAIN_CONFIG,
+    OperatorProcess,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import (
     VANILLA_CRDS,
     Environment,
@@ -71,7 +76,9 @@ HONEST = "honest"
 class Tenants:
     """The hostile tenants, the objects of other owners that they attack, and the operator."""
 
-    def __init__(self, env: Environment, clients: dict[str, Client], operator: OperatorProcess, url: str) -> None:
+    def __init__(
+        self, env: Environment, clients: dict[str, Client], operator: OperatorProcess, url: str
+    ) -> None:
         self.env = env
         self.clients = clients
         self.operator = operator
@@ -102,10 +109,14 @@ class Tenants:
         leases, config_maps, ingresses = (2500, 120, 500) if SECONDS else (100, 10, 20)
         client = self.clients["editor"]
         await attacks.store(client, *(attacks.operator_lease(number) for number in range(leases)))
-        await attacks.store(client, *(attacks.labelled_config_map(number) for number in range(config_maps)))
+        await attacks.store(
+            client, *(attacks.labelled_config_map(number) for number in range(config_maps))
+        )
         await attacks.store(client, *(attacks.large_jobs() if SECONDS else ()))
         hosts = [f"ray-dashboard-victim-{number}-{HONEST}.apps.test" for number in range(1, 21)]
-        planted = (attacks.ingress(f"planted-{number}", "ingresses", *hosts) for number in range(ingresses))
+        planted = (
+            attacks.ingress(f"planted-{number}", "ingresses", *hosts) for number in range(ingresses)
+        )
         await attacks.store(self.clients["ingresses"], *planted)
 
     async def attack(self, seconds: float) -> dict[str, int]:
@@ -149,7 +160,14 @@ async def run_module(name: str, *arguments: str) -> str:
 async def start_tenants(directory: Path) -> AsyncIterator[Tenants]:
     """Run a control plane, the operator in its own process, and a client for each tenant."""
     url = str(free_url())
-    crds = (*VANILLA_CRDS, appwrapper_crd(), *inference_stack_crds(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd())
+    crds = (
+        *VANILLA_CRDS,
+        appwrapper_crd(),
+        *inference_stack_crds(),
+        fluxjob_crd(),
+        fluxsetup_crd(),
+        minicluster_crd(),
+    )
     async with start_environment(*crds) as env, AsyncExitStack() as stack:
         await create_config_map(env, {"config.yaml": yaml.safe_dump(CONFIG)})
         for configuration in webhook_configurations("default"):
@@ -158,8 +176,12 @@ async def start_tenants(directory: Path) -> AsyncIterator[Tenants]:
         for namespace in (*attacks.TENANTS, HONEST):
             await env.create_namespace(namespace)
         for namespace, rules in attacks.TENANTS.items():
-            clients[namespace] = await stack.enter_async_context(start_tenant_client(env, *rules, namespace=namespace))
-        operator = await stack.enter_async_context(run_operator(env, directory, "--webhook-url", url))
+            clients[namespace] = await stack.enter_async_context(
+                start_tenant_client(env, *rules, namespace=namespace)
+            )
+        operator = await stack.enter_async_context(
+            run_operator(env, directory, "--webhook-url", url)
+        )
         await operator.ready()
         yield Tenants(env, clients, operator, url)
 
@@ -186,7 +208,9 @@ class Measurements:
             return 0.0
 
         async with asyncio.TaskGroup() as tasks:
-            probe = tasks.create_task(run_module("probe", address, self._tenants.url, f"{seconds:g}"))
+            probe = tasks.create_task(
+                run_module("probe", address, self._tenants.url, f"{seconds:g}")
+            )
             creations = tasks.create_task(attacks.repeat(self._create, until, pause=0.3))
             clusters = tasks.create_task(attacks.repeat(self._create_cluster, until, pause=0.5))
             tasks.create_task(attacks.repeat(memory, until, pause=0.05))
@@ -200,7 +224,9 @@ class Measurements:
         if number % 2:
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"work-{number}"}}
             spec = {"containers": [{"name": "c", "image": "i"}]}
-            cluster = attacks.wrapper(f"work-{number}", {"template": {**pod, "spec": spec}}, namespace=HONEST)
+            cluster = attacks.wrapper(
+                f"work-{number}", {"template": {**pod, "spec": spec}}, namespace=HONEST
+            )
         started = time.monotonic()
         self.created.append(await self._env.create(cluster))
         return time.monotonic() - started
@@ -208,7 +234,9 @@ class Measurements:
     async def _create_cluster(self) -> float:
         """Create a RayCluster; return the time until it has a NetworkPolicy."""
         self._clusters += 1
-        cluster = await self._env.create(ray_cluster(f"victim-{self._clusters}", HONEST, version=None))
+        cluster = await self._env.create(
+            ray_cluster(f"victim-{self._clusters}", HONEST, version=None)
+        )
         started = time.monotonic()
         while await self._env.find(NETWORK_POLICY, names_of(cluster).head_policy, HONEST) is None:
             await asyncio.sleep(0.02)
@@ -220,7 +248,9 @@ class Measurements:
         """Report whether each created object has its most important child."""
         for obj in self.created:
             if obj["kind"] == "RayCluster":
-                assert await self._env.find(NETWORK_POLICY, names_of(obj).head_policy, HONEST), name_of(obj)
+                assert await self._env.find(NETWORK_POLICY, names_of(obj).head_policy, HONEST), (
+                    name_of(obj)
+                )
             else:
                 assert await self._env.find(POD, name_of(obj), HONEST), name_of(obj)
         return True
@@ -248,7 +278,11 @@ def print_table(rows: Iterable[tuple[str, str, str]]) -> None:
 
 
 def latency_row(name: str, seconds: Sequence[float]) -> tuple[str, str, str]:
-    return f"{name} ({len(seconds)})", f"{statistics.median(seconds) * 1000:.0f} ms", f"{max(seconds) * 1000:.0f} ms"
+    return (
+        f"{name} ({len(seconds)})",
+        f"{statistics.median(seconds) * 1000:.0f} ms",
+        f"{max(seconds) * 1000:.0f} ms",
+    )
 
 
 async def read_metrics(operator: OperatorProcess) -> str:
@@ -282,11 +316,17 @@ async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) ->
         at_rest = psutil.Process(operator.process.pid).memory_info().rss / 2**20
         counts, _ = await asyncio.gather(tenants.attack(seconds), measurements.run(seconds))
         after = lag_buckets(await read_metrics(operator))
-        print(f"\n{seconds:g} s of attacks: {', '.join(f'{count} {name}' for name, count in counts.items())}\n")
+        print(
+            f"\n{seconds:g} s of attacks: {', '.join(f'{count} {name}' for name, count in counts.items())}\n"
+        )
         print_table(
             [
                 *(latency_row(name, seconds) for name, seconds in measurements.latencies.items()),
-                ("event loop lag", f"<= {lag_at(before, after, 0.5):g} s", f"<= {lag_at(before, after, 1.0):g} s"),
+                (
+                    "event loop lag",
+                    f"<= {lag_at(before, after, 0.5):g} s",
+                    f"<= {lag_at(before, after, 1.0):g} s",
+                ),
                 (
                     f"memory, {at_rest:.0f} MiB before",
                     f"{statistics.median(measurements.memory):.0f} MiB",
@@ -302,7 +342,9 @@ async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) ->
         assert max(measurements.memory) < MAX_MEMORY_MB or not SECONDS
         assert operator.process.returncode is None, operator.output
         assert await leases_of(env) == leases
-        await eventually(measurements.all_are_reconciled, "the objects of other tenants are reconciled")
+        await eventually(
+            measurements.all_are_reconciled, "the objects of other tenants are reconciled"
+        )
         for obj in tenants.foreign:
             assert await env.client.get(gvk_of(obj), key_of(obj)) == obj
         own = await env.get(INGRESS, "ray-dashboard-work-0", HONEST)

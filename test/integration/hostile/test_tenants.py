@@ -12,7 +12,10 @@ from test.support.tenants import ATTACKER, OPTIONAL_CRDS, VICTIM, start_tenant_p
 
 async def test_tenants_have_exactly_the_permissions_of_the_aggregated_role_edit() -> None:
     async with start_tenant_plane(*OPTIONAL_CRDS) as tenants:
-        for client, own, other in ((tenants.attacker, ATTACKER, VICTIM), (tenants.victim, VICTIM, ATTACKER)):
+        for client, own, other in (
+            (tenants.attacker, ATTACKER, VICTIM),
+            (tenants.victim, VICTIM, ATTACKER),
+        ):
             await client.create(ray_cluster("rc", own))
             assert await client.list(SECRET, namespace=own) is not None
             with pytest.raises(Forbidden):

@@ -30,7 +30,10 @@ async def _validated(environment: Environment, name: str, status: str, reason: s
     async def check() -> Object | None:
         obj = await environment.get(APPWRAPPER, name)
         found = find_condition((obj.get("status") or {}).get("conditions"), "Validated") or {}
-        assert (found.get("status"), found.get("reason")) == (status, reason), (obj.get("status"), reason)
+        assert (found.get("status"), found.get("reason")) == (status, reason), (
+            obj.get("status"),
+            reason,
+        )
         return obj
 
     result: Object = await eventually(check, f"{name} {reason}")
@@ -52,11 +55,15 @@ async def _next_second() -> None:
 
 
 async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path: Path) -> None:
-    settings = {"config.yaml": yaml.safe_dump({**LOOPBACK_ADDRESSES, "appwrapper": {"enabled": True}})}
+    settings = {
+        "config.yaml": yaml.safe_dump({**LOOPBACK_ADDRESSES, "appwrapper": {"enabled": True}})
+    }
     async with start_environment(appwrapper_crd()) as environment:
         await environment.create_namespace()
         await create_config_map(environment, settings)
-        await environment.create(wrapper(pod("early"), name="early"))  # an installation without any webhook
+        await environment.create(
+            wrapper(pod("early"), name="early")
+        )  # an installation without any webhook
         async with (
             start_tenant_client(environment, CREATE_WRAPPERS) as bob,
             run_operator(environment, tmp_path, "--webhook-url", str(free_url())) as operator,
@@ -72,9 +79,17 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
             key = NamespacedName("", NAME)
             stored = await environment.client.get(VALIDATING_WEBHOOK_CONFIGURATION, key)
             assert stored is not None
-            narrowed = [{**hook, "namespaceSelector": {"matchLabels": {"no": "match"}}} for hook in stored["webhooks"]]
-            await environment.client.patch(VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": narrowed})
-            for verb in ("create", "patch"):  # an API server applies a changed configuration after a moment
+            narrowed = [
+                {**hook, "namespaceSelector": {"matchLabels": {"no": "match"}}}
+                for hook in stored["webhooks"]
+            ]
+            await environment.client.patch(
+                VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": narrowed}
+            )
+            for verb in (
+                "create",
+                "patch",
+            ):  # an API server applies a changed configuration after a moment
 
                 async def bypasses(verb: str = verb) -> bool:
                     try:
@@ -82,7 +97,9 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
                             await bob.create(wrapper(pod("esc", labels={"by": "bob"}), name="esc"))
                         else:
                             spec = wrapper(pod("esc2"), suspend=False)["spec"]
-                            await bob.patch(APPWRAPPER, NamespacedName("ns", "waits"), {"spec": spec})
+                            await bob.patch(
+                                APPWRAPPER, NamespacedName("ns", "waits"), {"spec": spec}
+                            )
                     except Forbidden:
                         return False
                     return True
@@ -91,7 +108,9 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
             await environment.wait_for_event("NotValidated", "Delete it and create it again")
             await _validated(environment, "esc", "False", "CreatedWithoutValidation")
             await _validated(environment, "waits", "False", "ChangedWithoutValidation")
-            await environment.client.patch(VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": stored["webhooks"]})
+            await environment.client.patch(
+                VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": stored["webhooks"]}
+            )
 
             async def is_checked() -> bool:
                 try:
@@ -103,19 +122,27 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
             await eventually(is_checked, "the webhook")
             await _next_second()
             await environment.create(wrapper(pod("new"), name="new"))
-            await _wait_for_pod(environment, "new")  # reconciled after all others: none of them was deployed
+            await _wait_for_pod(
+                environment, "new"
+            )  # reconciled after all others: none of them was deployed
             names = {name_of(item) for item in await environment.client.list(POD, namespace="ns")}
             assert names == {"runs", "new"}
             assert (await environment.get(APPWRAPPER, "runs"))["status"]["phase"] == "Running"
 
 
-async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwrappers(tmp_path: Path) -> None:
-    settings = {"config.yaml": yaml.safe_dump({**LOOPBACK_ADDRESSES, "appwrapper": {"enabled": True}})}
+async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwrappers(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "config.yaml": yaml.safe_dump({**LOOPBACK_ADDRESSES, "appwrapper": {"enabled": True}})
+    }
     name_label, olm_label = "kubernetes.io/metadata.name", "olm.operatorgroup.uid/1234"
     async with start_environment(appwrapper_crd()) as environment:
         await environment.create_namespace()
         await create_config_map(environment, settings)
-        async with run_operator(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+        async with run_operator(
+            environment, tmp_path, "--webhook-url", str(free_url())
+        ) as operator:
             await operator.ready()
 
             async def select(selector: Object) -> None:
@@ -123,7 +150,9 @@ async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwra
                 stored = await environment.client.get(VALIDATING_WEBHOOK_CONFIGURATION, key)
                 assert stored is not None
                 hooks = [{**hook, "namespaceSelector": selector} for hook in stored["webhooks"]]
-                await environment.client.patch(VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": hooks})
+                await environment.client.patch(
+                    VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": hooks}
+                )
 
             async def create(name: str, namespace: str = "ns") -> None:
                 await _next_second()
@@ -141,7 +170,9 @@ async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwra
 
             await select({"matchLabels": {olm_label: ""}})
             await create("early")
-            await environment.wait_for_event("NotValidated", "its namespaceSelector does not select namespace ns")
+            await environment.wait_for_event(
+                "NotValidated", "its namespaceSelector does not select namespace ns"
+            )
             labels = {"metadata": {"labels": {olm_label: ""}}}
             await environment.client.patch(NAMESPACE, NamespacedName("", "ns"), labels)
             await create("olm")
@@ -150,6 +181,8 @@ async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwra
 
             await select({"matchLabels": {"team": "a"}})
             await create("labels")
-            await environment.wait_for_event("NotValidated", "namespaceSelector team=a depends on a label")
+            await environment.wait_for_event(
+                "NotValidated", "namespaceSelector team=a depends on a label"
+            )
             names = {name_of(item) for item in await environment.client.list(POD)}
             assert names == {"admins", "olm"}

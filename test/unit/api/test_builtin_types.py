@@ -20,7 +20,10 @@ TYPES = {
         ({"any": {"a": [1]}, "one": 1, "env": [{"name": "a"}], "labels": {"a": None}}, []),
         (
             {"any": [], "one": {}},
-            ['field "spec.any" must be an object', 'field "spec.one" must be a string, a number, true or false'],
+            [
+                'field "spec.any" must be an object',
+                'field "spec.one" must be a string, a number, true or false',
+            ],
         ),
         ({"env": [None]}, ['field "spec.env[0]" must be an object']),
         ({"env": None, "other": None}, ['unknown field "spec.other"']),
@@ -34,8 +37,15 @@ def test_types_of_our_own_are_checked(value: Any, problems: list[str]) -> None:
 def test_built_in_types_include_those_of_services_and_autoscalers() -> None:
     assert list(type_problems({"port": 80, "targetPort": "http"}, "ServicePort")) == []
     (problem,) = type_problems({"maxSurge": 1}, "DeploymentStrategy")
-    assert (problem.path, problem.expected, problem.type_name) == ("maxSurge", "", "DeploymentStrategy")
-    metric = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "x"}}}
+    assert (problem.path, problem.expected, problem.type_name) == (
+        "maxSurge",
+        "",
+        "DeploymentStrategy",
+    )
+    metric = {
+        "type": "External",
+        "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "x"}},
+    }
     (problem,) = type_problems(metric, "MetricSpec")
     assert problem.path == "external.target.value"
 

@@ -8,15 +8,28 @@ import pytest
 
 from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 
-REFERENCE = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw", "namespace": "gateways"}
+REFERENCE = {
+    "group": "gateway.networking.k8s.io",
+    "kind": "Gateway",
+    "name": "gw",
+    "namespace": "gateways",
+}
 LISTENER = {**REFERENCE, "sectionName": "https"}
 
 
 def condition(kind: str, status: str = "True", generation: int = 2) -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": "Why", "message": "text", "observedGeneration": generation}
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "Why",
+        "message": "text",
+        "observedGeneration": generation,
+    }
 
 
-def route(*conditions: dict[str, Any], reference: dict[str, Any] = LISTENER, namespace: str = "ns") -> dict[str, Any]:
+def route(
+    *conditions: dict[str, Any], reference: dict[str, Any] = LISTENER, namespace: str = "ns"
+) -> dict[str, Any]:
     """Return a route of generation 2 for the listener ``https``, with the status of one parent."""
     return {
         "metadata": {"name": "r", "namespace": namespace, "generation": 2},
@@ -42,7 +55,9 @@ ACCEPTED, RESOLVED = condition("Accepted"), condition("ResolvedRefs")
         ({**route(ACCEPTED, RESOLVED), "spec": {}}, False),
     ],
 )
-def test_route_is_accepted_if_its_parents_accept_the_current_generation(found: dict[str, Any], accepted: bool) -> None:
+def test_route_is_accepted_if_its_parents_accept_the_current_generation(
+    found: dict[str, Any], accepted: bool
+) -> None:
     assert is_accepted(found) == accepted
 
 

@@ -42,9 +42,19 @@ def test_plain_zero_is_recognized() -> None:
 
 @pytest.mark.parametrize(
     ("quantity", "stored"),
-    [(1, "1"), (0.5, "500m"), ("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"), ("1000", "1k"), ("0.0", "0"), ("1e5", "100e3")],
+    [
+        (1, "1"),
+        (0.5, "500m"),
+        ("1024Mi", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("1000", "1k"),
+        ("0.0", "0"),
+        ("1e5", "100e3"),
+    ],
 )
-def test_quantity_is_formatted_as_the_api_server_stores_it(quantity: str | float, stored: str) -> None:
+def test_quantity_is_formatted_as_the_api_server_stores_it(
+    quantity: str | float, stored: str
+) -> None:
     assert canonical_quantity(quantity) == stored
 
 
@@ -53,7 +63,11 @@ def test_canonical_form_equals_that_of_the_api_server() -> None:
     suffixes = ["", "m", "u", "n", "k", "M", "G", "T", "Ki", "Mi", "Gi", "e3", "E2", "e-3"]
     for _ in range(3000):
         number = rng.choice(
-            [str(rng.randrange(5000)), f"{rng.randrange(999)}.{rng.randrange(10**9)}", str(2 ** rng.randrange(20))]
+            [
+                str(rng.randrange(5000)),
+                f"{rng.randrange(999)}.{rng.randrange(10**9)}",
+                str(2 ** rng.randrange(20)),
+            ]
         )
         quantity = f"{rng.choice(['', '-'])}{number}{rng.choice(suffixes)}"
         assert canonical_quantity(quantity) == canonical(quantity), quantity

@@ -9,7 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from test.bench import __main__ as command_line
-from test.bench.gate import GateError, compare, default_base, has_changed, install_commit, resolve_commit
+from test.bench.gate import (
+    GateError,
+    compare,
+    default_base,
+    has_changed,
+    install_commit,
+    resolve_commit,
+)
 from test.bench.harness import load_benchmarks
 
 OLD = (1.00, 1.04, 0.97, 1.01, 0.99, 1.02, 0.98)
@@ -20,7 +27,9 @@ def scaled(factor: float) -> list[float]:
     return [factor * each for each in OLD]
 
 
-@pytest.mark.parametrize(("factor", "exceeds"), [(0.5, False), (1.0, False), (1.05, False), (1.2, True), (2.0, True)])
+@pytest.mark.parametrize(
+    ("factor", "exceeds"), [(0.5, False), (1.0, False), (1.05, False), (1.2, True), (2.0, True)]
+)
 def test_ratio_exceeds_the_limit_only_with_its_whole_interval(factor: float, exceeds: bool) -> None:
     ratio = compare("cpu s", OLD, scaled(factor))
     assert ratio.low <= ratio.ratio <= ratio.high
@@ -72,7 +81,9 @@ def test_main_is_compared_with_its_parent_and_a_branch_with_main(repository: Pat
     assert default_base(repository) == one
     git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.test"]
     for subject in ("three", "four"):
-        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", subject], check=True)
+        subprocess.run(
+            [*git, "commit", "--quiet", "--allow-empty", "--message", subject], check=True
+        )
     assert default_base(repository) == two
 
 
@@ -89,10 +100,14 @@ def test_only_changes_of_the_program_are_measured(repository: Path) -> None:
 
 def test_the_same_commit_passes_without_a_run() -> None:
     result = CliRunner().invoke(command_line.main, ["gate", "--base", "HEAD"])
-    assert (result.exit_code, result.output.startswith("passed: cfo/ is the same")) == (0, True), result.output
+    assert (result.exit_code, result.output.startswith("passed: cfo/ is the same")) == (0, True), (
+        result.output
+    )
 
 
-def test_unknown_commits_and_commits_without_a_program_are_errors(repository: Path, tmp_path: Path) -> None:
+def test_unknown_commits_and_commits_without_a_program_are_errors(
+    repository: Path, tmp_path: Path
+) -> None:
     with pytest.raises(GateError, match="'nowhere': no such commit"):
         resolve_commit("nowhere", repository)
     with pytest.raises(GateError, match=r"constraints\.txt"):
@@ -108,11 +123,15 @@ def run_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, old: float, new: f
     remaining = iter(programs)
     monkeypatch.setattr(command_line, "has_changed", lambda _old, _new: True)
     monkeypatch.setattr(command_line, "install_commit", lambda _commit, _folder: next(remaining))
-    return CliRunner().invoke(command_line.main, ["gate", "--runs", "4", "--quick", "--base", "HEAD"])
+    return CliRunner().invoke(
+        command_line.main, ["gate", "--runs", "4", "--quick", "--base", "HEAD"]
+    )
 
 
 @pytest.mark.usefixtures("benchmarks")
-@pytest.mark.parametrize(("new", "code", "end"), [(1.0, 0, "passed"), (1.5, 1, "FAILED: start cpu s")])
+@pytest.mark.parametrize(
+    ("new", "code", "end"), [(1.0, 0, "passed"), (1.5, 1, "FAILED: start cpu s")]
+)
 def test_exit_code_depends_on_the_cost_of_the_new_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, new: float, code: int, end: str
 ) -> None:
@@ -125,4 +144,7 @@ def test_exit_code_depends_on_the_cost_of_the_new_commit(
 def test_unknown_base_is_one_line_with_exit_code_2() -> None:
     assert "gate" in load_benchmarks()
     result = CliRunner().invoke(command_line.main, ["gate", "--base", "no-such-commit"])
-    assert (result.exit_code, result.output.strip()) == (2, "Error: 'no-such-commit': no such commit")
+    assert (result.exit_code, result.output.strip()) == (
+        2,
+        "Error: 'no-such-commit': no such commit",
+    )

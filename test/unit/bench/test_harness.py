@@ -45,15 +45,22 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_subject_is_measured_at_the_sizes_up_to_its_limit(benchmarks: dict[str, Benchmark]) -> None:
+def test_each_subject_is_measured_at_the_sizes_up_to_its_limit(
+    benchmarks: dict[str, Benchmark],
+) -> None:
     cases = [(case.subject, case.size) for case in benchmarks["small"].cases(quick=False)]
     assert ("kopf", 100) in cases
     assert ("kopf", 1000) not in cases
     assert ("cfo", 1000) in cases
-    assert {size for _, size in ((case.subject, case.size) for case in benchmarks["small"].cases(quick=True))} == {10}
+    assert {
+        size
+        for _, size in ((case.subject, case.size) for case in benchmarks["small"].cases(quick=True))
+    } == {10}
 
 
-async def test_each_run_has_its_own_process(benchmarks: dict[str, Benchmark], tmp_path: Path) -> None:
+async def test_each_run_has_its_own_process(
+    benchmarks: dict[str, Benchmark], tmp_path: Path
+) -> None:
     outcome = await measure(benchmarks["small"], Case("cfo", 100), repeat=2, folder=tmp_path)
     assert (outcome.failed, outcome.skipped) == ("", "")
     assert [sample.values["cpu s"] for sample in outcome.samples] == [1.0, 1.0]
@@ -61,7 +68,9 @@ async def test_each_run_has_its_own_process(benchmarks: dict[str, Benchmark], tm
     assert outcome.samples[0].requests == {"list pods": 1, "create pods -> 409": 2}
 
 
-async def test_failed_run_reports_the_reason(benchmarks: dict[str, Benchmark], tmp_path: Path) -> None:
+async def test_failed_run_reports_the_reason(
+    benchmarks: dict[str, Benchmark], tmp_path: Path
+) -> None:
     outcome = await measure(benchmarks["failing"], Case("cfo", 0), repeat=3, folder=tmp_path)
     assert outcome.samples == []
     assert outcome.failed.startswith("RuntimeError: it broke [here] (see ")
@@ -70,7 +79,9 @@ async def test_failed_run_reports_the_reason(benchmarks: dict[str, Benchmark], t
 
 
 async def test_endless_run_times_out(benchmarks: dict[str, Benchmark], tmp_path: Path) -> None:
-    outcome = await measure(benchmarks["endless"], Case("cfo", 0), repeat=3, folder=tmp_path, timeout=0.01)
+    outcome = await measure(
+        benchmarks["endless"], Case("cfo", 0), repeat=3, folder=tmp_path, timeout=0.01
+    )
     assert outcome.failed == "timed out after 0.01 s"
 
 
@@ -87,9 +98,13 @@ async def test_cancelled_run_leaves_no_processes(
 ) -> None:
     pid_file = tmp_path / "pid"
     monkeypatch.setenv("CFO_TEST_PID", str(pid_file))
-    running = asyncio.create_task(measure(benchmarks["endless"], Case("cfo", 0), repeat=3, folder=tmp_path))
+    running = asyncio.create_task(
+        measure(benchmarks["endless"], Case("cfo", 0), repeat=3, folder=tmp_path)
+    )
     await wait_until(
-        lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), "start of the child process", 30
+        lambda: pid_file.exists() and pid_file.read_text().endswith("\n"),
+        "start of the child process",
+        30,
     )
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -97,7 +112,9 @@ async def test_cancelled_run_leaves_no_processes(
     await wait_until(lambda: has_exited(int(pid_file.read_text())), "end of the child process", 10)
 
 
-async def test_unavailable_subject_is_skipped(benchmarks: dict[str, Benchmark], tmp_path: Path) -> None:
+async def test_unavailable_subject_is_skipped(
+    benchmarks: dict[str, Benchmark], tmp_path: Path
+) -> None:
     outcome = await measure(benchmarks["small"], Case("go", 10), repeat=3, folder=tmp_path)
     assert outcome == Outcome("small", "go", 10, skipped="CFO_BENCH_GO is not set")
 
@@ -137,7 +154,9 @@ async def test_concurrent_calls_are_limited() -> None:
 
 
 def cpu_outcome(size: int, *costs: float, subject: str = "cfo") -> Outcome:
-    return Outcome("small", subject, size, [Sample({"cpu s": cost}, {"list pods": 2}) for cost in costs])
+    return Outcome(
+        "small", subject, size, [Sample({"cpu s": cost}, {"list pods": 2}) for cost in costs]
+    )
 
 
 def test_spread_uses_the_runs_that_measured_the_value() -> None:
@@ -151,7 +170,9 @@ def test_growth_is_the_exponent_between_the_smallest_and_the_largest_size() -> N
     assert growth_exponent(
         [cpu_outcome(1000, 4.0), cpu_outcome(10, 0.04), cpu_outcome(100, 9.0)], "cpu s"
     ) == pytest.approx(1.0)
-    assert growth_exponent([cpu_outcome(10, 1.0), cpu_outcome(1000, 10_000.0)], "cpu s") == pytest.approx(2.0)
+    assert growth_exponent(
+        [cpu_outcome(10, 1.0), cpu_outcome(1000, 10_000.0)], "cpu s"
+    ) == pytest.approx(2.0)
     assert growth_exponent([cpu_outcome(10, 1.0)], "cpu s") is None
     assert growth_exponent([cpu_outcome(10, 0.0), cpu_outcome(100, 1.0)], "cpu s") is None
     assert growth_exponent([cpu_outcome(10, 1.0), cpu_outcome(100, 1.0)], "rss MB") is None
@@ -178,7 +199,10 @@ def test_values_are_formatted_with_three_significant_digits(value: float, text: 
 
 def test_requests_are_counted_by_verb() -> None:
     requests = {"list pods": 2, "list nodes": 1, "patch pods/status": 1200, "create pods -> 409": 1}
-    assert requests_by_verb(Outcome("small", "cfo", 1, [Sample({}, requests)])) == "create 1, list 3, patch 1,200"
+    assert (
+        requests_by_verb(Outcome("small", "cfo", 1, [Sample({}, requests)]))
+        == "create 1, list 3, patch 1,200"
+    )
     assert requests_by_verb(Outcome("small", "cfo", 1)) == ""
 
 
@@ -205,7 +229,9 @@ def test_table_shows_met_and_missed_goals_and_failures(benchmarks: dict[str, Ben
 
 def test_run_prints_tables_and_writes_samples(tmp_path: Path) -> None:
     file = tmp_path / "new" / "result.json"
-    process = run_command("run", "sm*", "failing", "--quick", "--subject", "cfo", "--json", str(file))
+    process = run_command(
+        "run", "sm*", "failing", "--quick", "--subject", "cfo", "--json", str(file)
+    )
     assert process.returncode == 1, process.stderr  # because one benchmark fails
     assert "small: measures nothing" in process.stdout
     assert f"Results written to {file}" in process.stdout.replace("\n", " ")
@@ -214,7 +240,10 @@ def test_run_prints_tables_and_writes_samples(tmp_path: Path) -> None:
     assert result.machine.cores > 0
     assert [each.name for each in result.benchmarks] == ["small", "failing"]
     assert result.benchmarks[0].goals[0] == Goal("cpu s", 2, 100)
-    assert [(each.subject, each.size, len(each.samples)) for each in result.outcomes] == [("cfo", 10, 1), ("cfo", 0, 0)]
+    assert [(each.subject, each.size, len(each.samples)) for each in result.outcomes] == [
+        ("cfo", 10, 1),
+        ("cfo", 0, 0),
+    ]
     assert msgspec.json.decode(msgspec.json.encode(result), type=Result) == result
 
 
@@ -222,8 +251,14 @@ def test_run_prints_tables_and_writes_samples(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["nope*"], "'nope*': no such benchmark; available: small, failing, silent, endless, gate"),
-        (["small", "--subject", "ruby"], "--subject ruby: not measured by these benchmarks; available: cfo, kopf, go"),
-        (["small", "--json", "/dev/null/x.json"], "--json /dev/null/x.json: /dev/null is not a directory"),
+        (
+            ["small", "--subject", "ruby"],
+            "--subject ruby: not measured by these benchmarks; available: cfo, kopf, go",
+        ),
+        (
+            ["small", "--json", "/dev/null/x.json"],
+            "--json /dev/null/x.json: /dev/null is not a directory",
+        ),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], message: str) -> None:

@@ -19,7 +19,14 @@ from test.bench.harness import Goal, Outcome, Sample, load_benchmarks
 from test.bench.page import END, START, render_section, replace_section
 from test.bench.report import command
 from test.bench.results import BenchmarkDescription, Machine, Result, ResultError, merge
-from test.bench.targets import RATIO_TARGETS, TARGETS, Target, check_ratios, check_targets, order_by_targets
+from test.bench.targets import (
+    RATIO_TARGETS,
+    TARGETS,
+    Target,
+    check_ratios,
+    check_targets,
+    order_by_targets,
+)
 
 MACHINE = Machine(
     cpu="A CPU",
@@ -31,20 +38,30 @@ MACHINE = Machine(
     packages={"aiohttp": "3.14.0"},
     commit="abc1234",
 )
-STARTUP = BenchmarkDescription("start", "from exec to ready", "", [Goal("ready s", 1.2), Goal("rss MB", 75)])
+STARTUP = BenchmarkDescription(
+    "start", "from exec to ready", "", [Goal("ready s", 1.2), Goal("rss MB", 75)]
+)
 SYNC = BenchmarkDescription("sync", "from exec until synced", "objects", [Goal("cpu s", 2.0, 5000)])
 ENVTEST = BenchmarkDescription("envtest-start", "start of envtest", "", [])
 LATENCY = BenchmarkDescription("latency", "from event to reconcile", "events/s", [])
 
 
-def outcome(benchmark: str, subject: str, size: int, *samples: dict[str, float], **fields: str) -> Outcome:
-    return Outcome(benchmark, subject, size, [Sample(each, {"list pods": 3}) for each in samples], **fields)
+def outcome(
+    benchmark: str, subject: str, size: int, *samples: dict[str, float], **fields: str
+) -> Outcome:
+    return Outcome(
+        benchmark, subject, size, [Sample(each, {"list pods": 3}) for each in samples], **fields
+    )
 
 
 def result(*outcomes: Outcome, day: int = 1, **changes: Any) -> Result:
     machine = msgspec.structs.replace(MACHINE, **changes)
     return Result(
-        datetime(2026, 1, day, 10, 30, tzinfo=UTC), False, machine, [STARTUP, SYNC, LATENCY, ENVTEST], list(outcomes)
+        datetime(2026, 1, day, 10, 30, tzinfo=UTC),
+        False,
+        machine,
+        [STARTUP, SYNC, LATENCY, ENVTEST],
+        list(outcomes),
     )
 
 
@@ -78,10 +95,21 @@ def render(*results: Result) -> str:
 
 
 def test_merged_outcomes_contain_the_samples_of_all_runs() -> None:
-    one = result(outcome("sync", "cfo", 5000, {"cpu s": 1}), outcome("sync", "cfo", 1000, {"cpu s": 2}), day=2)
-    other = result(outcome("sync", "kopf", 1000, {"cpu s": 3}), outcome("sync", "cfo", 1000, {"cpu s": 4}), day=1)
+    one = result(
+        outcome("sync", "cfo", 5000, {"cpu s": 1}),
+        outcome("sync", "cfo", 1000, {"cpu s": 2}),
+        day=2,
+    )
+    other = result(
+        outcome("sync", "kopf", 1000, {"cpu s": 3}),
+        outcome("sync", "cfo", 1000, {"cpu s": 4}),
+        day=1,
+    )
     _, outcomes = merge([one, other])
-    assert [(each.subject, each.size, [sample.values["cpu s"] for sample in each.samples]) for each in outcomes] == [
+    assert [
+        (each.subject, each.size, [sample.values["cpu s"] for sample in each.samples])
+        for each in outcomes
+    ] == [
         ("kopf", 1000, [3]),
         ("cfo", 1000, [4, 2]),
         ("cfo", 5000, [1]),
@@ -89,11 +117,19 @@ def test_merged_outcomes_contain_the_samples_of_all_runs() -> None:
 
 
 def test_merged_case_is_measured_if_any_run_measured_it_and_failed_if_any_run_failed() -> None:
-    skipped = result(outcome("start", "go", 0, skipped="not there"), outcome("sync", "go", 0, skipped="not there"))
-    good = result(outcome("start", "go", 0, {"ready s": 3}), outcome("start", "cfo", 0, {"ready s": 1}))
+    skipped = result(
+        outcome("start", "go", 0, skipped="not there"),
+        outcome("sync", "go", 0, skipped="not there"),
+    )
+    good = result(
+        outcome("start", "go", 0, {"ready s": 3}), outcome("start", "cfo", 0, {"ready s": 1})
+    )
     failed = result(outcome("start", "cfo", 0, failed="broke"))
     _, outcomes = merge([good, failed, skipped])
-    cases = {(each.benchmark, each.subject): (len(each.samples), each.failed, each.skipped) for each in outcomes}
+    cases = {
+        (each.benchmark, each.subject): (len(each.samples), each.failed, each.skipped)
+        for each in outcomes
+    }
     assert cases[("start", "go")] == (1, "", "")
     assert cases[("start", "cfo")] == (1, "broke", "")
     assert cases[("sync", "go")] == (0, "", "not there")
@@ -115,7 +151,9 @@ def test_targets_are_met_missed_or_not_measured() -> None:
         Target("no goal of this name", "sync", "rss MB", 5000),
         Target("a benchmark that was not run", "storm", "cpu s", 5000),
     ]
-    assert [(each.target.title, each.met) for each in check_targets(benchmarks, outcomes, targets)] == [
+    assert [
+        (each.target.title, each.met) for each in check_targets(benchmarks, outcomes, targets)
+    ] == [
         ("ready", True),
         ("idle", False),
         ("sync", True),
@@ -127,7 +165,11 @@ def test_targets_are_met_missed_or_not_measured() -> None:
 def test_ratios_compare_cases_of_the_same_size() -> None:
     benchmarks, outcomes = merge([full_result()])
     without_index, with_index = check_ratios(benchmarks, outcomes)
-    assert (without_index.target.peer, without_index.factor, without_index.met) == ("kopf", pytest.approx(20), True)
+    assert (without_index.target.peer, without_index.factor, without_index.met) == (
+        "kopf",
+        pytest.approx(20),
+        True,
+    )
     assert (with_index.target.peer, with_index.factor, with_index.met) == ("kopf-index", None, None)
     stricter = [replace(target, at_least=21) for target in RATIO_TARGETS]
     assert [each.met for each in check_ratios(benchmarks, outcomes, stricter)] == [False, None]
@@ -141,7 +183,9 @@ def test_each_target_is_a_goal_of_a_benchmark(monkeypatch: pytest.MonkeyPatch) -
         goals = {(goal.value, goal.size) for goal in benchmarks[target.benchmark].goals}
         assert (target.value, target.size) in goals, target
     for ratio in RATIO_TARGETS:
-        cases = [(case.subject, case.size) for case in benchmarks[ratio.benchmark].cases(quick=False)]
+        cases = [
+            (case.subject, case.size) for case in benchmarks[ratio.benchmark].cases(quick=False)
+        ]
         assert (ratio.peer, ratio.size) in cases, ratio
         assert ("cfo", ratio.size) in cases, ratio
 
@@ -154,7 +198,9 @@ def test_benchmarks_with_targets_come_first() -> None:
 def test_page_contains_targets_tables_and_runs() -> None:
     text = render(full_result())
     assert "|exec to ready, s|3.7|≤ 1.2|1.05 (1–1.10)|2|met|" in text
-    assert ("|idle RSS, all controllers enabled, empty cluster, MB|43–52|≤ 75|81 (80–82)|99|**missed**|") in text
+    assert (
+        "|idle RSS, all controllers enabled, empty cluster, MB|43–52|≤ 75|81 (80–82)|99|**missed**|"
+    ) in text
     assert "All targets are met." not in text
     assert "20 × (18 : 0.900 s)||met|" in text
     assert text.count("go: not measured, CFO_BENCH_GO is not set.") == 1
@@ -163,7 +209,10 @@ def test_page_contains_targets_tables_and_runs() -> None:
     assert "From exec until synced. 1 run." in text
     assert "From exec to ready.\n" in text  # the cases have two runs and one
     assert "Growth: cfo cpu s 0.37, rss MB 0.10; kopf cpu s 1.11" in text
-    assert "2026-01-01 10:30 UTC|1|`abc1234`|2 × A CPU, 8 GB, Linux 6, load 0.1|Python 3.13.1, aiohttp 3.14.0|" in text
+    assert (
+        "2026-01-01 10:30 UTC|1|`abc1234`|2 × A CPU, 8 GB, Linux 6, load 0.1|Python 3.13.1, aiohttp 3.14.0|"
+        in text
+    )
     assert "](images/performance/growth-sync.svg)" in text
     assert "/tmp/" not in text
 
@@ -197,7 +246,9 @@ def test_charts_contain_targets_spread_growth_and_latency() -> None:
     ]
     (strips,) = chart_by_name["spread"].panels
     assert isinstance(strips, StripPanel)
-    assert [(label, subject, len(shares)) for label, subject, shares in strips.rows] == [("start", "cfo", 2)]
+    assert [(label, subject, len(shares)) for label, subject, shares in strips.rows] == [
+        ("start", "cfo", 2)
+    ]
     (latency,) = chart_by_name["latency-latency"].panels
     assert isinstance(latency, LinePanel)
     assert [series.label for series in latency.series] == ["p50", "p99"]
@@ -235,7 +286,10 @@ def run_report(page: Path, *arguments: object) -> CommandResult:
     [
         (None, "No such file or directory"),
         ("nothing", "not a result of `python -m test.bench run --json`: JSON is malformed"),
-        ("{}", "not a result of `python -m test.bench run --json`: Object missing required field `began`"),
+        (
+            "{}",
+            "not a result of `python -m test.bench run --json`: Object missing required field `began`",
+        ),
         ('{"format": "other/2"}', "not a result of `python -m test.bench run --json`: "),
     ],
 )
@@ -280,14 +334,19 @@ def test_runs_of_different_commits_are_reported(page: Path, tmp_path: Path) -> N
 
 def test_benchmarks_of_envtest_are_not_on_the_page(page: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, of the extra `bench`, is not installed")
-    measured = outcome("start", "cfo", 0, {"ready s": 1}), outcome("envtest-start", "cfo", 0, {"first s": 1})
+    measured = (
+        outcome("start", "cfo", 0, {"ready s": 1}),
+        outcome("envtest-start", "cfo", 0, {"first s": 1}),
+    )
     result(*measured).write(tmp_path / "result.json")
     assert run_report(page, tmp_path / "result.json").exit_code == 0
     assert "### start" in page.read_text()
     assert "envtest" not in page.read_text()
 
 
-def test_missing_page_and_missing_markers_are_reported_in_one_line(page: Path, tmp_path: Path) -> None:
+def test_missing_page_and_missing_markers_are_reported_in_one_line(
+    page: Path, tmp_path: Path
+) -> None:
     full_result().write(tmp_path / "result.json")
     page.write_text("# Title\n")
     completed = run_report(page, tmp_path / "result.json")
@@ -295,7 +354,10 @@ def test_missing_page_and_missing_markers_are_reported_in_one_line(page: Path, t
     assert completed.output.startswith(f"Error: {page}: expected one line `{START}`")
     page.unlink()
     completed = run_report(page, tmp_path / "result.json")
-    assert (completed.exit_code, completed.output) == (2, f"Error: {page}: No such file or directory\n")
+    assert (completed.exit_code, completed.output) == (
+        2,
+        f"Error: {page}: No such file or directory\n",
+    )
 
 
 def test_missing_matplotlib_is_reported_with_the_command_that_installs_it(
@@ -332,7 +394,10 @@ def test_page_and_plots_are_reproducible(page: Path, tmp_path: Path) -> None:
         file.unlink()
     assert run_report(page, tmp_path / "result.json").exit_code == 0
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
-    assert (run_report(page, tmp_path / "result.json", "--check").output, page.read_text().count(START)) == ("", 1)
+    assert (
+        run_report(page, tmp_path / "result.json", "--check").output,
+        page.read_text().count(START),
+    ) == ("", 1)
     for content in before.values():
         ElementTree.fromstring(content)
         assert len(content) < 100_000
@@ -342,11 +407,18 @@ def test_page_and_plots_are_reproducible(page: Path, tmp_path: Path) -> None:
 
 
 def test_chart_with_one_point_can_be_drawn() -> None:
-    plots = pytest.importorskip("test.bench.plots", reason="matplotlib, of the extra `bench`, is not installed")
+    plots = pytest.importorskip(
+        "test.bench.plots", reason="matplotlib, of the extra `bench`, is not installed"
+    )
     benchmarks, outcomes = merge([full_result()])
     for chart in charts(benchmarks, outcomes):
         for panel in chart.panels:
             if isinstance(panel, LinePanel):
                 short = tuple(replace(series, points=series.points[:1]) for series in panel.series)
-                drawn = plots.svg(replace(chart, title="a < b & c", panels=(replace(panel, series=short),)))
-                assert (ElementTree.fromstring(drawn)[0].text, drawn.count(b"<path") > 0) == ("a < b & c", True)
+                drawn = plots.svg(
+                    replace(chart, title="a < b & c", panels=(replace(panel, series=short),))
+                )
+                assert (ElementTree.fromstring(drawn)[0].text, drawn.count(b"<path") > 0) == (
+                    "a < b & c",
+                    True,
+                )

@@ -17,15 +17,29 @@ USED = parse("kuberay: {ingressDomain: a.test}")
     [
         ({"config.yaml": "kuberay: {ingressDomain: a.test}"}, "", ""),
         ({"other": "# comment\nkuberay:\n  ingressDomain: a.test\n"}, "", ""),
-        ({"a": "kuberay: {ingressDomain: b.test}"}, "ConfigurationChanged", "the new values of kuberay.ingressDomain."),
-        ({"a": default_document()}, "ConfigurationChanged", "the new values of kuberay.ingressDomain."),
-        ({"a": "kuberay: {ingressDomain: 5}"}, "ConfigurationInvalid", "kuberay.ingressDomain: 5: must be"),
+        (
+            {"a": "kuberay: {ingressDomain: b.test}"},
+            "ConfigurationChanged",
+            "the new values of kuberay.ingressDomain.",
+        ),
+        (
+            {"a": default_document()},
+            "ConfigurationChanged",
+            "the new values of kuberay.ingressDomain.",
+        ),
+        (
+            {"a": "kuberay: {ingressDomain: 5}"},
+            "ConfigurationInvalid",
+            "kuberay.ingressDomain: 5: must be",
+        ),
         ({}, "ConfigurationInvalid", "must contain exactly one key"),
         ({"a": "#" * 65537}, "ConfigurationInvalid", "a: is larger than 64 KiB"),
         (None, "ConfigurationDeleted", "was deleted"),
     ],
 )
-def test_change_is_named_with_what_to_do(data: dict[str, Any] | None, reason: str, text: str) -> None:
+def test_change_is_named_with_what_to_do(
+    data: dict[str, Any] | None, reason: str, text: str
+) -> None:
     change = compare_configuration(USED, data)
     assert change.reason == reason
     assert text in change.message
@@ -33,10 +47,12 @@ def test_change_is_named_with_what_to_do(data: dict[str, Any] | None, reason: st
 
 def test_only_the_first_settings_are_named() -> None:
     tolerance = (
-        "{admissionGracePeriod: 1s, warmupGracePeriod: 1s, failureGracePeriod: 1s, resetPause: 1s, retryLimit: 9}"
+        "{admissionGracePeriod: 1s, warmupGracePeriod: 1s, failureGracePeriod: 1s, "
+        "resetPause: 1s, retryLimit: 9}"
     )
     kuberay = (
-        "{mTLSEnabled: false, rayDashboardOAuthEnabled: false, operatorNamespaces: [a], kubeRayFeatures: [tlsOptions]}"
+        "{mTLSEnabled: false, rayDashboardOAuthEnabled: false, operatorNamespaces: "
+        "[a], kubeRayFeatures: [tlsOptions]}"
     )
     document = f"appwrapper: {{enabled: true, schedulerName: x, faultTolerance: {tolerance}}}\nkuberay: {kuberay}"
     change = compare_configuration(USED, {"a": document})

@@ -19,7 +19,9 @@ KUBECONFIG = {
     "kind": "Config",
     "current-context": "here",
     "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}],
-    "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}],
+    "contexts": [
+        {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}
+    ],
     "users": [{"name": "me", "user": {"token": "secret-token"}}],
 }
 
@@ -40,7 +42,9 @@ def kubeconfig(tmp_path: Path) -> str:
         (["--kubeconfig", "/nonexistent"], 1, "/nonexistent"),
     ],
 )
-def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], code: int, message: str) -> None:
+def test_invalid_arguments_are_reported_in_one_line(
+    arguments: list[str], code: int, message: str
+) -> None:
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == code
     assert message in result.output
@@ -73,7 +77,9 @@ def test_address_is_printed_without_credentials_of_the_kubeconfig(
         return True
 
     monkeypatch.setattr(dashboard_command, "_stop_on_signal", remember)
-    monkeypatch.setattr(dashboard_command, "client_source", lambda _, views, namespace: namespaces.append(namespace))
+    monkeypatch.setattr(
+        dashboard_command, "client_source", lambda _, views, namespace: namespaces.append(namespace)
+    )
     monkeypatch.setattr("webbrowser.open", open_browser)
     for arguments in ([], ["-A"], ["-n", "other"]):
         result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig, "--open", *arguments])

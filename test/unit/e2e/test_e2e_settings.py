@@ -72,7 +72,9 @@ def test_invalid_value_is_reported_with_its_variable(name: str, value: str) -> N
 
 
 def test_variables_without_a_test_are_reported_when_set() -> None:
-    lines = unused_variables({"ODH_NAMESPACE": "opendatahub", "NOTEBOOK_IMAGE_STREAM_NAME": "science", "PATH": "/bin"})
+    lines = unused_variables(
+        {"ODH_NAMESPACE": "opendatahub", "NOTEBOOK_IMAGE_STREAM_NAME": "science", "PATH": "/bin"}
+    )
     assert [line.split()[0] for line in lines] == ["NOTEBOOK_IMAGE_STREAM_NAME", "ODH_NAMESPACE"]
 
 

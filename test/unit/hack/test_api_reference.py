@@ -24,7 +24,11 @@ def test_each_package_has_a_page_in_the_navigation() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_public_name_has_an_entry_where_it_is_defined(package: str) -> None:
     module = import_module(f"cfo.runtime.{package}")
-    entries = [line[4:] for line in pages()[f"{FOLDER}/{package}.md"].splitlines() if line.startswith("::: ")]
+    entries = [
+        line[4:]
+        for line in pages()[f"{FOLDER}/{package}.md"].splitlines()
+        if line.startswith("::: ")
+    ]
     found = {entry.rpartition(".")[2]: entry for entry in entries}
     assert len(entries) == len(set(entries))
     for name in module.__all__:
@@ -42,5 +46,7 @@ def test_names_of_the_library_and_of_envtest_have_entries() -> None:
     entries = {line.rpartition(".")[2] for page in pages().values() for line in page.splitlines()}
     modules = {name for name in cfo.runtime.__all__ if inspect.ismodule(getattr(cfo.runtime, name))}
     assert set(cfo.runtime.__all__) - modules <= entries
-    assert "\n::: envtest\n" in pages()[f"{FOLDER}/envtest.md"]  # an entry for each name in its __all__
+    assert (
+        "\n::: envtest\n" in pages()[f"{FOLDER}/envtest.md"]
+    )  # an entry for each name in its __all__
     assert all(inspect.getdoc(getattr(envtest, name)) for name in envtest.__all__)

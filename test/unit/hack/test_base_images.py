@@ -18,7 +18,9 @@ def write(root: Path, dockerfile: str) -> None:
     (root / "Dockerfile").write_text(dockerfile)
 
 
-def test_strict_mode_fails_without_digests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_mode_fails_without_digests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, f"FROM python:3.11-slim AS build\nFROM quay.io/x/y:v1@{DIGEST}\n")
     assert base_images.main([], tmp_path) == 0
     assert base_images.main(["--strict"], tmp_path) == 1
@@ -30,7 +32,10 @@ def test_strict_mode_fails_without_digests(tmp_path: Path, capsys: pytest.Captur
 def test_digests_are_added_and_replaced() -> None:
     text = f"FROM python:3.11-slim AS build\nFROM quay.io/x/y:v1@sha256:{'1' * 64}\nFROM scratch\n"
     pinned = base_images.pin(text, lambda _: DIGEST)
-    assert pinned == f"FROM python:3.11-slim@{DIGEST} AS build\nFROM quay.io/x/y:v1@{DIGEST}\nFROM scratch\n"
+    assert (
+        pinned
+        == f"FROM python:3.11-slim@{DIGEST} AS build\nFROM quay.io/x/y:v1@{DIGEST}\nFROM scratch\n"
+    )
     assert base_images.pin(pinned, lambda _: DIGEST) == pinned
 
 

@@ -45,9 +45,13 @@ def test_changed_and_removed_profiles_are_reported() -> None:
         (("1.1.0",), False, ["1.1.0", "1.2.0", "2.14.0"]),
     ],
 )
-def test_released_bundles_get_a_new_version(released: tuple[str, ...], is_patch: bool, expected: list[str]) -> None:
+def test_released_bundles_get_a_new_version(
+    released: tuple[str, ...], is_patch: bool, expected: list[str]
+) -> None:
     listed = {Version(1, 1, 0): "fast", Version(2, 14, 0): "fast"}
-    found = next_releases(listed, {Version.parse(each) for each in released}, "stable", is_patch=is_patch)
+    found = next_releases(
+        listed, {Version.parse(each) for each in released}, "stable", is_patch=is_patch
+    )
     assert list(map(str, found)) == expected
     assert {channel for version, channel in found.items() if version not in listed} <= {"stable"}
 
@@ -56,10 +60,18 @@ def test_released_bundles_get_a_new_version(released: tuple[str, ...], is_patch:
 def released(tmp_path: Path) -> Path:
     """Return a repository with CRDs and profiles that were released as v1.0.0."""
     for name in ("doublewordai.co_inferencestacks.yaml", "workload.codeflare.dev_appwrappers.yaml"):
-        write(tmp_path / CRDS / name, yaml.load((ROOT / CRDS / name).read_text(), Loader=yaml.CSafeLoader))
+        write(
+            tmp_path / CRDS / name,
+            yaml.load((ROOT / CRDS / name).read_text(), Loader=yaml.CSafeLoader),
+        )
     write(tmp_path / PROFILES, {"v2.0": {"tag": "1"}})
     write(tmp_path / RELEASES, releases("1.1.0", "2.14.0"))
-    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "-m", "All"], ["tag", "v1.0.0"]):
+    for command in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        ["commit", "--quiet", "-m", "All"],
+        ["tag", "v1.0.0"],
+    ):
         identity = ["-c", "user.name=Tester", "-c", "user.email=tester@example.test"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *command], check=True)
     return tmp_path
@@ -88,7 +100,8 @@ def test_minor_release_with_a_breaking_change_is_refused(released: Path) -> None
     check_compatibility(released, request("1.1.0"), tagged)
     remove_field(released, "workload.codeflare.dev_appwrappers.yaml")
     with pytest.raises(
-        ToolError, match=r"version v1\.1\.0: breaks objects of v1\.0\.0: .*appwrappers.*status: the field was rem"
+        ToolError,
+        match=r"version v1\.1\.0: breaks objects of v1\.0\.0: .*appwrappers.*status: the field was rem",
     ):
         check_compatibility(released, request("1.1.0"), tagged)
     check_compatibility(released, request("2.0.0"), tagged)
@@ -107,7 +120,9 @@ def test_changed_profile_is_refused_and_a_new_one_is_not(released: Path) -> None
     write(released / PROFILES, {"v2.0": {"tag": "1"}, "v2.1": {"tag": "2"}})
     check_compatibility(released, request("1.1.0"), [Version(1, 0, 0)])
     write(released / PROFILES, {"v2.0": {"tag": "2"}})
-    with pytest.raises(ToolError, match=r"profile v2\.0 was changed: all pods of stacks that have it would restart"):
+    with pytest.raises(
+        ToolError, match=r"profile v2\.0 was changed: all pods of stacks that have it would restart"
+    ):
         check_compatibility(released, request("1.1.0"), [Version(1, 0, 0)])
 
 
@@ -121,13 +136,20 @@ def releases(*stable: str) -> dict[str, Any]:
         (releases("1.1.0", "2.14.0", "2.15.0"), ""),
         (releases("2.14.0"), "1.1.0 is not listed; a release must never be removed"),
         (
-            {"releases": [{"version": "1.1.0", "channel": "fast"}, *releases("2.14.0")["releases"]]},
+            {
+                "releases": [
+                    {"version": "1.1.0", "channel": "fast"},
+                    *releases("2.14.0")["releases"],
+                ]
+            },
             "1.1.0 was released in stable, and must not leave it",
         ),
         ({"releases": "x"}, "releases: must be a list"),
     ],
 )
-def test_released_operator_stays_in_its_channels(released: Path, listed: dict[str, Any], message: str) -> None:
+def test_released_operator_stays_in_its_channels(
+    released: Path, listed: dict[str, Any], message: str
+) -> None:
     write(released / RELEASES, listed)
     expected = pytest.raises(ToolError, match=message) if message else nullcontext()
     with expected:

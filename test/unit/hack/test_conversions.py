@@ -45,4 +45,8 @@ def test_allowed_files_convert_something() -> None:
 
 def test_no_other_file_of_the_operator_converts_text() -> None:
     paths = {str(path.relative_to(ROOT)): path for path in (ROOT / "cfo").rglob("*.py")}
-    assert [name for name, path in paths.items() if name not in ALLOWED and list(findings(path.read_text()))] == []
+    assert [
+        name
+        for name, path in paths.items()
+        if name not in ALLOWED and list(findings(path.read_text()))
+    ] == []

@@ -22,7 +22,13 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         node = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     *parents, last = path.removeprefix("@").split("/")
     for step in parents:
-        node = node[int(step)] if step.isdigit() else node["properties"][step[1:]] if step[0] == "." else node[step]
+        node = (
+            node[int(step)]
+            if step.isdigit()
+            else node["properties"][step[1:]]
+            if step[0] == "."
+            else node[step]
+        )
     if value is ...:
         del node[last]
     elif isinstance(node, list):
@@ -48,10 +54,22 @@ BREAKING = [
     ("@.spec/.note/enum", ["a"], "v1.spec.note: an enum was added: a"),
     ("@.spec/.note/pattern", "a", "v1.spec.note: pattern was changed from None to a"),
     ("@.spec/.note/maxLength", 5, "v1.spec.note: maxLength 5 was added"),
-    ("@.spec/.note/format", "date-time", "v1.spec.note: the format was narrowed from none to date-time"),
+    (
+        "@.spec/.note/format",
+        "date-time",
+        "v1.spec.note: the format was narrowed from none to date-time",
+    ),
     ("@.spec/.replicas/minimum", 1, "v1.spec.replicas: minimum was narrowed from 0 to 1"),
-    ("@.spec/.replicas/exclusiveMinimum", True, "v1.spec.replicas: minimum was narrowed from 0 to 0"),
-    ("@.spec/.ports/items/.number/maximum", 9, "v1.spec.ports[].number: maximum was narrowed from 65535 to 9"),
+    (
+        "@.spec/.replicas/exclusiveMinimum",
+        True,
+        "v1.spec.replicas: minimum was narrowed from 0 to 0",
+    ),
+    (
+        "@.spec/.ports/items/.number/maximum",
+        9,
+        "v1.spec.ports[].number: maximum was narrowed from 65535 to 9",
+    ),
     ("@.spec/required", ["html", "note"], "v1.spec.note: the field is now required"),
     (
         "@.spec/.hosts/x-kubernetes-list-type",
@@ -123,7 +141,11 @@ DEFAULT = {"type": "string", "default": "x"}
         (ANY, STRING, "the type was narrowed from any to string"),
         (INT_OR_STRING, STRING, "the type was narrowed from integer or string to string"),
         (INT_OR_STRING, {**INT_OR_STRING, **BOTH}, ""),
-        ({"type": "integer"}, {"type": "integer", "format": "int32"}, "the format was narrowed from none to int32"),
+        (
+            {"type": "integer"},
+            {"type": "integer", "format": "int32"},
+            "the format was narrowed from none to int32",
+        ),
         ({"type": "integer", "format": "int32"}, {"type": "integer"}, ""),
         ({"type": "string", "nullable": True}, STRING, "null is no longer allowed"),
         # bounds
@@ -134,7 +156,11 @@ DEFAULT = {"type": "string", "default": "x"}
             {"type": "integer", "multipleOf": 10},
             "multipleOf was changed from 5 to 10",
         ),
-        ({"type": "integer"}, {"type": "integer", "multipleOf": 2}, "multipleOf was changed from None to 2"),
+        (
+            {"type": "integer"},
+            {"type": "integer", "multipleOf": 2},
+            "multipleOf was changed from None to 2",
+        ),
         ({**STRING, "pattern": "a"}, STRING, ""),
         ({**STRING, "enum": ["a", "b"]}, STRING, ""),
         ({**LIST, "maxItems": 3}, {**LIST, "maxItems": 4}, ""),
@@ -148,7 +174,11 @@ DEFAULT = {"type": "string", "default": "x"}
         ),
         # lists and maps
         (LIST, {**LIST, "x-kubernetes-list-type": "atomic"}, ""),
-        (LIST, {**LIST, "x-kubernetes-list-type": "set"}, "x-kubernetes-list-type was changed from atomic to set"),
+        (
+            LIST,
+            {**LIST, "x-kubernetes-list-type": "set"},
+            "x-kubernetes-list-type was changed from atomic to set",
+        ),
         (OBJECT, {**OBJECT, "x-kubernetes-map-type": "granular"}, ""),
         (
             OBJECT,
@@ -204,8 +234,12 @@ DEFAULT = {"type": "string", "default": "x"}
         ),
     ],
 )
-def test_change_of_a_field_is_classified(old: dict[str, Any], new: dict[str, Any], message: str) -> None:
-    found = breaking_changes(changed("@.spec/properties/field", old), changed("@.spec/properties/field", new))
+def test_change_of_a_field_is_classified(
+    old: dict[str, Any], new: dict[str, Any], message: str
+) -> None:
+    found = breaking_changes(
+        changed("@.spec/properties/field", old), changed("@.spec/properties/field", new)
+    )
     assert bool(found) is bool(message), found
     if message:
         separator = "." if message.startswith("a: ") else ": "

@@ -41,6 +41,8 @@ def test_linear_pattern_is_accepted(pattern: str, method: str) -> None:
 def test_patterns_of_both_distributions_are_found() -> None:
     parsers, quantity = "cfo/runtime/objects/parsers.py", "envtest/src/envtest/schema/quantity.py"
     argument_of_matching = "cfo/config/authentication.py"
-    found = {use.where.rpartition(":")[0]: use for use in uses(parsers, quantity, argument_of_matching)}
+    found = {
+        use.where.rpartition(":")[0]: use for use in uses(parsers, quantity, argument_of_matching)
+    }
     assert found.keys() == {parsers, quantity, argument_of_matching}
     assert "fullmatch" in found[parsers].methods

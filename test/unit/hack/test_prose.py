@@ -68,7 +68,11 @@ def test_plain_sentence_is_accepted(tmp_path: Path, sentence: str) -> None:
     ("name", "text", "line"),
     [
         ("page.md", "The number of pods\nof a component\nof an AppWrapper.\n", 3),
-        ("page.md", "* One of them.\n* The order of `rules` of the groups of `objects` counts.\n", 2),
+        (
+            "page.md",
+            "* One of them.\n* The order of `rules` of the groups of `objects` counts.\n",
+            2,
+        ),
         ("page.md", "| a | the end of the names of the keys of a map |\n", 1),
         (
             "module.py",
@@ -78,7 +82,9 @@ def test_plain_sentence_is_accepted(tmp_path: Path, sentence: str) -> None:
         ("config.yaml", "size: 1  # the maximum of the numbers of pods of each\n", 1),
     ],
 )
-def test_third_of_in_a_sentence_is_rejected(tmp_path: Path, name: str, text: str, line: int) -> None:
+def test_third_of_in_a_sentence_is_rejected(
+    tmp_path: Path, name: str, text: str, line: int
+) -> None:
     assert words(tmp_path, name, text) == [(line, "of of of")]
 
 
@@ -89,8 +95,14 @@ def test_third_of_in_a_sentence_is_rejected(tmp_path: Path, name: str, text: str
         ("page.md", "* The number of pods\n* the name of it\n* its list of keys\n"),
         ("page.md", "| the size of it | the name of it | its list of keys |\n"),
         ("page.md", "The [content of the Secret of a user](#content-of-secrets).\n"),
-        ("module.py", "A = 1  # the end of it\nB = 2  # the start of it\nC = 3  # the size of it\n"),
-        ("module.py", "MESSAGE = 'The number of restarts of the containers of this pod'  # prose: keep\n"),
+        (
+            "module.py",
+            "A = 1  # the end of it\nB = 2  # the start of it\nC = 3  # the size of it\n",
+        ),
+        (
+            "module.py",
+            "MESSAGE = 'The number of restarts of the containers of this pod'  # prose: keep\n",
+        ),
     ],
 )
 def test_sentence_with_two_of_is_accepted(tmp_path: Path, name: str, text: str) -> None:

@@ -20,7 +20,9 @@ def test_arguments_are_words_of_the_environment_variable(
     assert not list(tmp_path.iterdir())
 
 
-def test_unbalanced_quotes_are_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unbalanced_quotes_are_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("ARGS", "v1.2.3 '")
     assert command.main(["--run", "--arguments-from", "ARGS"]) == 2
     assert "ARGS: No closing quotation" in capsys.readouterr().err

@@ -59,7 +59,16 @@ class Objects:
 
 
 def stored(obj: Object, **metadata: Any) -> Object:
-    return {**obj, "metadata": {**obj["metadata"], "namespace": "team", "uid": "u", "resourceVersion": "1", **metadata}}
+    return {
+        **obj,
+        "metadata": {
+            **obj["metadata"],
+            "namespace": "team",
+            "uid": "u",
+            "resourceVersion": "1",
+            **metadata,
+        },
+    }
 
 
 class Operator:
@@ -94,18 +103,32 @@ def without_mtls(operator: Operator) -> None:
 
 def expiring_ca(operator: Operator) -> None:
     ray = {"name": "ray-head", "image": "ray", "env": [TLS_VARIABLE]}
-    cluster = stored(ray_cluster(head={"initContainers": [{"name": CERTIFICATE_CONTAINER}], "containers": [ray]}))
+    cluster = stored(
+        ray_cluster(head={"initContainers": [{"name": CERTIFICATE_CONTAINER}], "containers": [ray]})
+    )
     operator.clusters.objects = [cluster]
     renewal = time.time() + 20 * DAY - (CA_LIFETIME / 3).total_seconds()
     annotations = {RENEWAL_ANNOTATION: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(renewal))}
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "rc", "uid": "u", "controller": True}
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": "rc",
+        "uid": "u",
+        "controller": True,
+    }
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca-secret-rc"}}
-    operator.secrets.objects = [stored(secret, annotations=annotations, ownerReferences=[owner], uid="s")]
+    operator.secrets.objects = [
+        stored(secret, annotations=annotations, ownerReferences=[owner], uid="s")
+    ]
 
 
 def flux_setup(status: dict[str, Any]) -> Callable[[Operator], None]:
     def add(operator: Operator) -> None:
-        setup = {"apiVersion": FLUX_SETUP.api_version, "kind": FLUX_SETUP.kind, "metadata": {"name": "queue"}}
+        setup = {
+            "apiVersion": FLUX_SETUP.api_version,
+            "kind": FLUX_SETUP.kind,
+            "metadata": {"name": "queue"},
+        }
         operator.setups.objects = [stored({**setup, "spec": {"max-size": 10}, "status": status})]
 
     return add
@@ -118,7 +141,9 @@ def failing_application(operator: Operator) -> None:
 
 def changed_configuration(operator: Operator) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}}
-    changed = stored({**config_map, "data": {"config.yaml": "kuberay: {ingressDomain: other.example.com}"}})
+    changed = stored(
+        {**config_map, "data": {"config.yaml": "kuberay: {ingressDomain: other.example.com}"}}
+    )
     entry = EntryDecoder(CONFIG_MAP).decode(orjson.dumps(changed))
     operator.configuration._handle(Event("ADDED", entry.key, None, entry))
 
@@ -159,7 +184,11 @@ def blocked_loop(operator: Operator) -> None:
 
 
 def failed_wrapper(operator: Operator) -> None:
-    wrapper = {"apiVersion": APPWRAPPER.api_version, "kind": APPWRAPPER.kind, "metadata": {"name": "w"}}
+    wrapper = {
+        "apiVersion": APPWRAPPER.api_version,
+        "kind": APPWRAPPER.kind,
+        "metadata": {"name": "w"},
+    }
     operator.wrappers.objects = [stored({**wrapper, "status": {"phase": "Failed"}})]
 
 
@@ -173,9 +202,14 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
     "AppWrappersFail": (failed_wrapper, NAMESPACES),
     "CodeFlareOperatorConfigurationChanged": (changed_configuration, {}),
     "CodeFlareOperatorInformerNotSynced": (unsynced_informer, {"kind": "ConfigMap"}),
-    "CodeFlareOperatorFluxQueueBlocked": (flux_setup({"pendingWorkloads": 2}), {**NAMESPACES, "fluxsetup": "queue"}),
+    "CodeFlareOperatorFluxQueueBlocked": (
+        flux_setup({"pendingWorkloads": 2}),
+        {**NAMESPACES, "fluxsetup": "queue"},
+    ),
     "CodeFlareOperatorFluxSetupInvalid": (
-        flux_setup({"conditions": [{"type": "Active", "status": "False", "reason": "InvalidSelector"}]}),
+        flux_setup(
+            {"conditions": [{"type": "Active", "status": "False", "reason": "InvalidSelector"}]}
+        ),
         {"reason": "InvalidSelector"},
     ),
     "InferenceStackApplicationsFail": (failing_application, {"state": "Failed"}),
@@ -213,14 +247,18 @@ def fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_alert_fires_when_something_breaks(fired: dict[str, dict[str, list[dict[str, str]]]], name: str) -> None:
+def test_alert_fires_when_something_breaks(
+    fired: dict[str, dict[str, list[dict[str, str]]]], name: str
+) -> None:
     _, labels = CASES[name]
     assert list(fired[name]) == [name]
     (found,) = fired[name][name]
     assert labels.items() <= found.items()
 
 
-def test_missing_operator_fires_only_its_own_alert(fired: dict[str, dict[str, list[dict[str, str]]]]) -> None:
+def test_missing_operator_fires_only_its_own_alert(
+    fired: dict[str, dict[str, list[dict[str, str]]]],
+) -> None:
     assert list(fired["missing"]) == ["CodeFlareOperatorAbsent"]
 
 

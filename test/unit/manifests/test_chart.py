@@ -23,7 +23,11 @@ VALUE_SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy
 
 def expected_objects(components: list[str]) -> dict[tuple[str, str, str], dict[str, Any]]:
     objects = by_key(render(namespace="target", components=components))
-    return {key: obj for key, obj in objects.items() if key[0] not in ("Namespace", "CustomResourceDefinition")}
+    return {
+        key: obj
+        for key, obj in objects.items()
+        if key[0] not in ("Namespace", "CustomResourceDefinition")
+    }
 
 
 def with_sorted_volumes(
@@ -38,9 +42,14 @@ def with_sorted_volumes(
     return objects
 
 
-@pytest.mark.parametrize("components", [[], *([name] for name in sorted(COMPONENTS)), sorted(COMPONENTS)])
+@pytest.mark.parametrize(
+    "components", [[], *([name] for name in sorted(COMPONENTS)), sorted(COMPONENTS)]
+)
 def test_chart_renders_the_same_objects(components: list[str]) -> None:
-    values = {VALUE_SWITCHES.get(name, name): {"enabled": True, "webhookSources": []} for name in components}
+    values = {
+        VALUE_SWITCHES.get(name, name): {"enabled": True, "webhookSources": []}
+        for name in components
+    }
     assert with_sorted_volumes(by_key(render_chart("target", values))) == with_sorted_volumes(
         expected_objects(components)
     )
@@ -48,10 +57,14 @@ def test_chart_renders_the_same_objects(components: list[str]) -> None:
 
 def test_webhook_sources_are_limited() -> None:
     sources = [{"ipBlock": {"cidr": "192.0.2.0/28"}}]
-    objects = by_key(render_chart("target", {"networkPolicy": {"enabled": True, "webhookSources": sources}}))
+    objects = by_key(
+        render_chart("target", {"networkPolicy": {"enabled": True, "webhookSources": sources}})
+    )
     (expected,) = [
         obj
-        for obj in render(namespace="target", components=["network-policy"], api_servers=["192.0.2.0/28"])
+        for obj in render(
+            namespace="target", components=["network-policy"], api_servers=["192.0.2.0/28"]
+        )
         if obj["kind"] == "NetworkPolicy"
     ]
     assert objects["NetworkPolicy", "target", "codeflare-operator-manager"] == expected
@@ -94,7 +107,10 @@ def test_helm_renders_the_same_objects() -> None:
     if helm is None:
         pytest.skip("helm is not installed")
     result = subprocess.run(
-        [helm, "template", "release", str(CHART), "--namespace", "target"], capture_output=True, text=True, check=True
+        [helm, "template", "release", str(CHART), "--namespace", "target"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     objects = [obj for obj in yaml.safe_load_all(result.stdout) if obj]
     assert with_sorted_volumes(by_key(objects)) == with_sorted_volumes(expected_objects([]))

@@ -24,7 +24,12 @@ def second_crd(monkeypatch: pytest.MonkeyPatch) -> None:
     second["metadata"]["name"] = NAME
     second["spec"] |= {
         "group": "example.com",
-        "names": {"kind": "WorkQueue", "listKind": "WorkQueueList", "plural": "workqueues", "singular": "workqueue"},
+        "names": {
+            "kind": "WorkQueue",
+            "listKind": "WorkQueueList",
+            "plural": "workqueues",
+            "singular": "workqueue",
+        },
     }
     monkeypatch.setattr(overlays, "crds", lambda: [own, second])
 
@@ -34,7 +39,9 @@ def name_in(text: str) -> Any:
 
 
 def test_rendered_objects_contain_each_crd() -> None:
-    names = {obj["metadata"]["name"] for obj in render() if obj["kind"] == "CustomResourceDefinition"}
+    names = {
+        obj["metadata"]["name"] for obj in render() if obj["kind"] == "CustomResourceDefinition"
+    }
     assert names == {"appwrappers.workload.codeflare.dev", NAME}
 
 
@@ -54,7 +61,9 @@ def test_chart_has_a_file_for_each_crd() -> None:
 def test_bundle_owns_each_crd() -> None:
     files = bundle.files()
     assert name_in(files[f"deploy/bundle/manifests/{FILE}"]) == NAME
-    csv = yaml.safe_load(files[f"deploy/bundle/manifests/{bundle.PACKAGE}.clusterserviceversion.yaml"])
+    csv = yaml.safe_load(
+        files[f"deploy/bundle/manifests/{bundle.PACKAGE}.clusterserviceversion.yaml"]
+    )
     owned = csv["spec"]["customresourcedefinitions"]["owned"]
     assert [(crd["kind"], crd["displayName"]) for crd in owned] == [
         ("AppWrapper", "App Wrapper"),

@@ -17,7 +17,12 @@ TEMPLATE = ROOT / "cfo" / "console" / "new" / "template" / "Makefile.tmpl"
 """The Makefile of a project that `cfo new` writes, whose targets the pages for operator authors name."""
 
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("envtest/*.md"), *ROOT.glob("envtest/docs/*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("envtest/*.md"),
+        *ROOT.glob("envtest/docs/*.md"),
+    ]
 )
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([\w-]*))?\)")
 
@@ -42,23 +47,39 @@ def test_tables_begin_after_an_empty_line_with_a_heading(page: Path) -> None:
     """Otherwise their rows become text, as after an empty line within a table."""
     text = re.sub(r"^```.*?^```|^<!--.*?-->$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     lines = text.splitlines()
-    first = [index for index, line in enumerate(lines) if line.startswith("|") and not lines[index - 1].startswith("|")]
-    headings = [index for index in first if re.fullmatch(r"\|[-:|]+\|", lines[index + 1]) and not lines[index - 1]]
+    first = [
+        index
+        for index, line in enumerate(lines)
+        if line.startswith("|") and not lines[index - 1].startswith("|")
+    ]
+    headings = [
+        index
+        for index in first
+        if re.fullmatch(r"\|[-:|]+\|", lines[index + 1]) and not lines[index - 1]
+    ]
     assert [lines[index] for index in first if index not in headings] == []
 
 
-SOURCES = sorted(path for root in ("cfo", "envtest/src", "hack", "test") for path in (ROOT / root).rglob("*.py"))
+SOURCES = sorted(
+    path for root in ("cfo", "envtest/src", "hack", "test") for path in (ROOT / root).rglob("*.py")
+)
 _PIP = re.compile(r"pip install [^`#\n]*")
 _PUBLISHED = re.compile(r"(?<![\w./-])(?:cfo|envtest)(?:\[\w+\])?(?![\w./-])")
 
 
 def test_pip_does_not_install_this_project_from_the_index() -> None:
     """The index has an unrelated package of the name cfo, and none of the name envtest."""
-    commands = [(path.name, command) for path in (*PAGES, *SOURCES) for command in _PIP.findall(path.read_text())]
+    commands = [
+        (path.name, command)
+        for path in (*PAGES, *SOURCES)
+        for command in _PIP.findall(path.read_text())
+    ]
     assert ("README.md", "pip install ./envtest") in commands
     wrong = {(name, command) for name, command in commands if _PUBLISHED.search(command)}
     # the comment and this test name what must not be typed
-    assert {each for each in wrong if each[0] != "execution.py" and each[0] != "test_links.py"} == set()
+    assert {
+        each for each in wrong if each[0] != "execution.py" and each[0] != "test_links.py"
+    } == set()
 
 
 _PATH = re.compile(r"`((?:cfo|config|deploy|docs|envtest|examples|hack|test)/[\w./*-]+)`")
@@ -105,19 +126,28 @@ def is_defined(name: str) -> bool:
 
 def test_named_modules_exist() -> None:
     """Names in backticks such as ``cfo.runtime.Client`` exist, and modules such as ``.cache`` in docstrings."""
-    named = {(path, name) for path in (*PAGES, *SOURCES) for name in _NAME.findall(path.read_text())}
+    named = {
+        (path, name) for path in (*PAGES, *SOURCES) for name in _NAME.findall(path.read_text())
+    }
     missing = {(str(path.relative_to(ROOT)), name) for path, name in named if name not in NO_NAMES}
     assert {each for each in missing if not is_defined(each[1])} == set()
     siblings = {(path, name) for path in SOURCES for name in _SIBLING.findall(path.read_text())}
     folders = {(path, path.parent.joinpath(*name[1:].split("."))) for path, name in siblings}
-    missing_files = {str(each) for _, each in folders if not each.is_dir() and not each.with_suffix(".py").is_file()}
+    missing_files = {
+        str(each)
+        for _, each in folders
+        if not each.is_dir() and not each.with_suffix(".py").is_file()
+    }
     assert missing_files == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_make_targets_exist(page: Path) -> None:
     text = page.read_text()
-    named = {*re.findall(r"`make ([a-z][a-z0-9-]*)", text), *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE)}
+    named = {
+        *re.findall(r"`make ([a-z][a-z0-9-]*)", text),
+        *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE),
+    }
     known = make_targets() | make_targets(TEMPLATE)
     assert named <= known, named - known
 
@@ -126,11 +156,15 @@ def test_make_targets_exist(page: Path) -> None:
 def test_kubectl_commands_name_the_group_of_stacks(page: Path) -> None:
     """Two groups serve InferenceStacks, and without a group kubectl uses one of them."""
     commands = re.findall(r"(?:^|`)(kubectl [^`\n]*)", page.read_text(), re.MULTILINE)
-    ambiguous = [command for command in commands if re.search(r"[ ,]inferencestacks?(?![\w.])", command)]
+    ambiguous = [
+        command for command in commands if re.search(r"[ ,]inferencestacks?(?![\w.])", command)
+    ]
     assert [command for command in ambiguous if command != "kubectl get inferencestacks"] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/compatibility.md"])
 def test_pages_name_the_versions_of_kubernetes_that_doctor_supports(page: str) -> None:
     versions = dict(platforms())["Kubernetes"]
-    assert re.search(rf"Kubernetes (\| )?{re.escape(versions)}", (ROOT / page).read_text()), versions
+    assert re.search(rf"Kubernetes (\| )?{re.escape(versions)}", (ROOT / page).read_text()), (
+        versions
+    )

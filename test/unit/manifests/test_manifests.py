@@ -30,7 +30,14 @@ def print_manifests(*arguments: str) -> list[dict[str, Any]]:
     ("overlay", "arguments"),
     [
         ("default", ()),
-        ("odh", ("--namespace", "opendatahub", *(word for name in ODH_COMPONENTS for word in ("--with", name)))),
+        (
+            "odh",
+            (
+                "--namespace",
+                "opendatahub",
+                *(word for name in ODH_COMPONENTS for word in ("--with", name)),
+            ),
+        ),
     ],
 )
 def test_command_prints_the_same_as_kustomize(overlay: str, arguments: tuple[str, ...]) -> None:
@@ -46,7 +53,10 @@ def for_odh(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_overlay_of_the_end_to_end_tests_differs_in_configuration_and_resources() -> None:
-    built, printed = by_key(kustomize(ROOT / "config" / "e2e")), by_key(print_manifests("--with", "appwrapper"))
+    built, printed = (
+        by_key(kustomize(ROOT / "config" / "e2e")),
+        by_key(print_manifests("--with", "appwrapper")),
+    )
     assert {kind for kind, _, _ in built.keys() - printed.keys()} == {"ConfigMap"}
     assert [key[0] for key, obj in printed.items() if obj != built.get(key)] == ["Deployment"]
 
@@ -71,9 +81,13 @@ def test_odh_overlay_reads_image_and_namespace_from_params_env(tmp_path: Path) -
     shutil.copytree(ROOT / "config", tmp_path / "config")
     params = tmp_path / "config" / "manager" / "params.env"
     assert f"codeflare-operator-controller-image={default_image()}\n" in params.read_text()
-    params.write_text("codeflare-operator-controller-image=registry.test/cfo@sha256:0\nnamespace=redhat-ods\n")
+    params.write_text(
+        "codeflare-operator-controller-image=registry.test/cfo@sha256:0\nnamespace=redhat-ods\n"
+    )
     built = kustomize(tmp_path / "config" / "odh")
-    assert by_key(built) == by_key(for_odh(render("redhat-ods", "registry.test/cfo@sha256:0", ODH_COMPONENTS)))
+    assert by_key(built) == by_key(
+        for_odh(render("redhat-ods", "registry.test/cfo@sha256:0", ODH_COMPONENTS))
+    )
     assert "CustomResourceDefinition" in {obj["kind"] for obj in built}
 
 
@@ -110,7 +124,10 @@ def test_names_equal_those_of_the_go_operator() -> None:
 def test_deployment_has_restricted_security_context() -> None:
     (deployment,) = [obj for obj in render() if obj["kind"] == "Deployment"]
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     (container,) = pod["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -147,7 +164,9 @@ def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -
 
 
 def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
-    result = CliRunner().invoke(cli, ["manifests", "--with", "kueue", "--with", "openshift", "--with", "prometheus"])
+    result = CliRunner().invoke(
+        cli, ["manifests", "--with", "kueue", "--with", "openshift", "--with", "prometheus"]
+    )
     assert result.stderr == (
         "Note: --with kueue adds permissions; the ConfigMap codeflare-operator-config has to enable what uses them, "
         "which is off by default\n"
@@ -157,9 +176,9 @@ def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
 def test_compatibility_matrix_is_consistent() -> None:
     stack = yaml.safe_load((ROOT / "config" / "stack.yaml").read_text())["components"]
     readme = (ROOT / "README.md").read_text()
-    matrix = readme.partition("<!-- Compatibility Matrix start -->")[2].partition("<!-- Compatibility Matrix end -->")[
-        0
-    ]
+    matrix = readme.partition("<!-- Compatibility Matrix start -->")[2].partition(
+        "<!-- Compatibility Matrix end -->"
+    )[0]
     result = CliRunner().invoke(cli, ["version", "--stack"])
     assert result.exit_code == 0
     versions = dict(line.rsplit(None, 1) for line in result.output.splitlines())

@@ -48,10 +48,14 @@ def operator_metrics() -> dict[str, set[str]]:
         manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader
     )  # registered when the AppWrapper API is served
     setups = manager.cache.informer(FLUX_SETUP)
-    FluxSetupMetrics(manager.metrics.registry, setups.reader)  # registered when the Flux API is served
+    FluxSetupMetrics(
+        manager.metrics.registry, setups.reader
+    )  # registered when the Flux API is served
     clusters = manager.cache.informer(RAY_CLUSTER)
     secrets = manager.cache.informer(SECRET, metadata_only=True)
-    RayClusterMetrics(manager.metrics.registry, all_enabled.kuberay, clusters.reader, secrets.reader)
+    RayClusterMetrics(
+        manager.metrics.registry, all_enabled.kuberay, clusters.reader, secrets.reader
+    )
     ConfigurationWatch(manager, NamespacedName("ns", "config"), ParsedConfiguration(all_enabled))
     StackMetrics(manager.metrics.registry)
     ClaimMetrics(manager.metrics.registry)
@@ -63,7 +67,9 @@ def operator_metrics() -> dict[str, set[str]]:
         if family.type == "histogram":
             names |= {f"{family.name}_{part}" for part in ("bucket", "sum", "count")}
         for name in names:
-            found.setdefault(name, set()).update(label for sample in family.samples for label in sample.labels)
+            found.setdefault(name, set()).update(
+                label for sample in family.samples for label in sample.labels
+            )
     return found
 
 
@@ -76,7 +82,9 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("title", "expression"), list(expressions()))
-def test_used_metric_exists_with_its_labels(operator_metrics: dict[str, set[str]], title: str, expression: str) -> None:
+def test_used_metric_exists_with_its_labels(
+    operator_metrics: dict[str, set[str]], title: str, expression: str
+) -> None:
     used = set(_METRIC.findall(expression))
     assert used, f"{title}: no metric in {expression}"
     assert used - PROMETHEUS_METRICS <= operator_metrics.keys(), title
@@ -106,9 +114,14 @@ def test_dashboard_contains_documented_metrics() -> None:
     assert json.loads((ROOT / "config/grafana/codeflare-operator.json").read_text()) == dashboard()
 
 
-@pytest.mark.parametrize("service", ["codeflare-operator-manager-metrics", "inference-stack-operator-v2-metrics"])
+@pytest.mark.parametrize(
+    "service", ["codeflare-operator-manager-metrics", "inference-stack-operator-v2-metrics"]
+)
 def test_stack_metrics_are_selected_from_all_operators(service: str) -> None:
-    selectors = [re.fullmatch(r'.*inferencestack_\w+\{job=~"([^"]+)".*', expression) for _, expression in expressions()]
+    selectors = [
+        re.fullmatch(r'.*inferencestack_\w+\{job=~"([^"]+)".*', expression)
+        for _, expression in expressions()
+    ]
     assert all(re.fullmatch(selector[1], service) for selector in selectors if selector)
     assert sum(map(bool, selectors)) == 5
     assert {StackOperator("v2").services()[0]["metadata"]["name"], METRICS_SERVICE} >= {service}

@@ -30,7 +30,9 @@ def csv_of(bundle: list[dict[str, Any]]) -> dict[str, Any]:
     return csv
 
 
-ANNOTATIONS = yaml.safe_load((ROOT / "deploy/bundle/metadata/annotations.yaml").read_text())["annotations"]
+ANNOTATIONS = yaml.safe_load((ROOT / "deploy/bundle/metadata/annotations.yaml").read_text())[
+    "annotations"
+]
 
 
 def test_bundle_and_catalog_of_the_tree_are_valid() -> None:
@@ -39,10 +41,15 @@ def test_bundle_and_catalog_of_the_tree_are_valid() -> None:
 
 @pytest.mark.parametrize("name", ["bundle", "catalog"])
 def test_image_can_copy_its_files(name: str) -> None:
-    sources = re.findall(r"^COPY ([^/\s]+/[^/\s]+)", (ROOT / f"deploy/{name}.Dockerfile").read_text(), re.MULTILINE)
+    sources = re.findall(
+        r"^COPY ([^/\s]+/[^/\s]+)", (ROOT / f"deploy/{name}.Dockerfile").read_text(), re.MULTILINE
+    )
     ignored = (ROOT / f"deploy/{name}.Dockerfile.dockerignore").read_text().splitlines()
     assert set(sources) == {f"deploy/{name}"}
-    assert ignored[-2:] == ["*", f"!deploy/{name}"]  # .dockerignore, which is for the operator's image, excludes both
+    assert ignored[-2:] == [
+        "*",
+        f"!deploy/{name}",
+    ]  # .dockerignore, which is for the operator's image, excludes both
 
 
 def test_bundle_has_this_version(bundle: list[dict[str, Any]]) -> None:
@@ -53,7 +60,10 @@ def test_bundle_has_this_version(bundle: list[dict[str, Any]]) -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["--webhook-cert-dir=/tmp/k8s-webhook-server/serving-certs"]
     resources = {
-        r for each in csv["spec"]["install"]["spec"]["permissions"] for rule in each["rules"] for r in rule["resources"]
+        r
+        for each in csv["spec"]["install"]["spec"]["permissions"]
+        for rule in each["rules"]
+        for r in rule["resources"]
     }
     assert "leases" in resources
     assert "secrets" not in resources  # OLM manages the certificates
@@ -88,17 +98,28 @@ def _remove(*path: str) -> Callable[[dict[str, Any]], None]:
             lambda csv: csv["spec"]["webhookdefinitions"][0].update(deploymentName="other"),
             "deployment other does not exist",
         ),
-        (lambda csv: csv["spec"]["webhookdefinitions"][0].update(sideEffects="Some"), "sideEffects"),
         (
-            lambda csv: csv["spec"]["webhookdefinitions"].append(csv["spec"]["webhookdefinitions"][0]),
+            lambda csv: csv["spec"]["webhookdefinitions"][0].update(sideEffects="Some"),
+            "sideEffects",
+        ),
+        (
+            lambda csv: csv["spec"]["webhookdefinitions"].append(
+                csv["spec"]["webhookdefinitions"][0]
+            ),
             "is duplicated",
         ),
-        (lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "["}), "is not valid JSON"),
+        (
+            lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "["}),
+            "is not valid JSON",
+        ),
         (
             lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "[]"}),
             "must have an example of AppWrapper",
         ),
-        (lambda csv: csv["spec"]["customresourcedefinitions"].update(owned=[]), "which the CSV does not own"),
+        (
+            lambda csv: csv["spec"]["customresourcedefinitions"].update(owned=[]),
+            "which the CSV does not own",
+        ),
     ],
 )
 def test_invalid_bundle_is_reported(
@@ -114,9 +135,20 @@ def contains(problem: str, problems: list[str]) -> bool:
 
 @pytest.mark.parametrize(
     "field",
-    ["displayName", "version", "install", "installModes", "description", "provider", "maintainers", "icon"],
+    [
+        "displayName",
+        "version",
+        "install",
+        "installModes",
+        "description",
+        "provider",
+        "maintainers",
+        "icon",
+    ],
 )
-def test_fields_that_registries_require_are_required(bundle: list[dict[str, Any]], field: str) -> None:
+def test_fields_that_registries_require_are_required(
+    bundle: list[dict[str, Any]], field: str
+) -> None:
     del csv_of(bundle)["spec"][field]
     assert contains(f"CSV: spec.{field} is missing", validate.bundle_problems(bundle, ANNOTATIONS))
 
@@ -124,7 +156,9 @@ def test_fields_that_registries_require_are_required(bundle: list[dict[str, Any]
 @pytest.mark.parametrize("field", ["name", "annotations"])
 def test_metadata_of_the_csv_is_required(bundle: list[dict[str, Any]], field: str) -> None:
     del csv_of(bundle)["metadata"][field]
-    assert contains(f"CSV: metadata.{field} is missing", validate.bundle_problems(bundle, ANNOTATIONS))
+    assert contains(
+        f"CSV: metadata.{field} is missing", validate.bundle_problems(bundle, ANNOTATIONS)
+    )
 
 
 def test_bundle_must_have_exactly_one_csv(bundle: list[dict[str, Any]]) -> None:
@@ -145,11 +179,23 @@ def test_owned_crd_needs_name_version_and_kind(bundle: list[dict[str, Any]], fie
     [
         (lambda each: each.pop("name"), "name, or spec.template.spec.containers, is missing"),
         (lambda each: each.pop("spec"), "name, or spec.template.spec.containers, is missing"),
-        (lambda each: each["spec"]["template"]["spec"].pop("containers"), "spec.containers, is missing"),
+        (
+            lambda each: each["spec"]["template"]["spec"].pop("containers"),
+            "spec.containers, is missing",
+        ),
         (lambda each: each["spec"].pop("selector"), "its selector does not match its pods"),
-        (lambda each: each["spec"]["template"].pop("metadata"), "its selector does not match its pods"),
-        (lambda each: each["spec"]["template"]["spec"].pop("serviceAccountName"), "has no permissions"),
-        (lambda each: each["spec"]["template"]["spec"]["containers"][0].pop("image"), "image None is not in"),
+        (
+            lambda each: each["spec"]["template"].pop("metadata"),
+            "its selector does not match its pods",
+        ),
+        (
+            lambda each: each["spec"]["template"]["spec"].pop("serviceAccountName"),
+            "has no permissions",
+        ),
+        (
+            lambda each: each["spec"]["template"]["spec"]["containers"][0].pop("image"),
+            "image None is not in",
+        ),
     ],
 )
 def test_incomplete_deployment_is_reported(
@@ -170,7 +216,9 @@ def test_incomplete_deployment_is_reported(
         ("webhookPath", "webhookPath: must start with /"),
     ],
 )
-def test_incomplete_webhook_is_reported(bundle: list[dict[str, Any]], field: str, problem: str) -> None:
+def test_incomplete_webhook_is_reported(
+    bundle: list[dict[str, Any]], field: str, problem: str
+) -> None:
     del csv_of(bundle)["spec"]["webhookdefinitions"][0][field]
     assert contains(problem, validate.bundle_problems(bundle, ANNOTATIONS))
 
@@ -187,7 +235,9 @@ def test_bundle_of_another_format_is_reported(bundle: list[dict[str, Any]]) -> N
     assert contains("must be registry+v1", validate.bundle_problems(bundle, other))
 
 
-def graph(*versions: str, entries: list[dict[str, Any]], channel: str = "stable-v1") -> list[dict[str, Any]]:
+def graph(
+    *versions: str, entries: list[dict[str, Any]], channel: str = "stable-v1"
+) -> list[dict[str, Any]]:
     """Return a catalog whose bundles all serve the same kind."""
     value = {"group": "g", "version": "v1", "kind": "K"}
     bundles = [
@@ -225,16 +275,29 @@ def test_valid_upgrade_graph_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("catalog", "problem"),
     [
-        (graph("1.0.0", "1.1.0", entries=[{"name": "op.v1.0.0"}, {"name": "op.v1.1.0"}]), "must have one head"),
         (
-            graph("1.0.0", entries=[{"name": "op.v1.0.0"}, {"name": "op.v1.2.0", "replaces": "op.v1.0.0"}]),
+            graph("1.0.0", "1.1.0", entries=[{"name": "op.v1.0.0"}, {"name": "op.v1.1.0"}]),
+            "must have one head",
+        ),
+        (
+            graph(
+                "1.0.0",
+                entries=[{"name": "op.v1.0.0"}, {"name": "op.v1.2.0", "replaces": "op.v1.0.0"}],
+            ),
             "bundle does not exist",
         ),
         (graph("1.0.0", "1.0.1", "1.1.0", entries=ENTRIES[:2]), "is in no channel"),
-        (graph("1.0.0", "1.0.1", entries=ENTRIES[:2], channel="stable-v2"), "belongs to another major version"),
+        (
+            graph("1.0.0", "1.0.1", entries=ENTRIES[:2], channel="stable-v2"),
+            "belongs to another major version",
+        ),
         (graph("1.0", entries=[{"name": "op.v1.0"}]), "must be a semantic version"),
         (
-            graph("1.0.0", "1.1.0", entries=[{"name": "op.v1.0.0", "replaces": "op.v1.1.0"}, {"name": "op.v1.1.0"}]),
+            graph(
+                "1.0.0",
+                "1.1.0",
+                entries=[{"name": "op.v1.0.0", "replaces": "op.v1.1.0"}, {"name": "op.v1.1.0"}],
+            ),
             "which is not older",
         ),
         (
@@ -270,13 +333,17 @@ def test_fields_of_a_catalog_are_required(index: int, field: str) -> None:
 
 def test_catalog_has_one_package_and_only_documents_of_it() -> None:
     catalog = copy.deepcopy(VALID_CATALOG)
-    assert contains("must have one olm.package, has 2", validate.catalog_problems([*catalog, catalog[0]]))
+    assert contains(
+        "must have one olm.package, has 2", validate.catalog_problems([*catalog, catalog[0]])
+    )
     assert contains("must have one olm.package, has 0", validate.catalog_problems(catalog[1:]))
     catalog[1]["package"] = catalog[2]["package"] = "other"
     problems = validate.catalog_problems(catalog)
     assert contains("channel stable-v1: package: other does not exist", problems)
     assert contains("bundle op.v1.0.0: package: other does not exist", problems)
-    assert contains("schema 'olm.bundel'", validate.catalog_problems([*VALID_CATALOG, {"schema": "olm.bundel"}]))
+    assert contains(
+        "schema 'olm.bundel'", validate.catalog_problems([*VALID_CATALOG, {"schema": "olm.bundel"}])
+    )
 
 
 def test_entries_need_a_name_and_bundles_one_version() -> None:
@@ -293,7 +360,8 @@ def test_entries_need_a_name_and_bundles_one_version() -> None:
 def test_dropped_bundle_and_removed_version_are_reported() -> None:
     shorter = graph("1.1.0", entries=[{"name": "op.v1.1.0"}])
     assert any(
-        "op.v1.0.0: was in a previous catalog" in each for each in validate.catalog_problems(shorter, VALID_CATALOG)
+        "op.v1.0.0: was in a previous catalog" in each
+        for each in validate.catalog_problems(shorter, VALID_CATALOG)
     )
     breaking = copy.deepcopy(VALID_CATALOG)
     breaking[-1]["properties"][1]["value"]["version"] = "v2"
@@ -301,12 +369,30 @@ def test_dropped_bundle_and_removed_version_are_reported() -> None:
 
 
 def test_channels_equal_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = {"0.9.0": "stable", "1.0.0": "stable", "1.0.1": "stable", "1.1.0": "fast", "1.2.0": "candidate"}
-    monkeypatch.setattr(channels, "releases", lambda: [(Version.parse(key), name) for key, name in released.items()])
+    released = {
+        "0.9.0": "stable",
+        "1.0.0": "stable",
+        "1.0.1": "stable",
+        "1.1.0": "fast",
+        "1.2.0": "candidate",
+    }
+    monkeypatch.setattr(
+        channels, "releases", lambda: [(Version.parse(key), name) for key, name in released.items()]
+    )
     found = {channel["name"]: channel["entries"] for channel in channels.channels()}
-    assert list(found) == ["stable-v0", "stable-v1", "fast-v0", "fast-v1", "candidate-v0", "candidate-v1"]
+    assert list(found) == [
+        "stable-v0",
+        "stable-v1",
+        "fast-v0",
+        "fast-v1",
+        "candidate-v0",
+        "candidate-v1",
+    ]
     name = "codeflare-operator.v"
-    assert found["stable-v1"] == [{"name": f"{name}1.0.0"}, {"name": f"{name}1.0.1", "skips": [f"{name}1.0.0"]}]
+    assert found["stable-v1"] == [
+        {"name": f"{name}1.0.0"},
+        {"name": f"{name}1.0.1", "skips": [f"{name}1.0.0"]},
+    ]
     assert found["fast-v1"][-1] == {
         "name": f"{name}1.1.0",
         "replaces": f"{name}1.0.1",
@@ -325,12 +411,20 @@ def test_channels_equal_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPat
 
 def installer() -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the installer's rules, and the ClusterExtension that it installs."""
-    objects = {obj["kind"]: obj for obj in yaml.safe_load_all((ROOT / "config/olm/clusterextension.yaml").read_text())}
+    objects = {
+        obj["kind"]: obj
+        for obj in yaml.safe_load_all((ROOT / "config/olm/clusterextension.yaml").read_text())
+    }
     extension, account = objects["ClusterExtension"], objects["ServiceAccount"]
     assert extension["spec"]["serviceAccount"]["name"] == account["metadata"]["name"]
     assert extension["spec"]["namespace"] == account["metadata"]["namespace"]
-    assert objects["ClusterRoleBinding"]["subjects"] == [{"kind": "ServiceAccount", **account["metadata"]}]
-    assert objects["ClusterRoleBinding"]["roleRef"]["name"] == objects["ClusterRole"]["metadata"]["name"]
+    assert objects["ClusterRoleBinding"]["subjects"] == [
+        {"kind": "ServiceAccount", **account["metadata"]}
+    ]
+    assert (
+        objects["ClusterRoleBinding"]["roleRef"]["name"]
+        == objects["ClusterRole"]["metadata"]["name"]
+    )
     return objects["ClusterRole"]["rules"], extension
 
 
@@ -345,17 +439,25 @@ def required(bundle: list[dict[str, Any]], extension: str) -> set[Permission]:
     for obj in bundle:
         if obj["kind"] in ("ClusterRole", "Role"):
             found |= permissions(obj["rules"])
-    return found | {("olm.operatorframework.io", "clusterextensions/finalizers", extension, "update")}
+    return found | {
+        ("olm.operatorframework.io", "clusterextensions/finalizers", extension, "update")
+    }
 
 
-def test_installer_has_all_permissions_that_the_bundle_requires(bundle: list[dict[str, Any]]) -> None:
+def test_installer_has_all_permissions_that_the_bundle_requires(
+    bundle: list[dict[str, Any]],
+) -> None:
     rules, extension = installer()
     wanted = required(bundle, extension["metadata"]["name"])
     assert missing(permissions(rules), wanted) == set()
-    assert not {"*", "escalate", "bind"} & {part for permission in permissions(rules) for part in permission}
+    assert not {"*", "escalate", "bind"} & {
+        part for permission in permissions(rules) for part in permission
+    }
     for permission in wanted:  # removing any of them is noticed
         group, resource, _, verb = permission
-        assert permission in missing(permissions(rules) - {permission, (group, resource, "", verb)}, wanted)
+        assert permission in missing(
+            permissions(rules) - {permission, (group, resource, "", verb)}, wanted
+        )
 
 
 def test_installer_has_no_permissions_on_other_resources(bundle: list[dict[str, Any]]) -> None:
@@ -365,14 +467,19 @@ def test_installer_has_no_permissions_on_other_resources(bundle: list[dict[str, 
 
 
 def test_subscription_and_extension_use_channels_of_the_catalog() -> None:
-    documents = list(yaml.safe_load_all((ROOT / "deploy/catalog/codeflare-operator/catalog.yaml").read_text()))
+    documents = list(
+        yaml.safe_load_all((ROOT / "deploy/catalog/codeflare-operator/catalog.yaml").read_text())
+    )
     (package,) = [each for each in documents if each["schema"] == "olm.package"]
     offered = {each["name"] for each in documents if each["schema"] == "olm.channel"}
     _, extension = installer()
     subscription = list(yaml.safe_load_all((ROOT / "config/olm/subscription.yaml").read_text()))[1]
     assert subscription["spec"]["channel"] == package["defaultChannel"]
     assert set(extension["spec"]["source"]["catalog"]["channels"]) <= offered
-    assert {subscription["spec"]["name"], extension["spec"]["source"]["catalog"]["packageName"]} == {package["name"]}
+    assert {
+        subscription["spec"]["name"],
+        extension["spec"]["source"]["catalog"]["packageName"],
+    } == {package["name"]}
 
 
 def test_install_page_refers_to_the_generated_subscription() -> None:

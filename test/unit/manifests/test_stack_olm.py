@@ -12,7 +12,12 @@ import yaml
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config.document import parse
 from cfo.controllers.inferencestack.operator_leases import lease_name
-from cfo.operator import leader_election_options, new_manager, webhook_configurations, webhook_options
+from cfo.operator import (
+    leader_election_options,
+    new_manager,
+    webhook_configurations,
+    webhook_options,
+)
 from cfo.runtime.client.config import ClientConfig
 from hack.files import ToolError
 from hack.generate.olm import stack_install, stack_package, validate
@@ -43,7 +48,10 @@ def names_of(objects: list[dict[str, Any]], csv: dict[str, Any]) -> set[str]:
     return {
         *(obj["metadata"]["name"] for obj in objects if obj["kind"] != "ClusterServiceVersion"),
         *(each["name"] for each in install["deployments"]),
-        *(each["serviceAccountName"] for each in (*install["permissions"], *install["clusterPermissions"])),
+        *(
+            each["serviceAccountName"]
+            for each in (*install["permissions"], *install["clusterPermissions"])
+        ),
         *(each["generateName"] for each in spec["webhookdefinitions"]),
     }
 
@@ -52,13 +60,18 @@ def test_names_differ_by_major_version() -> None:
     one, two = (names_of(bundle(major), csv_of(major)) for major in MAJORS)
     assert one.isdisjoint(two)
     assert {name.replace("v1", "v2", 1) for name in one} == two
-    selectors = [csv_of(major)["spec"]["install"]["spec"]["deployments"][0]["spec"]["selector"] for major in MAJORS]
+    selectors = [
+        csv_of(major)["spec"]["install"]["spec"]["deployments"][0]["spec"]["selector"]
+        for major in MAJORS
+    ]
     assert selectors[0] != selectors[1]
 
 
 def test_names_are_equal_within_a_major_version(monkeypatch: pytest.MonkeyPatch) -> None:
     later = Version(2, 15, 3)
-    monkeypatch.setattr(stack_package, "releases", lambda: [(Version(2, 14, 0), "stable"), (later, "fast")])
+    monkeypatch.setattr(
+        stack_package, "releases", lambda: [(Version(2, 14, 0), "stable"), (later, "fast")]
+    )
     csv, before = cluster_service_version(later), csv_of("v2")
     assert names_of([], csv) == names_of([], before)
     assert csv["metadata"]["name"] == "inference-stack-operator.v2.15.3"
@@ -113,7 +126,9 @@ def test_operator_of_a_bundle_reconciles_only_stacks_of_its_version(major: str) 
 @pytest.mark.parametrize("major", MAJORS)
 def test_webhooks_exclude_the_stacks_of_other_versions(major: str) -> None:
     webhooks = csv_of(major)["spec"]["webhookdefinitions"]
-    assert sorted((webhook["failurePolicy"], *webhook["rules"][0]["apiGroups"]) for webhook in webhooks) == [
+    assert sorted(
+        (webhook["failurePolicy"], *webhook["rules"][0]["apiGroups"]) for webhook in webhooks
+    ) == [
         ("Fail", "doublewordai.co"),
         ("Fail", "models.takeoff.co"),
         ("Ignore", "doublewordai.co"),
@@ -142,18 +157,27 @@ def test_bundles_and_catalog_are_valid() -> None:
 
 
 def test_released_bundle_never_leaves_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {blob["name"]: blob for blob in stack_package.catalog() if blob["schema"] == "olm.bundle"}
+    before = {
+        blob["name"]: blob for blob in stack_package.catalog() if blob["schema"] == "olm.bundle"
+    }
     more = [*stack_package.releases(), (Version(3, 0, 0), "fast")]
     monkeypatch.setattr(stack_package, "releases", lambda: more)
     monkeypatch.setattr(stack_package, "default_image", lambda: "registry.test/other")
-    after = {blob["name"]: blob for blob in stack_package.catalog() if blob["schema"] == "olm.bundle"}
+    after = {
+        blob["name"]: blob for blob in stack_package.catalog() if blob["schema"] == "olm.bundle"
+    }
     assert {name: after[name] for name in before} == before
-    assert after["inference-stack-operator.v3.0.0"]["relatedImages"][1]["image"] == "registry.test/other"
+    assert (
+        after["inference-stack-operator.v3.0.0"]["relatedImages"][1]["image"]
+        == "registry.test/other"
+    )
     monkeypatch.setattr(stack_package, "releases", lambda: more[1:])
     with pytest.raises(ToolError, match=r"inference-stack-operator\.v1\.1\.0 is not listed"):
         stack_package.catalog()
     monkeypatch.setattr(stack_package, "releases", lambda: [(Version(2, 13, 9), "fast"), *more])
-    with pytest.raises(ToolError, match=r"the bundles of inference-stack-operator\.v2\.13\.9 are missing"):
+    with pytest.raises(
+        ToolError, match=r"the bundles of inference-stack-operator\.v2\.13\.9 are missing"
+    ):
         stack_package.catalog()
 
 
@@ -173,10 +197,16 @@ def installer() -> list[dict[str, Any]]:
 def test_installer_has_all_permissions_that_a_bundle_requires(major: str) -> None:
     csv = csv_of(major)
     names = {RESOURCES[obj["kind"]]: obj["metadata"]["name"] for obj in bundle(major) if obj != csv}
-    resources = set(names) | {resource for resource in CREATED_BY_OLM if resource[1] != "mutatingwebhookconfigurations"}
+    resources = set(names) | {
+        resource for resource in CREATED_BY_OLM if resource[1] != "mutatingwebhookconfigurations"
+    }
     unnamed = ("create", "list", "watch")
     wanted = {(*resource, "", verb) for resource in resources for verb in unnamed}
-    wanted |= {(*resource, name, verb) for resource, name in names.items() for verb in set(MANAGE) - set(unnamed)}
+    wanted |= {
+        (*resource, name, verb)
+        for resource, name in names.items()
+        for verb in set(MANAGE) - set(unnamed)
+    }
     install = csv["spec"]["install"]["spec"]
     for each in (*install["permissions"], *install["clusterPermissions"]):
         wanted |= permissions(each["rules"])
@@ -187,19 +217,30 @@ def test_installer_has_no_wildcard_and_no_permission_on_crds() -> None:
     granted = permissions(installer())
     assert not {"*", "escalate", "bind"} & {part for permission in granted for part in permission}
     reads = {"get", "list", "watch"}
-    assert not [each for each in granted if each[1] == "customresourcedefinitions" and each[3] not in reads]
+    assert not [
+        each for each in granted if each[1] == "customresourcedefinitions" and each[3] not in reads
+    ]
 
 
 def test_installer_manages_only_objects_of_the_bundles() -> None:
     own, cluster = installer_rules(stack_package.current_versions())
     changes = {"delete", "patch", "update"}
     unnamed = {
-        resource for rule in own for resource in rule.resources if changes & set(rule.verbs) and not rule.resource_names
+        resource
+        for rule in own
+        for resource in rule.resources
+        if changes & set(rule.verbs) and not rule.resource_names
     }
     assert unnamed == {"secrets", "issuers", "certificates"}  # OLM chooses their names
-    hooks = [rule for rule in cluster if rule.resources == ("validatingwebhookconfigurations",) and rule.resource_names]
+    hooks = [
+        rule
+        for rule in cluster
+        if rule.resources == ("validatingwebhookconfigurations",) and rule.resource_names
+    ]
     assert {name for rule in hooks for name in rule.resource_names} == {
-        each["generateName"] for major in MAJORS for each in csv_of(major)["spec"]["webhookdefinitions"]
+        each["generateName"]
+        for major in MAJORS
+        for each in csv_of(major)["spec"]["webhookdefinitions"]
     }
 
 
@@ -209,8 +250,12 @@ def test_chart_keeps_the_crds_when_it_is_uninstalled() -> None:
         rendered = objects["CustomResourceDefinition", "", crd["metadata"]["name"]]
         assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
         assert rendered["spec"] == crd["spec"]
-    assert not (ROOT / "deploy/charts/catalog/crds").exists()  # Helm never updates CRDs in this folder
-    disabled = render_chart("olm", {"customResourceDefinition": {"enabled": False}}, ROOT / "deploy/charts/catalog")
+    assert not (
+        ROOT / "deploy/charts/catalog/crds"
+    ).exists()  # Helm never updates CRDs in this folder
+    disabled = render_chart(
+        "olm", {"customResourceDefinition": {"enabled": False}}, ROOT / "deploy/charts/catalog"
+    )
     assert "CustomResourceDefinition" not in {obj["kind"] for obj in disabled}
 
 
@@ -229,7 +274,9 @@ def test_chart_renders_the_samples() -> None:
     for sample in samples:
         rendered = objects[sample["kind"], "", sample["metadata"]["name"]]
         assert rendered["spec"] == sample["spec"]
-    assert objects["ClusterExtension", "", "inference-stack-operator-v1"]["metadata"]["annotations"] == {"a": "b"}
+    assert objects["ClusterExtension", "", "inference-stack-operator-v1"]["metadata"][
+        "annotations"
+    ] == {"a": "b"}
 
 
 def test_samples_use_channels_of_the_catalog() -> None:
@@ -251,10 +298,16 @@ def test_build_targets_use_the_generated_files() -> None:
     for major in MAJORS:
         dockerfile = (ROOT / f"deploy/inference-stack/{major}/bundle.Dockerfile").read_text()
         version = csv_of(major)["spec"]["version"]
-        assert re.search(rf"^LABEL org\.opencontainers\.image\.version={re.escape(version)}$", dockerfile, re.MULTILINE)
+        assert re.search(
+            rf"^LABEL org\.opencontainers\.image\.version={re.escape(version)}$",
+            dockerfile,
+            re.MULTILINE,
+        )
         for source in re.findall(r"^COPY (\S+)", dockerfile, re.MULTILINE):
             assert (ROOT / source).is_dir()
             assert (
                 f"!deploy/inference-stack/{major}\n"
-                in (ROOT / f"deploy/inference-stack/{major}/bundle.Dockerfile.dockerignore").read_text()
+                in (
+                    ROOT / f"deploy/inference-stack/{major}/bundle.Dockerfile.dockerignore"
+                ).read_text()
             )

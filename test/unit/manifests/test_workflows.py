@@ -93,7 +93,11 @@ def target_of(step: dict[str, Any]) -> str:
 def test_jobs_that_read_release_tags_check_out_the_whole_history(path: Path) -> None:
     for name, job in load(path)["jobs"].items():
         if HISTORY & {target_of(step) for step in job["steps"]}:
-            (checkout,) = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+            (checkout,) = [
+                step
+                for step in job["steps"]
+                if step.get("uses", "").startswith("actions/checkout@")
+            ]
             assert checkout.get("with", {}).get("fetch-depth") == 0, f"{path.stem}: {name}"
 
 
@@ -101,7 +105,10 @@ def test_history_lists_all_targets_that_read_release_tags() -> None:
     text = (ROOT / "hack" / "deploy.mk").read_text()
     for rule in re.split(r"\n(?=[a-z])", text):
         target, _, recipe = rule.partition(":")
-        if re.search(r"--released|hack\.release(\.history)?\s|git tag|git push", recipe) and target in make_targets():
+        if (
+            re.search(r"--released|hack\.release(\.history)?\s|git tag|git push", recipe)
+            and target in make_targets()
+        ):
             assert target in HISTORY, target
 
 
@@ -116,18 +123,30 @@ def test_workflow_permissions_are_minimal(path: Path) -> None:
     }  # the last two: provenance
     for job in workflow["jobs"].values():
         pushes = "release-push" in {target_of(step) for step in job["steps"]}
-        deploys = any(step.get("uses", "").startswith("actions/deploy-pages@") for step in job["steps"])
-        publishes = any(step.get("uses", "").startswith("pypa/gh-action-pypi-publish@") for step in job["steps"])
+        deploys = any(
+            step.get("uses", "").startswith("actions/deploy-pages@") for step in job["steps"]
+        )
+        publishes = any(
+            step.get("uses", "").startswith("pypa/gh-action-pypi-publish@") for step in job["steps"]
+        )
         identity = {"id-token": "write"} if publishes or deploys else {}
         pages_permissions = {"pages": "write"} if deploys else {}
-        assert job.get("permissions", {}) == (release_permissions if pushes else pages_permissions | identity)
-        assert not identity or not any("run" in step for step in job["steps"])  # none runs code of the repository
+        assert job.get("permissions", {}) == (
+            release_permissions if pushes else pages_permissions | identity
+        )
+        assert not identity or not any(
+            "run" in step for step in job["steps"]
+        )  # none runs code of the repository
 
 
 def commands(target: str, *variables: str) -> str:
     """Return the commands that a target would run, including those of other targets that it calls."""
     done = subprocess.run(
-        ["make", "--dry-run", target, *variables], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "--dry-run", target, *variables],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode == 127:
         pytest.skip("make is not installed")
@@ -140,14 +159,23 @@ def pushed_images(text: str) -> set[str]:
     lines = text.replace("\\\n", " ").splitlines()
     names = {name for line in lines for name in re.findall(r"^docker push (\S+)$", line)}
     return names | {
-        name for line in lines if "buildx build --push" in line for name in re.findall(r"--tag (\S+)", line)
+        name
+        for line in lines
+        if "buildx build --push" in line
+        for name in re.findall(r"--tag (\S+)", line)
     }
 
 
 def runs_on_main(step: dict[str, Any]) -> bool:
     """Return whether a push to main runs the step."""
     condition = step.get("if", "true")
-    yes = ("true", "always()", "github.ref == 'refs/heads/main'", "runner.os == 'macOS'", "runner.os == 'Linux'")
+    yes = (
+        "true",
+        "always()",
+        "github.ref == 'refs/heads/main'",
+        "runner.os == 'macOS'",
+        "runner.os == 'Linux'",
+    )
     assert condition in (*yes, "github.ref_type == 'tag'"), condition
     return condition in yes
 
@@ -167,14 +195,20 @@ def images_pushed_on_main(workflow: dict[Any, Any]) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in WORKFLOWS if "main" in ((load(path)["on"].get("push") or {}).get("branches") or ())],
+    [
+        path
+        for path in WORKFLOWS
+        if "main" in ((load(path)["on"].get("push") or {}).get("branches") or ())
+    ],
     ids=lambda path: path.stem,
 )
 def test_push_to_main_uses_no_release_tag_and_logs_in_only_to_push(path: Path) -> None:
     workflow = load(path)
     for name, images in images_pushed_on_main(workflow).items():
         for image in images:
-            assert re.search(r":(dev|v\d+\.\d+\.\d+-dev\.\d+)$", image), f"{path.stem}: {name}: {image}"
+            assert re.search(r":(dev|v\d+\.\d+\.\d+-dev\.\d+)$", image), (
+                f"{path.stem}: {name}: {image}"
+            )
         uses = {step.get("uses", "").partition("@")[0] for step in workflow["jobs"][name]["steps"]}
         assert ("docker/login-action" in uses) is bool(images), f"{path.stem}: {name}"
 
@@ -201,10 +235,14 @@ def test_release_workflow_pushes_images_and_attaches_distributions() -> None:
         *("release-plan", "base-images-check", "release", "release-push", "release-images"),
         *("test-install", "sbom", "release-draft"),
     ]
-    (attestation,) = [step for step in job["steps"] if "attest-build-provenance" in step.get("uses", "")]
+    (attestation,) = [
+        step for step in job["steps"] if "attest-build-provenance" in step.get("uses", "")
+    ]
     assert attestation["with"]["subject-path"] == "dist/*.whl, dist/*.tar.gz, dist/*.cdx.json"
     assert "--sbom=true --provenance=mode=max" in commands("image-push")
-    assert all(step.get("if") == "inputs.run" for step in job["steps"] if target_of(step) in run[1:])
+    assert all(
+        step.get("if") == "inputs.run" for step in job["steps"] if target_of(step) in run[1:]
+    )
     names = {image.rpartition("/")[2] for image in pushed_images(commands("release-images"))}
     assert names - {"codeflare-operator:stable"} == {
         f"codeflare-operator:v{__version__}",
@@ -215,8 +253,13 @@ def test_release_workflow_pushes_images_and_attaches_distributions() -> None:
 
 def test_both_distributions_are_built_checked_and_attached_to_the_draft() -> None:
     recipe = commands("test-install")
-    assert re.findall(r"-m build --no-isolation --outdir dist (\S+)$", recipe, re.MULTILINE) == [".", "./envtest"]
-    assert recipe.index("twine check --strict dist/*.whl dist/*.tar.gz") < recipe.index(".ci/test-install")
+    assert re.findall(r"-m build --no-isolation --outdir dist (\S+)$", recipe, re.MULTILINE) == [
+        ".",
+        "./envtest",
+    ]
+    assert recipe.index("twine check --strict dist/*.whl dist/*.tar.gz") < recipe.index(
+        ".ci/test-install"
+    )
     assert re.search(
         r"gh release create v\S+ --draft .*dist/\*\.whl dist/\*\.tar\.gz dist/\*\.cdx\.json$",
         commands("release-draft").replace("\\\n", ""),
@@ -243,7 +286,9 @@ def test_untagged_head_is_not_pushed_as_a_release(tmp_path: Path) -> None:
         copy.parent.mkdir(exist_ok=True)
         copy.write_text(path.read_text())
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
-    done = subprocess.run(["make", "release-images"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "release-images"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     if done.returncode == 127:
         pytest.skip("make is not installed")
     assert done.returncode != 0
@@ -264,12 +309,19 @@ def test_all_workflows_exist() -> None:
 
 
 def test_every_make_target_is_in_the_help_or_in_contributing() -> None:
-    done = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if done.returncode == 127:
         pytest.skip("make is not installed")
     assert done.returncode == 0, done.stderr
     shown = set(re.findall(r"^  ([a-z0-9-]+) ", done.stdout, re.MULTILINE))
-    section = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Other targets\n")[2].partition("\n## ")[0]
+    section = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text()
+        .partition("\n## Other targets\n")[2]
+        .partition("\n## ")[0]
+    )
     listed = re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.MULTILINE)
     assert len(shown) == 10
     assert len(listed) == len(set(listed))
@@ -278,7 +330,9 @@ def test_every_make_target_is_in_the_help_or_in_contributing() -> None:
 
 
 @pytest.mark.parametrize("failing", [[], ["cfo"], ["envtest"], ["cfo", "envtest"]], ids=" ".join)
-def test_both_distributions_are_tested_and_those_with_failures_are_named(tmp_path: Path, failing: list[str]) -> None:
+def test_both_distributions_are_tested_and_those_with_failures_are_named(
+    tmp_path: Path, failing: list[str]
+) -> None:
     python, log = tmp_path / "venv" / "bin" / "python", tmp_path / "log"
     python.parent.mkdir(parents=True)
     codes = [f"{ROOT / 'envtest' if name == 'envtest' else ROOT}) exit 1;;" for name in failing]
@@ -295,7 +349,11 @@ def test_both_distributions_are_tested_and_those_with_failures_are_named(tmp_pat
 def test_every_make_target_is_phony() -> None:
     for path in MAKEFILES:
         text = path.read_text().replace("\\\n", "")
-        phony = {name for line in re.findall(r"^\.PHONY:(.*)$", text, re.MULTILINE) for name in line.split()}
+        phony = {
+            name
+            for line in re.findall(r"^\.PHONY:(.*)$", text, re.MULTILINE)
+            for name in line.split()
+        }
         assert phony == make_targets(path), path.name
 
 
@@ -311,7 +369,9 @@ def test_every_make_target_is_phony() -> None:
 )
 def test_image_tag_of_a_ref(ref: str, expected: tuple[str, bool]) -> None:
     releases = {"1.9.1": "stable", "1.10.0": "stable", "1.11.0": "fast"}
-    text = yaml.safe_dump({"releases": [{"version": v, "channel": c} for v, c in releases.items()]}, sort_keys=False)
+    text = yaml.safe_dump(
+        {"releases": [{"version": v, "channel": c} for v, c in releases.items()]}, sort_keys=False
+    )
     assert (image_tags.name(ref), image_tags.is_stable(ref, text)) == expected
 
 
@@ -320,4 +380,8 @@ def test_downloaded_script_is_verified_and_runs_without_credentials() -> None:
     steps = [target_of(step) or step["uses"].partition("@")[0] for step in job["steps"]]
     assert steps[-3:] == ["olm-e2e", "docker/login-action", "olm-upgrade-e2e"]
     recipe = (ROOT / "hack/deploy.mk").read_text().partition("\nolm-e2e:")[2].partition("\n\n")[0]
-    assert recipe.index("curl") < recipe.index("sha256sum --check") < recipe.index("bash build/install-olm.sh")
+    assert (
+        recipe.index("curl")
+        < recipe.index("sha256sum --check")
+        < recipe.index("bash build/install-olm.sh")
+    )

@@ -41,7 +41,13 @@ MAX_MODULES_OF_AN_EVENT = 12
 MAX_MODULES_OF_AN_APPLY = 10
 
 RAY = GVK("ray.io", "v1", "RayCluster")
-JOB = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "job", "uid": "uid-job", "controller": True}
+JOB = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "name": "job",
+    "uid": "uid-job",
+    "controller": True,
+}
 DISCOVERY = {
     "kind": "APIGroupDiscoveryList",
     "items": [
@@ -51,7 +57,11 @@ DISCOVERY = {
                 {
                     "version": RAY.version,
                     "resources": [
-                        {"resource": "rayclusters", "scope": "Namespaced", "responseKind": {"kind": RAY.kind}}
+                        {
+                            "resource": "rayclusters",
+                            "scope": "Namespaced",
+                            "responseKind": {"kind": RAY.kind},
+                        }
                     ],
                 }
             ],
@@ -86,7 +96,9 @@ async def watching() -> AsyncIterator[tuple[ScriptedServer, ScriptedWatch, Cache
         mapper = RESTMapper(observed)
         cache = Cache(observed, mapper, field_managers={"me"})
         server.respond_with(raw_response(orjson.dumps(DISCOVERY)))
-        server.respond_with(list_response(5, ray_cluster("a", 5, metadata={"ownerReferences": [JOB]})))
+        server.respond_with(
+            list_response(5, ray_cluster("a", 5, metadata={"ownerReferences": [JOB]}))
+        )
         watch = server.respond_with_watch()
         async with observed, anyio.create_task_group() as tasks:
             informer = cache.informer(RAY)
@@ -128,7 +140,11 @@ async def test_apply_enters_few_modules_until_it_waits_for_the_response() -> Non
         sent: set[str] = set()
         server.respond_with(respond)
         owner = ray_cluster("owner", 1)
-        desired = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"namespace": "ns", "name": "a"}}
+        desired = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"namespace": "ns", "name": "a"},
+        }
         with entered_modules() as modules:
             await client.apply({**desired, "spec": {"a": 1}}, owner=owner)
     assert sent

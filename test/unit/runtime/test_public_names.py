@@ -31,9 +31,12 @@ def declared_names(package: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("package", "module", "name"), [(package, *names) for package in PACKAGES for names in declared_names(package)]
+    ("package", "module", "name"),
+    [(package, *names) for package in PACKAGES for names in declared_names(package)],
 )
-def test_package_exports_the_object_that_type_checkers_see(package: str, module: str, name: str) -> None:
+def test_package_exports_the_object_that_type_checkers_see(
+    package: str, module: str, name: str
+) -> None:
     exported = getattr(import_module(package), name)
     if (RUNTIME / module.removeprefix("cfo.runtime").replace(".", "/").lstrip("/")).is_dir():
         assert exported is import_module(f"{module}.{name}")
@@ -79,12 +82,19 @@ def test_unknown_name_raises_attribute_error() -> None:
         ("import cfo.runtime", ["aiohttp", "msgspec", "structlog", "prometheus_client"]),
         ("from cfo.runtime import GVK, Request, is_deleting", ["aiohttp", "msgspec", "structlog"]),
         ("from cfo.runtime import field", ["aiohttp", "msgspec", "structlog"]),
-        ("from cfo.runtime import Builder, Manager, load_config", ["kubernetes_asyncio", "pydantic", "cryptography"]),
+        (
+            "from cfo.runtime import Builder, Manager, load_config",
+            ["kubernetes_asyncio", "pydantic", "cryptography"],
+        ),
     ],
 )
 def test_import_of_facade_does_not_load_unused_modules(statement: str, modules: list[str]) -> None:
-    program = f"import sys\n{statement}\nprint([name for name in {modules!r} if name in sys.modules])"
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import sys\n{statement}\nprint([name for name in {modules!r} if name in sys.modules])"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert process.stdout.strip() == "[]"
 
 

@@ -46,7 +46,11 @@ def group(name: str, *resources: tuple[str, str, bool], stale: bool = False) -> 
 
 
 def discovery(*groups: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": list(groups)}
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "items": list(groups),
+    }
 
 
 CORE = discovery(group("", ("Pod", "pods", True), ("Node", "nodes", False)))
@@ -83,7 +87,9 @@ async def allow_pods(request: web.Request) -> web.StreamResponse:
     return web.json_response({**review, "status": {"allowed": allowed}}, status=201)
 
 
-async def test_access_to_each_kind_is_reviewed_once_for_the_user(server: ApiServer, client: Client) -> None:
+async def test_access_to_each_kind_is_reviewed_once_for_the_user(
+    server: ApiServer, client: Client
+) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods)
     found = await AccessReviewer(client, check_permissions=True).review(
@@ -97,7 +103,8 @@ async def test_access_to_each_kind_is_reviewed_once_for_the_user(server: ApiServ
     assert not node.namespaced
     assert (found[THING].resource, found[THING].failure) == (None, "")
     requests = sorted(
-        (review["spec"] for review in reviews(server)), key=lambda spec: spec["resourceAttributes"]["group"]
+        (review["spec"] for review in reviews(server)),
+        key=lambda spec: spec["resourceAttributes"]["group"],
     )
     assert requests == [
         {
@@ -117,9 +124,13 @@ async def test_access_to_each_kind_is_reviewed_once_for_the_user(server: ApiServ
     ]
 
 
-async def test_kinds_are_resolved_without_permission_check(server: ApiServer, client: Client) -> None:
+async def test_kinds_are_resolved_without_permission_check(
+    server: ApiServer, client: Client
+) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
-    found = await AccessReviewer(client, check_permissions=False).review([JOB, THING], request_of(ALICE))
+    found = await AccessReviewer(client, check_permissions=False).review(
+        [JOB, THING], request_of(ALICE)
+    )
     assert found[JOB].resource is not None
     assert found[THING].resource is None
     assert reviews(server) == []
@@ -135,7 +146,9 @@ async def test_reviews_are_sent_concurrently(server: ApiServer, client: Client) 
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods_when_both_arrived)
     async with asyncio.timeout(120):
-        found = await AccessReviewer(client, check_permissions=True).review([POD, JOB], request_of(ALICE))
+        found = await AccessReviewer(client, check_permissions=True).review(
+            [POD, JOB], request_of(ALICE)
+        )
     assert found[JOB].denial
 
 
@@ -148,10 +161,14 @@ async def test_failed_review_is_not_a_denial(server: ApiServer, client: Client) 
         "message": "the operator is not allowed to review access",
     }
     server.answer("POST", REVIEWS, json(denial, code=403))
-    found = await AccessReviewer(client, check_permissions=True).review([POD, THING], request_of(ALICE))
+    found = await AccessReviewer(client, check_permissions=True).review(
+        [POD, THING], request_of(ALICE)
+    )
     assert (found[POD].resource, found[POD].denial) == (None, "")
     assert "the operator is not allowed to review access" in found[POD].failure
-    assert found[THING].failure == "example.com/v1 is registered, but its API server does not respond"
+    assert (
+        found[THING].failure == "example.com/v1 is registered, but its API server does not respond"
+    )
 
 
 async def test_resources_that_are_not_served_are_reviewed_once_for_each_group_and_resource(
@@ -160,21 +177,35 @@ async def test_resources_that_are_not_served_are_reviewed_once_for_each_group_an
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods)
     routes = GVR("gateway.networking.k8s.io", "v1", "httproutes")
-    resources = {GVR("", "v1", "pods"): Path("spec"), routes: Path("spec", "route"), routes._replace(version="v2"): A}
-    errors = await AccessReviewer(client, check_permissions=True).errors(resources, request_of(ALICE))
+    resources = {
+        GVR("", "v1", "pods"): Path("spec"),
+        routes: Path("spec", "route"),
+        routes._replace(version="v2"): A,
+    }
+    errors = await AccessReviewer(client, check_permissions=True).errors(
+        resources, request_of(ALICE)
+    )
     assert {(error.field, error.reason) for error in errors} == {
         ("spec.route", "FieldValueForbidden"),
         ("spec.a", "FieldValueForbidden"),
     }
-    assert "User alice is not authorized to create httproutes in ns, which the operator" in errors[0].detail
+    assert (
+        "User alice is not authorized to create httproutes in ns, which the operator"
+        in errors[0].detail
+    )
     assert len(reviews(server)) == 2
-    assert await AccessReviewer(client, check_permissions=False).errors(resources, request_of(ALICE)) == []
+    assert (
+        await AccessReviewer(client, check_permissions=False).errors(resources, request_of(ALICE))
+        == []
+    )
     assert len(reviews(server)) == 2
 
 
 async def test_object_is_refused_if_a_review_fails(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
-    server.answer("POST", REVIEWS, json({"kind": "Status", "code": 403, "reason": "Forbidden"}, code=403))
+    server.answer(
+        "POST", REVIEWS, json({"kind": "Status", "code": 403, "reason": "Forbidden"}, code=403)
+    )
     (error,) = await AccessReviewer(client, check_permissions=True).errors(
         {GVR("", "v1", "pods"): A}, request_of(ALICE)
     )

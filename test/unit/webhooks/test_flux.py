@@ -21,10 +21,20 @@ VALID = {
 
 @pytest.mark.parametrize("kind", VALID)
 @pytest.mark.parametrize("is_served", [True, False])
-async def test_creation_warns_while_the_configuration_disables_flux(kind: GVK, *, is_served: bool) -> None:
+async def test_creation_warns_while_the_configuration_disables_flux(
+    kind: GVK, *, is_served: bool
+) -> None:
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
     validators = flux.setup(manager, [], check_permissions=False, is_served=is_served)
-    obj = {"apiVersion": "a/v1", "kind": kind.kind, "metadata": {"name": "a", "namespace": "b"}, "spec": VALID[kind]}
+    obj = {
+        "apiVersion": "a/v1",
+        "kind": kind.kind,
+        "metadata": {"name": "a", "namespace": "b"},
+        "spec": VALID[kind],
+    }
     request = AdmissionRequest()
     await validators[kind].validate_create(obj, request)
-    assert any("its configuration disables them" in warning for warning in request.warnings) is not is_served
+    assert (
+        any("its configuration disables them" in warning for warning in request.warnings)
+        is not is_served
+    )

@@ -51,14 +51,18 @@ async def test_stacks_of_other_operators_are_not_validated(version: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("version", "enabled", "is_warned"), [("v2", False, True), ("v2", True, False), ("", False, False)]
+    ("version", "enabled", "is_warned"),
+    [("v2", False, True), ("v2", True, False), ("", False, False)],
 )
 async def test_creation_of_an_own_stack_warns_while_stacks_are_disabled(
     version: str, *, enabled: bool, is_warned: bool
 ) -> None:
     request = AdmissionRequest()
     await webhook(enabled=enabled).validate_create(stack(version=version), request)
-    assert any("its configuration disables them" in warning for warning in request.warnings) is is_warned
+    assert (
+        any("its configuration disables them" in warning for warning in request.warnings)
+        is is_warned
+    )
 
 
 async def test_stack_that_moves_to_this_operator_is_validated() -> None:
@@ -83,7 +87,9 @@ async def test_pinned_profile_determines_the_defaults() -> None:
 @pytest.mark.parametrize("version", ["v1", "v2"])
 async def test_unlabelled_stacks_need_no_image_that_another_major_version_has(version: str) -> None:
     obj = stack({"a": {"engine": "external"}}, version="")
-    assert await webhook(operatorVersion=version).validate_create(obj, AdmissionRequest()), "a warning about the label"
+    assert await webhook(operatorVersion=version).validate_create(obj, AdmissionRequest()), (
+        "a warning about the label"
+    )
     obj["status"] = {"profile": "v0.2"}
     assert await webhook(operatorVersion=version).validate_update(obj, obj, AdmissionRequest())
     with pytest.raises(FieldErrors, match="reserved"):
@@ -93,7 +99,9 @@ async def test_unlabelled_stacks_need_no_image_that_another_major_version_has(ve
         await webhook(operatorVersion="v1").validate_create(labelled, AdmissionRequest())
 
 
-def triggered(kind: str | None, address: str = "https://example.com", version: str = "v2", **scaling: Any) -> Object:
+def triggered(
+    kind: str | None, address: str = "https://example.com", version: str = "v2", **scaling: Any
+) -> Object:
     """Return a stack whose application has a trigger of KEDA with this kind of authentication."""
     reference = {"name": "shared"} if kind is None else {"name": "shared", "kind": kind}
     trigger = {"type": "metrics-api", "metadata": {"url": address}, "authenticationRef": reference}
@@ -102,7 +110,10 @@ def triggered(kind: str | None, address: str = "https://example.com", version: s
 
 
 async def test_cluster_trigger_authentications_need_a_setting() -> None:
-    cluster, changed = triggered("ClusterTriggerAuthentication"), triggered("ClusterTriggerAuthentication", "https://e")
+    cluster, changed = (
+        triggered("ClusterTriggerAuthentication"),
+        triggered("ClusterTriggerAuthentication", "https://e"),
+    )
     for allowed in (triggered(None), triggered("TriggerAuthentication"), triggered("")):
         assert await create(allowed) == []
     unused = triggered("ClusterTriggerAuthentication", enabled=False)
@@ -110,7 +121,10 @@ async def test_cluster_trigger_authentications_need_a_setting() -> None:
     assert await create(unused) == []
     assert await update(cluster, cluster) == [], "a stack from before this rule can be changed"
     for old in (None, triggered(None), unused, other, changed):
-        with pytest.raises(FieldErrors, match=r"triggers\[0\].authenticationRef.kind: Forbidden: must be TriggerAuth"):
+        with pytest.raises(
+            FieldErrors,
+            match=r"triggers\[0\].authenticationRef.kind: Forbidden: must be TriggerAuth",
+        ):
             await (create(cluster) if old is None else update(old, cluster))
     for odd in ("clustertriggerauthentication", "Other"):
         with pytest.raises(FieldErrors, match=r"authenticationRef\.kind"):

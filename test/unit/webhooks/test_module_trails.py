@@ -52,7 +52,9 @@ def entered_modules() -> Iterator[set[str]]:
 async def test_mutating_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"})
+    config = KubeRayConfiguration.of(
+        {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
+    )
     manager = Manager(Transport(ClientConfig(server="https://127.0.0.1:6443", token="t")))
     monkeypatch.setattr(manager.mapper, "serves_group", AsyncMock(return_value=True))
     environment = Environment.detect(manager, config)
@@ -64,8 +66,16 @@ async def test_mutating_review_of_a_raycluster_enters_few_modules_and_builds_no_
         ingress_domain=lambda: environment.domain.read(manager.client),
     )
     handler, reviews = DefaultingHandler(webhook, RAY_CLUSTER), ReviewWorker()
-    request = {"uid": "1", "operation": "CREATE", "name": "rc", "namespace": "ns", "object": ray_cluster(worker())}
-    body = orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    request = {
+        "uid": "1",
+        "operation": "CREATE",
+        "name": "rc",
+        "namespace": "ns",
+        "object": ray_cluster(worker()),
+    }
+    body = orjson.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    )
     with entered_modules() as modules:
         review = await reviews.run(len(body), read_review, body)
         review.size, review.worker = len(body), reviews

@@ -32,17 +32,27 @@ class Logging(APIModel):
     """What the pods log."""
 
     debug: bool = Field(default=False, description="Whether flux submit logs details.")
-    quiet: bool = Field(default=False, description="Whether only the output of the command is logged.")
-    strict: bool = Field(default=False, description="Whether the scripts stop at the first failing command.")
-    timed: bool = Field(default=False, description="Whether the times of flux start and flux submit are logged.")
-    zeromq: bool = Field(default=False, description="Whether the connections of the brokers are logged.")
+    quiet: bool = Field(
+        default=False, description="Whether only the output of the command is logged."
+    )
+    strict: bool = Field(
+        default=False, description="Whether the scripts stop at the first failing command."
+    )
+    timed: bool = Field(
+        default=False, description="Whether the times of flux start and flux submit are logged."
+    )
+    zeromq: bool = Field(
+        default=False, description="Whether the connections of the brokers are logged."
+    )
 
 
 class Network(APIModel):
     """The network of the cluster."""
 
     disable_affinity: bool | None = optional("Whether the pods have no affinity at all.")
-    headless_name: str | None = optional("Name of the headless Service; the cluster's name if unset.")
+    headless_name: str | None = optional(
+        "Name of the headless Service; the cluster's name if unset."
+    )
 
 
 class Toleration(APIModel):
@@ -77,9 +87,13 @@ class PodOptions(APIModel):
     restart_policy: str | None = optional("Restart policy: OnFailure (the default) or Never.")
     runtime_class_name: str | None = optional("Name of the runtime class of the pods.")
     scheduler_name: str | None = optional("Name of the scheduler of the pods.")
-    security_context: PodSecurityContext | None = optional("Security context of the pods; only fsGroup is used.")
+    security_context: PodSecurityContext | None = optional(
+        "Security context of the pods; only fsGroup is used."
+    )
     service_account_name: str | None = optional("Name of the service account of the pods.")
-    tolerations: Annotated[list[Toleration] | None, ATOMIC] = optional("Taints that the pods tolerate.")
+    tolerations: Annotated[list[Toleration] | None, ATOMIC] = optional(
+        "Taints that the pods tolerate."
+    )
 
 
 class MiniClusterSpec(APIModel):
@@ -90,29 +104,42 @@ class MiniClusterSpec(APIModel):
         "Number of retries before the Job fails; if unset or 0, 100, but only for failures of pods: "
         "a command that fails is not run again."
     )
-    cleanup: bool = Field(default=False, description="Whether the MiniCluster is deleted when its command has ended.")
+    cleanup: bool = Field(
+        default=False, description="Whether the MiniCluster is deleted when its command has ended."
+    )
     containers: Annotated[
-        list[MiniClusterContainer], ATOMIC, Field(description="Containers of the pods, of which exactly one runs Flux.")
+        list[MiniClusterContainer],
+        ATOMIC,
+        Field(description="Containers of the pods, of which exactly one runs Flux."),
     ]
-    deadline_seconds: Int64 = Field(default=31500000, description="Time in seconds after which the Job fails.")
+    deadline_seconds: Int64 = Field(
+        default=31500000, description="Time in seconds after which the Job fails."
+    )
     flux: FluxOptions | None = optional("The installation and the configuration of Flux.")
-    interactive: bool = Field(default=False, description="Whether the brokers run without a command, until deleted.")
+    interactive: bool = Field(
+        default=False, description="Whether the brokers run without a command, until deleted."
+    )
     job_labels: dict[str, str] | None = optional("Labels of the Job, such as that of a queue.")
     logging: Logging | None = optional("What the pods log.")
-    max_size: Int32 | None = optional("Maximum number of pods, to which the cluster can grow; the size if unset.")
+    max_size: Int32 | None = optional(
+        "Maximum number of pods, to which the cluster can grow; the size if unset."
+    )
     min_size: Int32 | None = optional("Number of brokers with which the command can start.")
     network: Network | None = optional("The network of the cluster.")
     pod: PodOptions | None = optional("Options of the pods.")
     services: Annotated[list[MiniClusterContainer] | None, ATOMIC] = optional(
         "Containers of one further pod, the service pod."
     )
-    share_process_namespace: bool | None = optional("Whether the containers of a pod see each other's processes.")
+    share_process_namespace: bool | None = optional(
+        "Whether the containers of a pod see each other's processes."
+    )
     size: Int32 = Field(default=1, description="Number of pods, and of brokers.")
     suspend: bool | None = optional(
         "Whether the Job is suspended, so that its pods do not exist; all other objects do."
     )
     tasks: Int32 = Field(
-        default=1, description="Number of tasks of the command in the whole cluster; 0: no number is passed."
+        default=1,
+        description="Number of tasks of the command in the whole cluster; 0: no number is passed.",
     )
     ttl_seconds_after_finished: Int32 | None = optional(
         "Time in seconds after the end until the MiniCluster is deleted."
@@ -124,10 +151,14 @@ class MiniClusterStatus(APIModel):
 
     completion_time: str | None = optional("Time at which the Job ended.", format="date-time")
     conditions: Annotated[list[Condition] | None, ATOMIC] = optional("The MiniCluster's state.")
-    exit_code: Int32 | None = optional("Exit code of the container that runs Flux in the pod of the lead broker.")
+    exit_code: Int32 | None = optional(
+        "Exit code of the container that runs Flux in the pod of the lead broker."
+    )
     jobid: str = Field(description="Identifier of the MiniCluster.")
     maximum_size: Int32 = Field(description="Maximum number of pods.")
-    observed_generation: Int64 | None = optional("The metadata.generation that the status is based on.")
+    observed_generation: Int64 | None = optional(
+        "The metadata.generation that the status is based on."
+    )
     ready: Int32 | None = optional("Number of ready pods.")
     selector: str = Field(description="Label selector of the pods, for autoscalers.")
     size: Int32 = Field(description="Number of pods that the Job has.")
@@ -147,7 +178,11 @@ class MiniCluster(
     group=MINICLUSTER.group,
     version=MINICLUSTER.version,
     printer_columns=_COLUMNS,
-    scale=Scale(spec_replicas=".spec.size", status_replicas=".status.size", label_selector=".status.selector"),
+    scale=Scale(
+        spec_replicas=".spec.size",
+        status_replicas=".status.size",
+        label_selector=".status.selector",
+    ),
 ):
     """A Flux instance on the pods of an Indexed Job."""
 

@@ -98,7 +98,9 @@ class LabelSelectorRequirement(APIModel):
 class LabelSelector(APIModel):
     """Conditions on labels, which all must hold; an empty selector matches everything."""
 
-    match_expressions: list[LabelSelectorRequirement] | None = optional("Conditions on the values of labels.")
+    match_expressions: list[LabelSelectorRequirement] | None = optional(
+        "Conditions on the values of labels."
+    )
     match_labels: dict[str, str] | None = optional("Labels with their values.")
 
 
@@ -139,7 +141,9 @@ class Volume(APIModel):
     config_map_name: str | None = optional("Name of a ConfigMap, together with items.")
     csi_driver: str | None = optional("Name of a CSI driver.")
     csi_driver_attributes: dict[str, str] | None = optional("Attributes for the CSI driver.")
-    empty_dir: bool = Field(default=False, description="Whether the volume is an emptyDir, mounted at /dev/shm.")
+    empty_dir: bool = Field(
+        default=False, description="Whether the volume is an emptyDir, mounted at /dev/shm."
+    )
     empty_dir_medium: str | None = optional("Medium of the emptyDir, such as memory.")
     empty_dir_size_limit: str | None = optional("Maximum size of the emptyDir.")
     host_path: str | None = optional("Directory on the node.")
@@ -163,20 +167,32 @@ class MiniClusterContainer(APIModel):
         default="ghcr.io/rse-ops/accounting:app-latest",
         description="Container image; the view must match its distribution.",
     )
-    image_pull_policy: str | None = optional("Pull policy: Always, IfNotPresent (the default) or Never.")
+    image_pull_policy: str | None = optional(
+        "Pull policy: Always, IfNotPresent (the default) or Never."
+    )
     image_pull_secret: str | None = optional("Name of the Secret that is used to pull the image.")
     launcher: bool | None = optional(
         "Whether the command submits jobs itself (as workflow tools do), so flux submit is not used."
     )
     life_cycle: LifeCycle | None = optional("Commands on start and stop.")
     logs: str | None = optional("Directory for the output of batch jobs; /tmp/fluxout if unset.")
-    name: str | None = optional("Name of the container; that of the container that runs Flux is the cluster's.")
-    no_wrap_entrypoint: bool | None = optional("Whether a sidecar keeps the entrypoint of its image.")
-    ports: Annotated[list[Int32] | None, ATOMIC] = optional("TCP ports; those of sidecars get a Service.")
+    name: str | None = optional(
+        "Name of the container; that of the container that runs Flux is the cluster's."
+    )
+    no_wrap_entrypoint: bool | None = optional(
+        "Whether a sidecar keeps the entrypoint of its image."
+    )
+    ports: Annotated[list[Int32] | None, ATOMIC] = optional(
+        "TCP ports; those of sidecars get a Service."
+    )
     pull_always: bool = Field(default=False, description="Whether the image is always pulled.")
     resources: ResourceRequirements | None = optional("Resources of the container.")
-    run_flux: bool | None = optional("Whether this container runs Flux; exactly one does. True for a single container.")
-    secrets: dict[str, SecretReference] | None = optional("Environment variables with values from Secrets.")
+    run_flux: bool | None = optional(
+        "Whether this container runs Flux; exactly one does. True for a single container."
+    )
+    secrets: dict[str, SecretReference] | None = optional(
+        "Environment variables with values from Secrets."
+    )
     security_context: SecurityContext | None = optional("Security context of the container.")
     volumes: dict[str, Volume] | None = optional("Volumes by name.")
     working_dir: str | None = optional("Working directory of the command.")
@@ -186,14 +202,17 @@ class FluxContainer(APIModel):
     """The init container that installs Flux (the view) for the other containers."""
 
     disable: bool = Field(
-        default=False, description="Whether the application's image contains Flux, so nothing is installed."
+        default=False,
+        description="Whether the application's image contains Flux, so nothing is installed.",
     )
     image: str = Field(
         default="ghcr.io/converged-computing/flux-view-ubuntu:tag-noble",
         description="Image with the view; it must match the distribution of the application's image.",
     )
     image_pull_secret: str | None = optional("Not used; accepted for compatibility.")
-    mount_path: str = Field(default="/mnt/flux", description="Directory at which the view is mounted.")
+    mount_path: str = Field(
+        default="/mnt/flux", description="Directory at which the view is mounted."
+    )
     name: str = Field(default="flux-view", description="Name of the container and of its volume.")
     pull_always: bool = Field(default=False, description="Whether the image is always pulled.")
     python_path: str | None = optional("PYTHONPATH of the view; found if unset.")
@@ -229,7 +248,9 @@ class Bursting(APIModel):
 class FluxScheduler(APIModel):
     """The scheduler of the Flux instance."""
 
-    queue_policy: str | None = optional("Queue policy: fcfs (the default), easy, conservative or hybrid.")
+    queue_policy: str | None = optional(
+        "Queue policy: fcfs (the default), easy, conservative or hybrid."
+    )
     simple: bool | None = optional("Whether to use Flux's simple scheduler instead of Fluxion.")
 
 
@@ -239,18 +260,30 @@ class FluxOptions(APIModel):
     arch: str | None = optional("Not used; accepted for compatibility.")
     broker_config: str | None = optional("The broker's configuration (TOML), instead of ours.")
     bursting: Bursting | None = optional("Brokers outside this cluster.")
-    complete_workers: bool | None = optional("Whether a worker ends when its broker ends, whatever the outcome.")
-    connect_timeout: str = Field(default="5s", description="Time after which a broker retries to connect.")
+    complete_workers: bool | None = optional(
+        "Whether a worker ends when its broker ends, whatever the outcome."
+    )
+    connect_timeout: str = Field(
+        default="5s", description="Time after which a broker retries to connect."
+    )
     container: FluxContainer | None = optional("The init container that installs Flux.")
     curve_cert: str | None = optional("The CURVE certificate, instead of a generated one.")
     disable_socket: bool | None = optional("Whether the broker's socket has its default path.")
-    environment: dict[str, str] | None = optional("Environment variables for users who connect to the instance.")
+    environment: dict[str, str] | None = optional(
+        "Environment variables for users who connect to the instance."
+    )
     log_level: Int32 = Field(default=6, description="Level of the broker's log, from 0 to 7.")
-    minimal_service: bool | None = optional("Whether only the lead broker gets a Service, with a cluster IP.")
+    minimal_service: bool | None = optional(
+        "Whether only the lead broker gets a Service, with a cluster IP."
+    )
     munge_secret: str | None = optional("Not used; accepted for compatibility.")
-    no_wait_socket: bool | None = optional("Whether sidecars start without waiting for the broker's socket.")
+    no_wait_socket: bool | None = optional(
+        "Whether sidecars start without waiting for the broker's socket."
+    )
     option_flags: str | None = optional("Further flags of flux submit.")
     scheduler: FluxScheduler | None = optional("The scheduler of the Flux instance.")
     submit_command: str | None = optional("Command instead of flux submit.")
-    topology: str | None = optional("Topology of the brokers: flat (the default), kary:K, binomial or mincrit[:K].")
+    topology: str | None = optional(
+        "Topology of the brokers: flat (the default), kary:K, binomial or mincrit[:K]."
+    )
     wrap: str | None = optional("Words before flux broker, such as strace.")

@@ -29,22 +29,36 @@ _Count = Annotated[Int32, Field(json_schema_extra={"minimum": 0})]
 class FluxJobSpec(APIModel):
     """The desired state of a FluxJob. Fields replace those of the template."""
 
-    backoff_limit: Int32 | None = optional("Number of retries before the job fails; 0 if unset.", minimum=0)
-    command: str | None = optional("Command line that runs in the MiniCluster; it stays ready without one.")
-    deadline_seconds: Int64 | None = optional("Time in seconds after its start at which the job fails.", minimum=1)
+    backoff_limit: Int32 | None = optional(
+        "Number of retries before the job fails; 0 if unset.", minimum=0
+    )
+    command: str | None = optional(
+        "Command line that runs in the MiniCluster; it stays ready without one."
+    )
+    deadline_seconds: Int64 | None = optional(
+        "Time in seconds after its start at which the job fails.", minimum=1
+    )
     environment: dict[str, str] | None = optional("Environment variables of the command.")
     image: str | None = optional(
         "Container image, which contains Flux unless flux.container of the template (or the FluxSetup) "
         "is set; that of the FluxSetup, or fluxrm/flux-sched:focal, if unset."
     )
-    priority: Int32 | None = optional("Priority in the queue; jobs with higher priorities are admitted first.")
+    priority: Int32 | None = optional(
+        "Priority in the queue; jobs with higher priorities are admitted first."
+    )
     priority_class_name: str | None = optional(
         "PriorityClass with the priority in the queue; not together with priority."
     )
     resources: ResourceRequirements | None = optional("Resources of the command in each pod.")
-    size: _Size | None = optional("Number of pods of the MiniCluster; that of the FluxSetup if unset.")
-    suspend: bool | None = optional("Whether the job is suspended: it is not admitted, and holds no quota.")
-    tasks: Int32 | None = optional("Number of tasks of the command in the whole cluster.", minimum=0)
+    size: _Size | None = optional(
+        "Number of pods of the MiniCluster; that of the FluxSetup if unset."
+    )
+    suspend: bool | None = optional(
+        "Whether the job is suspended: it is not admitted, and holds no quota."
+    )
+    tasks: Int32 | None = optional(
+        "Number of tasks of the command in the whole cluster.", minimum=0
+    )
     template: MiniClusterSpec | None = optional(
         "Spec of the MiniCluster, for everything that the other fields do not set."
     )
@@ -58,12 +72,16 @@ class FluxJobStatus(APIModel):
     """The observed state of a FluxJob."""
 
     completion_time: Time | None = optional("Time at which the job finished.")
-    conditions: ConditionList | None = optional("The five states, of which one is True, and further conditions.")
+    conditions: ConditionList | None = optional(
+        "The five states, of which one is True, and further conditions."
+    )
     exit_code: Int32 | None = optional("Exit code of the command.")
     flux_setup: str | None = optional("NAMESPACE/NAME of the FluxSetup that governs the job.")
     jobid: str = Field(description="Identifier of the job.")
     mini_cluster: str | None = optional("Name of the job's MiniCluster.")
-    observed_generation: Int64 | None = optional("The metadata.generation that the status is based on.")
+    observed_generation: Int64 | None = optional(
+        "The metadata.generation that the status is based on."
+    )
     position: Int32 | None = optional("Position in the queue, from 1, while the job waits.")
     start_time: Time | None = optional("Time at which the job was launched.")
 
@@ -77,7 +95,9 @@ _JOB_COLUMNS = [
 ]
 
 
-class FluxJob(CustomResource, group=FLUX_JOB.group, version=FLUX_JOB.version, printer_columns=_JOB_COLUMNS):
+class FluxJob(
+    CustomResource, group=FLUX_JOB.group, version=FLUX_JOB.version, printer_columns=_JOB_COLUMNS
+):
     """One command that runs in a MiniCluster of its own, once its FluxSetup has quota for it."""
 
     spec: FluxJobSpec | None = None
@@ -101,12 +121,18 @@ def fluxjob_crd() -> Object:
 class MiniClusterDefaults(APIModel):
     """Defaults for the MiniClusters of FluxJobs."""
 
-    cleanup: bool | None = optional("Whether MiniClusters are deleted when their jobs have finished; true if unset.")
+    cleanup: bool | None = optional(
+        "Whether MiniClusters are deleted when their jobs have finished; true if unset."
+    )
     flux: FluxOptions | None = optional("The installation and the configuration of Flux.")
     image: str | None = optional("Container image of jobs that have none.")
     pod: PodOptions | None = optional("Options of the pods.")
     size: Annotated[
-        Int32, Field(json_schema_extra={"minimum": 1}, description="Number of pods of jobs that have no size.")
+        Int32,
+        Field(
+            json_schema_extra={"minimum": 1},
+            description="Number of pods of jobs that have no size.",
+        ),
     ] = 1
     ttl_seconds_after_finished: _Count | None = optional(
         "Time in seconds after the end until MiniClusters are cleaned up; 0 if unset."
@@ -122,11 +148,16 @@ class KueueOptions(APIModel):
 class FluxSetupSpec(APIModel):
     """The quota of a set of namespaces, and how their FluxJobs are queued."""
 
-    fairness: Fairness | None = optional("Between whom the quota is shared: None (the default) or Namespace.")
+    fairness: Fairness | None = optional(
+        "Between whom the quota is shared: None (the default) or Namespace."
+    )
     kueue: KueueOptions | None = optional("How jobs are handed over to Kueue.")
     max_jobs: Annotated[
         _Count | None,
-        Field(alias="max-jobs", description="Maximum number of jobs that hold quota; unlimited if unset."),
+        Field(
+            alias="max-jobs",
+            description="Maximum number of jobs that hold quota; unlimited if unset.",
+        ),
     ] = None
     max_size: Annotated[
         int,
@@ -145,12 +176,16 @@ class FluxSetupSpec(APIModel):
     preemption: Preemption | None = optional(
         "Which running jobs may be suspended: Never (the default) or LowerPriority."
     )
-    queue: Queue | None = optional("Who admits the jobs: Internal (the default, this operator) or Kueue.")
+    queue: Queue | None = optional(
+        "Who admits the jobs: Internal (the default, this operator) or Kueue."
+    )
     queueing_strategy: QueueingStrategy = Field(
         default=QueueingStrategy.BEST_EFFORT_FIFO,
         description="Which jobs may be admitted before one that does not fit: all, none, or those that end in time.",
     )
-    resources: dict[str, Quantity] | None = optional("Maximum sum of the requests of all pods, for each resource.")
+    resources: dict[str, Quantity] | None = optional(
+        "Maximum sum of the requests of all pods, for each resource."
+    )
     weights: dict[str, Annotated[Int32, Field(json_schema_extra={"minimum": 1})]] | None = optional(
         "Weights of the namespaces for fairness; 1 if unset."
     )
@@ -161,7 +196,9 @@ class FluxSetupStatus(APIModel):
 
     admitted_workloads: Int32 | None = optional("Number of jobs that hold quota.")
     conditions: ConditionList | None = optional("The FluxSetup's state.")
-    observed_generation: Int64 | None = optional("The metadata.generation that the status is based on.")
+    observed_generation: Int64 | None = optional(
+        "The metadata.generation that the status is based on."
+    )
     pending_workloads: Int32 | None = optional("Number of jobs that wait.")
     used_resources: Int32 | None = optional("Number of pods that hold quota.")
 
@@ -176,7 +213,12 @@ _SETUP_COLUMNS = [
 ]
 
 
-class FluxSetup(CustomResource, group=FLUX_SETUP.group, version=FLUX_SETUP.version, printer_columns=_SETUP_COLUMNS):
+class FluxSetup(
+    CustomResource,
+    group=FLUX_SETUP.group,
+    version=FLUX_SETUP.version,
+    printer_columns=_SETUP_COLUMNS,
+):
     """An administrator's quota for the FluxJobs of a set of namespaces."""
 
     spec: FluxSetupSpec | None = None

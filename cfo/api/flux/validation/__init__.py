@@ -17,7 +17,9 @@ _MAX_MESSAGE: Final = 1024
 """The maximum length of the message of an Event."""
 
 
-def new_errors(validate: Callable[[Object], list[FieldError]], old: Object, new: Object) -> list[FieldError]:
+def new_errors(
+    validate: Callable[[Object], list[FieldError]], old: Object, new: Object
+) -> list[FieldError]:
     """Return the errors in ``new`` that are not in ``old``.
 
     An object that was created before it was validated can so be changed and deleted, as with CRD validation ratcheting.

@@ -7,10 +7,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_runner, runners
-from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, choice, dns_label, dns_subdomain, environment_errors
+from cfo.api.flux.validation.syntax import (
+    MAX_DNS_LABEL,
+    between,
+    choice,
+    dns_label,
+    dns_subdomain,
+    environment_errors,
+)
 from cfo.runtime import FieldError
 from cfo.runtime.objects import is_quantity
-from cfo.runtime.objects.field import OMIT, Path, duplicate, forbidden, invalid, not_supported, required, too_many
+from cfo.runtime.objects.field import (
+    OMIT,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 
 MAX_CONTAINERS: Final = 100
 """The maximum number of containers in a list."""
@@ -69,7 +85,9 @@ def service_errors(services: Sequence[Mapping[str, Any]], path: Path) -> Iterato
         yield from _name_errors(container, at, names)
         for name in _SERVICE_COMMANDS:
             if (container.get("commands") or {}).get(name):
-                yield forbidden(at.child("commands", name), "containers of the service pod run no Flux broker")
+                yield forbidden(
+                    at.child("commands", name), "containers of the service pod run no Flux broker"
+                )
         yield from _port_errors(container, at, in_service=False)
         yield from _option_errors(container, at)
         yield from _volume_errors(container, at.child("volumes"), volumes, set(), set())
@@ -87,14 +105,18 @@ def _name_errors(container: Mapping[str, Any], path: Path, names: set[str]) -> I
     names.add(name)
 
 
-def _command_errors(container: Mapping[str, Any], path: Path, *, runs_flux: bool) -> Iterator[FieldError]:
+def _command_errors(
+    container: Mapping[str, Any], path: Path, *, runs_flux: bool
+) -> Iterator[FieldError]:
     if container.get("launcher") and container.get("batch"):
         yield forbidden(path.child("batch"), "must not be set together with launcher")
     if runs_flux and container.get("command") and (container.get("commands") or {}).get("script"):
         yield forbidden(path.child("commands", "script"), "must not be set together with command")
 
 
-def _port_errors(container: Mapping[str, Any], path: Path, *, in_service: bool) -> Iterator[FieldError]:
+def _port_errors(
+    container: Mapping[str, Any], path: Path, *, in_service: bool
+) -> Iterator[FieldError]:
     """Yield the errors in a container's ports; those of a Service must be different."""
     seen: set[int] = set()
     for index, port in enumerate(container.get("ports") or ()):
@@ -108,7 +130,9 @@ def _port_errors(container: Mapping[str, Any], path: Path, *, in_service: bool) 
 def _option_errors(container: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     if "image" in container and not container["image"]:
         yield required(path.child("image"))
-    yield from choice(path.child("imagePullPolicy"), container.get("imagePullPolicy"), _PULL_POLICIES)
+    yield from choice(
+        path.child("imagePullPolicy"), container.get("imagePullPolicy"), _PULL_POLICIES
+    )
     if secret := container.get("imagePullSecret"):
         yield from dns_subdomain(path.child("imagePullSecret"), secret)
     variables, secrets = container.get("environment") or {}, container.get("secrets") or {}
@@ -156,7 +180,11 @@ def _volume_errors(
 
 def _is_memory(volume: Mapping[str, Any]) -> bool:
     """Return whether a volume is an emptyDir, which is mounted at /dev/shm."""
-    return bool(volume.get("emptyDir")) and not volume.get("csiDriver") and not volume.get("secretName")
+    return (
+        bool(volume.get("emptyDir"))
+        and not volume.get("csiDriver")
+        and not volume.get("secretName")
+    )
 
 
 def _normalized(path: str) -> str:
@@ -168,10 +196,14 @@ def _source_errors(volume: Mapping[str, Any], path: Path) -> Iterator[FieldError
         if volume.get(name):
             yield from dns_subdomain(path.child(name), volume[name])
     if (medium := volume.get("emptyDirMedium")) and not _MEDIUM.fullmatch(medium):
-        yield not_supported(path.child("emptyDirMedium"), medium, ("Memory", "HugePages", "HugePages-2Mi"))
+        yield not_supported(
+            path.child("emptyDirMedium"), medium, ("Memory", "HugePages", "HugePages-2Mi")
+        )
     limit = volume.get("emptyDirSizeLimit")
     if limit and (not is_quantity(limit) or limit.startswith("-")):
-        yield invalid(path.child("emptyDirSizeLimit"), limit, "must be a quantity such as 500Mi or 4Gi")
+        yield invalid(
+            path.child("emptyDirSizeLimit"), limit, "must be a quantity such as 500Mi or 4Gi"
+        )
     for key, target in (volume.get("items") or {}).items():
         at = path.child("items").key(key)
         if not target:
@@ -203,10 +235,14 @@ def service_name_errors(spec: Mapping[str, Any], path: Path, cluster: str) -> It
         if len(fallback) > MAX_DNS_LABEL:
             limit = MAX_DNS_LABEL - len(cluster) - 1
             yield invalid(
-                at, name, f"must be at most {limit} characters, because its Service may be named NAME-CONTAINER"
+                at,
+                name,
+                f"must be at most {limit} characters, because its Service may be named NAME-CONTAINER",
             )
         if name == headless:
-            yield invalid(at, name, "must not equal network.headlessName, because both are names of Services")
+            yield invalid(
+                at, name, "must not equal network.headlessName, because both are names of Services"
+            )
         if fallback in owners:
             detail = f"its Service may be named {fallback}, which is the name of the Service of {owners[fallback]}"
             yield invalid(at, name, detail)

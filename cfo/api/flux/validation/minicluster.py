@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.flux.validation.containers import MAX_CONTAINERS, container_errors, service_errors, service_name_errors
+from cfo.api.flux.validation.containers import (
+    MAX_CONTAINERS,
+    container_errors,
+    service_errors,
+    service_name_errors,
+)
 from cfo.api.flux.validation.syntax import (
     MAX_DNS_LABEL,
     annotation_errors,
@@ -22,7 +27,15 @@ from cfo.api.flux.validation.syntax import (
     service_name,
 )
 from cfo.runtime import FieldError, Object
-from cfo.runtime.objects.field import OMIT, Path, forbidden, invalid, not_supported, required, too_many
+from cfo.runtime.objects.field import (
+    OMIT,
+    Path,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 
 MAX_BURSTED_CLUSTERS: Final = 100
 """The maximum number of bursted clusters, which limits the host list."""
@@ -36,7 +49,9 @@ _MOUNT_PATH: Final = re.compile(r"/[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?")
 _SCRIPT: Final = re.compile(r"(wait|start)-[0-9]+")
 _POLICIES: Final = ("fcfs", "easy", "conservative", "hybrid")
 _MAX_PATH: Final = 1024
-_MOUNT_PATH_RULE: Final = "must be an absolute path of letters, digits, '.', '_' and '-', without '..'"
+_MOUNT_PATH_RULE: Final = (
+    "must be an absolute path of letters, digits, '.', '_' and '-', without '..'"
+)
 _LOG_LEVELS: Final = (0, 7)
 
 MAX_SIZE: Final = 100_000
@@ -66,13 +81,19 @@ def flux_errors(flux: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     yield from between(path.child("logLevel"), flux.get("logLevel"), *_LOG_LEVELS)
     timeout = flux.get("connectTimeout") or ""
     if not _DURATION.fullmatch(timeout):
-        yield invalid(path.child("connectTimeout"), timeout, "must be a duration such as 500ms, 5s or 1.5m")
+        yield invalid(
+            path.child("connectTimeout"), timeout, "must be a duration such as 500ms, 5s or 1.5m"
+        )
     topology = flux.get("topology") or ""
     if topology and not _TOPOLOGY.fullmatch(topology):
         yield not_supported(path.child("topology"), topology, _TOPOLOGIES)
     scheduler = flux.get("scheduler") or {}
-    yield from choice(path.child("scheduler", "queuePolicy"), scheduler.get("queuePolicy"), _POLICIES)
-    yield from environment_errors(path.child("environment"), flux.get("environment") or {}, exported=True)
+    yield from choice(
+        path.child("scheduler", "queuePolicy"), scheduler.get("queuePolicy"), _POLICIES
+    )
+    yield from environment_errors(
+        path.child("environment"), flux.get("environment") or {}, exported=True
+    )
 
 
 def _init_container_errors(container: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
@@ -83,7 +104,9 @@ def _init_container_errors(container: Mapping[str, Any], path: Path) -> Iterator
     if "image" in container and not container["image"]:
         yield required(path.child("image"))
     mount = container.get("mountPath")
-    if mount and (len(mount) > _MAX_PATH or not _MOUNT_PATH.fullmatch(mount) or ".." in mount.split("/")):
+    if mount and (
+        len(mount) > _MAX_PATH or not _MOUNT_PATH.fullmatch(mount) or ".." in mount.split("/")
+    ):
         yield invalid(path.child("mountPath"), mount, _MOUNT_PATH_RULE)
     if secret := container.get("imagePullSecret"):
         yield from dns_subdomain(path.child("imagePullSecret"), secret)
@@ -117,7 +140,9 @@ def pod_errors(pod: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     yield from label_errors(path.child("nodeSelector"), pod.get("nodeSelector"))
     for key, values in (pod.get("nodeAffinity") or {}).items():
         expression = {"key": key, "operator": "In", "values": values}
-        for error in selector_errors(path.child("nodeAffinity").key(key), {"matchExpressions": [expression]}):
+        for error in selector_errors(
+            path.child("nodeAffinity").key(key), {"matchExpressions": [expression]}
+        ):
             yield error._replace(value=values)
     yield from choice(path.child("restartPolicy"), pod.get("restartPolicy"), ("OnFailure", "Never"))
     policies = ("ClusterFirst", "ClusterFirstWithHostNet", "Default")
@@ -126,7 +151,9 @@ def pod_errors(pod: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         if value := pod.get(name):
             yield from dns_subdomain(path.child(name), value)
     if pod.get("resources") and not pod.get("runtimeClassName"):
-        yield forbidden(path.child("resources"), "the overhead of pods needs a runtimeClassName that defines it")
+        yield forbidden(
+            path.child("resources"), "the overhead of pods needs a runtimeClassName that defines it"
+        )
     for index, toleration in enumerate(pod.get("tolerations") or ()):
         yield from _toleration_errors(toleration, path.child("tolerations").index(index))
 
@@ -141,7 +168,9 @@ def _toleration_errors(toleration: Mapping[str, Any], path: Path) -> Iterator[Fi
     elif operator != "Exists":
         yield invalid(path.child("operator"), operator, "must be Exists if key is empty")
     if operator == "Exists" and toleration.get("value"):
-        yield invalid(path.child("value"), toleration["value"], "must be empty if operator is Exists")
+        yield invalid(
+            path.child("value"), toleration["value"], "must be empty if operator is Exists"
+        )
 
 
 @checked_spec
@@ -203,19 +232,29 @@ def size_errors(spec: Mapping[str, Any], path: Path, *, size: int | None) -> Ite
     if maximum is not None and size is not None and 0 < maximum < size:
         yield invalid(path.child("maxSize"), maximum, f"must not be less than size ({size})")
     if maximum is not None and minimum > maximum > 0:
-        yield invalid(path.child("minSize"), minimum, f"must not be greater than maxSize ({maximum})")
+        yield invalid(
+            path.child("minSize"), minimum, f"must not be greater than maxSize ({maximum})"
+        )
     elif size is not None and minimum > size:
         yield invalid(path.child("minSize"), minimum, f"must not be greater than size ({size})")
 
 
-def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: bool = False) -> Iterator[FieldError]:
+def spec_errors(
+    spec: Mapping[str, Any], path: Path, cluster: str, *, partial: bool = False
+) -> Iterator[FieldError]:
     """Yield the errors in the spec of a MiniCluster with the name ``cluster``, except for its sizes.
 
     A ``partial`` spec need not have containers, because it is completed later.
     """
-    for name, limit in (("tasks", _MAX_INT32), ("backoffLimit", _MAX_INT32), ("deadlineSeconds", _MAX_INT64)):
+    for name, limit in (
+        ("tasks", _MAX_INT32),
+        ("backoffLimit", _MAX_INT32),
+        ("deadlineSeconds", _MAX_INT64),
+    ):
         yield from between(path.child(name), spec.get(name), 0, limit)
-    yield from between(path.child("ttlSecondsAfterFinished"), spec.get("ttlSecondsAfterFinished"), 0, _MAX_INT32)
+    yield from between(
+        path.child("ttlSecondsAfterFinished"), spec.get("ttlSecondsAfterFinished"), 0, _MAX_INT32
+    )
     yield from label_errors(path.child("jobLabels"), spec.get("jobLabels"))
     if headless := (spec.get("network") or {}).get("headlessName"):
         yield from service_name(path.child("network", "headlessName"), headless)
@@ -227,7 +266,9 @@ def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: b
     yield from pod_errors(spec.get("pod") or {}, path.child("pod"))
     containers = spec.get("containers") or []
     if containers or not partial:
-        yield from container_errors(containers, path.child("containers"), cluster, flux.get("container") or {})
+        yield from container_errors(
+            containers, path.child("containers"), cluster, flux.get("container") or {}
+        )
         if len(containers) <= MAX_CONTAINERS:
             yield from service_name_errors(spec, path, cluster)
     yield from service_errors(spec.get("services") or [], path.child("services"))
@@ -242,7 +283,12 @@ def _size_of_scripts(spec: Mapping[str, Any]) -> int:
     In quotes, an apostrophe takes four bytes more. The environment is quoted twice, in the script of each container.
     """
     flux, containers = spec.get("flux") or {}, spec.get("containers") or ()
-    texts = [flux.get("brokerConfig"), flux.get("curveCert"), flux.get("optionFlags"), flux.get("wrap")]
+    texts = [
+        flux.get("brokerConfig"),
+        flux.get("curveCert"),
+        flux.get("optionFlags"),
+        flux.get("wrap"),
+    ]
     texts.append((flux.get("bursting") or {}).get("hostlist"))
     for container in containers:
         texts += (container.get("command"), *(container.get("commands") or {}).values())

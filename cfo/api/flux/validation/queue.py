@@ -33,7 +33,9 @@ from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
 
 _SPEC: Final = Path("spec")
-_ALWAYS_MUTABLE: Final = frozenset({"priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
+_ALWAYS_MUTABLE: Final = frozenset(
+    {"priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"}
+)
 _IMMUTABLE: Final = "immutable once the FluxJob has been admitted; delete it and create another one"
 
 _LABELS: Final = Path("metadata").child("labels").key(QUEUE_NAME_LABEL)
@@ -53,27 +55,41 @@ def validate_flux_job(obj: Object) -> Iterator[FieldError]:
     size = spec.get("size") if own_size else template.get("size")
     size_path = _SPEC if own_size else path
     for error in size_errors(template, path, size=size):
-        yield error._replace(field=str(size_path.child("size"))) if error.field == str(path.child("size")) else error
+        yield (
+            error._replace(field=str(size_path.child("size")))
+            if error.field == str(path.child("size"))
+            else error
+        )
     yield from spec_errors(template, path, cluster_name(obj), partial=True)
     if template.get("suspend") is not None:
         yield forbidden(path.child("suspend"), "set spec.suspend instead")
     if spec.get("priorityClassName"):
         yield from dns_subdomain(_SPEC.child("priorityClassName"), spec["priorityClassName"])
         if spec.get("priority") is not None:
-            yield forbidden(_SPEC.child("priority"), "must not be set together with priorityClassName")
+            yield forbidden(
+                _SPEC.child("priority"), "must not be set together with priorityClassName"
+            )
     yield from environment_errors(_SPEC.child("environment"), spec.get("environment") or {})
     yield from _runner_errors(spec, template, path)
 
 
-def _runner_errors(spec: Mapping[str, Any], template: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+def _runner_errors(
+    spec: Mapping[str, Any], template: Mapping[str, Any], path: Path
+) -> Iterator[FieldError]:
     """Yield the conflicts of the job's own fields with the container of the template to which they are added."""
     containers = template.get("containers") or []
     for index in runners(containers)[:1]:
         at = path.child("containers").index(index)
         if spec.get("command") and (containers[index].get("commands") or {}).get("script"):
-            yield forbidden(at.child("commands", "script"), "must not be set together with spec.command")
-        for name in set(spec.get("environment") or {}) & set(containers[index].get("secrets") or {}):
-            yield forbidden(at.child("secrets").key(name), "must not be set together with spec.environment")
+            yield forbidden(
+                at.child("commands", "script"), "must not be set together with spec.command"
+            )
+        for name in set(spec.get("environment") or {}) & set(
+            containers[index].get("secrets") or {}
+        ):
+            yield forbidden(
+                at.child("secrets").key(name), "must not be set together with spec.environment"
+            )
 
 
 def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
@@ -85,14 +101,20 @@ def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
         return []
     reason = "with a queue of Kueue"
     if not own_queue(obj):
-        active = [(key_of(setup), setup.get("spec") or {}) for setup in setups if is_true(setup, ACTIVE)]
+        active = [
+            (key_of(setup), setup.get("spec") or {}) for setup in setups if is_true(setup, ACTIVE)
+        ]
         own = [(key, spec) for key, spec in active if key.namespace == namespace_of(obj)]
-        selecting = [(key, spec) for key, spec in active if spec.get("namespaceSelector") is not None]
+        selecting = [
+            (key, spec) for key, spec in active if spec.get("namespaceSelector") is not None
+        ]
         by_kueue = [key for key, spec in own or selecting if spec.get("queue") == Queue.KUEUE]
         if not by_kueue:
             return []
         reason = f"if Kueue admits the job, as FluxSetup {by_kueue[0]} says"
-    return [f"spec.priority: has no effect {reason}; name a WorkloadPriorityClass in priorityClassName"]
+    return [
+        f"spec.priority: has no effect {reason}; name a WorkloadPriorityClass in priorityClassName"
+    ]
 
 
 def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
@@ -111,7 +133,11 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
             mutable.add("command")
         if (before.get("template") or {}).get("maxSize"):
             mutable.add("size")
-    changed = [_SPEC.child(name) for name in sorted({*before, *after} - mutable) if before.get(name) != after.get(name)]
+    changed = [
+        _SPEC.child(name)
+        for name in sorted({*before, *after} - mutable)
+        if before.get(name) != after.get(name)
+    ]
     if labels_of(old).get(QUEUE_NAME_LABEL) != labels_of(new).get(QUEUE_NAME_LABEL):
         changed.insert(0, _LABELS)
     return [forbidden(path, _IMMUTABLE) for path in changed]
@@ -134,7 +160,11 @@ def validate_flux_setup(obj: Object) -> Iterator[FieldError]:
         yield required(at, "must be set if queue is Kueue")
     for name, quantity in (spec.get("resources") or {}).items():
         if not is_quantity(str(quantity)) or str(quantity).startswith("-"):
-            yield invalid(_SPEC.child("resources").key(name), quantity, "must be a quantity such as 500m, 2 or 4Gi")
+            yield invalid(
+                _SPEC.child("resources").key(name),
+                quantity,
+                "must be a quantity such as 500m, 2 or 4Gi",
+            )
     for namespace in spec.get("weights") or {}:
         yield from dns_label(_SPEC.child("weights"), namespace)
 

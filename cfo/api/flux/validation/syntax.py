@@ -25,7 +25,9 @@ _SHELL_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DNS_LABEL_RULE: Final = "lower-case letters, digits and '-', with a letter or digit at both ends"
 
 
-def checked_spec(errors: Callable[[Object], Iterator[FieldError]]) -> Callable[[Object], list[FieldError]]:
+def checked_spec(
+    errors: Callable[[Object], Iterator[FieldError]],
+) -> Callable[[Object], list[FieldError]]:
     """Make a function return the errors that it yields about an object, at most one more than are reported.
 
     If the spec has more than :data:`MAX_VALUES` values, nothing else is checked.
@@ -34,7 +36,9 @@ def checked_spec(errors: Callable[[Object], Iterator[FieldError]]) -> Callable[[
     @wraps(errors)
     def check(obj: Object) -> list[FieldError]:
         if has_more_values_than(MAX_VALUES, obj.get("spec") or {}):
-            return [invalid(Path("spec"), OMIT, f"must have at most {MAX_VALUES} values, at all levels")]
+            return [
+                invalid(Path("spec"), OMIT, f"must have at most {MAX_VALUES} values, at all levels")
+            ]
         return list(islice(errors(obj), MAX_ERRORS + 1))
 
     return check
@@ -64,7 +68,9 @@ def dns_subdomain(path: Path, value: str) -> Iterator[FieldError]:
         yield required(path)
     elif len(value) > _MAX_SUBDOMAIN or not all(is_dns_label(label) for label in value.split(".")):
         yield invalid(
-            path, value, f"must be at most {_MAX_SUBDOMAIN} characters, in labels of {_DNS_LABEL_RULE}, joined by '.'"
+            path,
+            value,
+            f"must be at most {_MAX_SUBDOMAIN} characters, in labels of {_DNS_LABEL_RULE}, joined by '.'",
         )
 
 
@@ -107,13 +113,17 @@ def selector_errors(path: Path, selector: Mapping[str, Any] | None) -> Iterator[
         yield invalid(path, selector, str(error))
 
 
-def environment_errors(path: Path, names: Iterable[str], *, exported: bool = False) -> Iterator[FieldError]:
+def environment_errors(
+    path: Path, names: Iterable[str], *, exported: bool = False
+) -> Iterator[FieldError]:
     """Yield an error for each name that an environment variable cannot have.
 
     ``exported``: the variables are exported by a shell, which limits their names to identifiers.
     """
     for name in names:
         if exported and not _SHELL_VARIABLE.fullmatch(name):
-            yield invalid(path, name, "must be letters, digits and '_', and must not begin with a digit")
+            yield invalid(
+                path, name, "must be letters, digits and '_', and must not begin with a digit"
+            )
         elif not _VARIABLE.fullmatch(name):
             yield invalid(path, name, "must be printable ASCII characters without '='")

@@ -35,7 +35,9 @@ _APPLICATIONS: Final = Path("spec", "applications")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 _LOCATION: Final = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+=~-]{0,511}")
 _NAME_FORM: Final = "must be a letter or digit, followed by at most 127 letters, digits and ._/:-"
-_LOCATION_FORM: Final = "must be a letter, digit or '/', followed by at most 511 letters, digits and ._/:@+=~-"
+_LOCATION_FORM: Final = (
+    "must be a letter, digit or '/', followed by at most 511 letters, digits and ._/:@+=~-"
+)
 _ARGUMENT: Final = re.compile(r"--([a-z0-9][a-z0-9._-]*)(=.*)?", re.DOTALL)
 
 _OTHER_ENGINES: Final = {
@@ -64,14 +66,19 @@ _OWN_ARGUMENTS: Final = {
     "lora-modules": "loraAdapters",
 }
 """Arguments that a field sets."""
-_FIXED_ARGUMENTS: Final = frozenset({"api-key", "config", "headless", "host", "port", "root-path", "uds"})
+_FIXED_ARGUMENTS: Final = frozenset(
+    {"api-key", "config", "headless", "host", "port", "root-path", "uds"}
+)
 """Arguments with which the gateway or the probes would not reach vLLM, or that replace all others."""
 
 
 def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield the errors that follow from the engine of ``stack``, whose JSON types are correct."""
     written = [(Path("spec", "applicationTemplate"), stack.spec.get("applicationTemplate") or {})]
-    written += ((_APPLICATIONS.key(name), section) for name, section in (stack.spec.get("applications") or {}).items())
+    written += (
+        (_APPLICATIONS.key(name), section)
+        for name, section in (stack.spec.get("applications") or {}).items()
+    )
     if stack.engine is not VLLM:
         for path, section in written:
             yield from _other_engine_errors(section, path)
@@ -79,7 +86,9 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     yield from _stack_errors(stack)
     for path, section in written:
         yield from _field_errors(section, path)
-    models = {str(section["readerConfig"].get("consumerGroup")) for section in stack.applications.values()}
+    models = {
+        str(section["readerConfig"].get("consumerGroup")) for section in stack.applications.values()
+    }
     count = sum(len(section.get("loraAdapters") or ()) for section in stack.applications.values())
     if count > MAX_ADAPTERS:
         yield too_many(_APPLICATIONS, count, MAX_ADAPTERS)._replace(
@@ -92,7 +101,11 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
         yield from _adapter_errors(section, path.child("loraAdapters"), models)
         yield from _argument_errors(section.get("extraArgs") or (), path.child("extraArgs"))
         scaling = section.get("scaling") or {}
-        if is_enabled(scaling) and scaling.get("type") != "HPA" and not (scaling.get("spec") or {}).get("triggers"):
+        if (
+            is_enabled(scaling)
+            and scaling.get("type") != "HPA"
+            and not (scaling.get("spec") or {}).get("triggers")
+        ):
             yield required(
                 path.child("scaling", "spec", "triggers"),
                 "the gateway of the engine vllm has no queue by which KEDA could scale; set triggers, or the type HPA",
@@ -114,7 +127,9 @@ def _stack_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     for key in stack.gateway.get("config") or {}:
         yield forbidden(config.child(key), "the gateway of the engine vllm has no such parameters")
     if "kedaNamespace" in (stack.spec.get("networkPolicy") or {}):
-        yield forbidden(Path("spec", "networkPolicy", "kedaNamespace"), "KEDA does not call the gateway of vllm")
+        yield forbidden(
+            Path("spec", "networkPolicy", "kedaNamespace"), "KEDA does not call the gateway of vllm"
+        )
 
 
 def _field_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
@@ -126,18 +141,26 @@ def _field_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
         if section.get(name) is not None:
             yield forbidden(path.child(name), reason)
     if (section.get("scaling") or {}).get("metricTarget") is not None:
-        yield forbidden(path.child("scaling", "metricTarget"), "the gateway of the engine vllm has no queue")
+        yield forbidden(
+            path.child("scaling", "metricTarget"), "the gateway of the engine vllm has no queue"
+        )
     known = VLLM.reader_keys or frozenset()
     for key in section.get("readerConfig") or {}:
         if key not in known:
-            hint = _READER_HINTS.get(key, f"set arguments of vLLM in extraArgs; it has only {', '.join(sorted(known))}")
-            yield forbidden(path.child("readerConfig", key), f"the engine vllm does not have it: {hint}")
+            hint = _READER_HINTS.get(
+                key, f"set arguments of vLLM in extraArgs; it has only {', '.join(sorted(known))}"
+            )
+            yield forbidden(
+                path.child("readerConfig", key), f"the engine vllm does not have it: {hint}"
+            )
 
 
 def _reader_errors(reader: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     model, group, device = (reader.get(name) for name in ("modelName", "consumerGroup", "device"))
     if model in (None, ""):
-        yield required(path.child("modelName"), "the Hugging Face id or the path of the model that vLLM serves")
+        yield required(
+            path.child("modelName"), "the Hugging Face id or the path of the model that vLLM serves"
+        )
     elif not _LOCATION.fullmatch(str(model)):
         yield invalid(path.child("modelName"), model, _LOCATION_FORM)
     if not _NAME.fullmatch(str(group)):
@@ -149,11 +172,16 @@ def _reader_errors(reader: Mapping[str, Any], path: Path) -> Iterator[FieldError
         yield invalid(path.child("maxSequenceLength"), length, "must be a positive integer")
 
 
-def _adapter_errors(section: Mapping[str, Any], path: Path, models: set[str]) -> Iterator[FieldError]:
+def _adapter_errors(
+    section: Mapping[str, Any], path: Path, models: set[str]
+) -> Iterator[FieldError]:
     """Yield the errors in the LoRA adapters of an application; their names are added to ``models``."""
     for index, adapter in enumerate(section.get("loraAdapters") or ()):
         at = path.index(index)
-        for key, pattern, form in (("name", _NAME, _NAME_FORM), ("path", _LOCATION, _LOCATION_FORM)):
+        for key, pattern, form in (
+            ("name", _NAME, _NAME_FORM),
+            ("path", _LOCATION, _LOCATION_FORM),
+        ):
             if not adapter.get(key):
                 yield required(at.child(key))
             elif not pattern.fullmatch(adapter[key]):

@@ -22,7 +22,15 @@ import orjson
 
 from cfo.api.builtin_types import TypeProblem, TypeTable, builtin_types, type_problems
 from cfo.runtime import FieldError, Object
-from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, forbidden, invalid, too_many, type_invalid
+from cfo.runtime.objects.field import (
+    MAX_ERRORS,
+    OMIT,
+    Path,
+    forbidden,
+    invalid,
+    too_many,
+    type_invalid,
+)
 
 MAX_APPLICATIONS: Final = 100
 """The maximum number of applications. Each of them has at least two objects."""
@@ -133,7 +141,9 @@ class FieldReport:
 @cache
 def stack_types() -> TypeTable:
     """Return the types of a stack's spec, and the built-in types that they refer to."""
-    own: dict[str, dict[str, str]] = orjson.loads(FilePath(__file__).parents[1].joinpath("types.json").read_bytes())
+    own: dict[str, dict[str, str]] = orjson.loads(
+        FilePath(__file__).parents[1].joinpath("types.json").read_bytes()
+    )
     return {**builtin_types(), **own}
 
 
@@ -145,7 +155,9 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
     for problem in type_problems(spec, "InferenceStackSpec", types, path="spec", null_items=False):
         is_open = problem.type_name in _OPEN_TYPES
         if problem.expected:
-            report.reject(type_invalid(problem.path, _shown(problem.value), f"must be {problem.expected}"))
+            report.reject(
+                type_invalid(problem.path, _shown(problem.value), f"must be {problem.expected}")
+            )
         elif is_open and isinstance(problem.value, dict | list):
             expected = "must be a string, a number, true or false; write a list as a string"
             report.reject(type_invalid(problem.path, OMIT, expected))
@@ -155,7 +167,9 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
             if len(unknown[is_open]) <= _MAX_UNKNOWN:
                 _report_unknown(problem, name, report)
             elif not is_open:
-                report.reject(too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
+                report.reject(
+                    too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN)
+                )
                 break  # the rest is not checked
         if len(report.errors) > MAX_ERRORS:
             report.is_typed = False
@@ -183,7 +197,9 @@ def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> Non
     elif problem.type_name in builtin_types():
         report.errors.append(forbidden(problem.path, f"unknown field of {problem.type_name}"))
     elif place := _misplaced(name, problem.type_name):
-        report.warnings.append(f"{problem.path}: unknown field, has no effect; did you mean {place}?")
+        report.warnings.append(
+            f"{problem.path}: unknown field, has no effect; did you mean {place}?"
+        )
     else:
         report.warnings.append(f"{problem.path}: unknown field, has no effect")
 
@@ -192,7 +208,11 @@ def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> Non
 def _nearest(name: str, type_name: str) -> str:
     if len(name) > _MAX_NAME:
         return ""
-    fields = [known for known in stack_types()[type_name] if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
+    fields = [
+        known
+        for known in stack_types()[type_name]
+        if abs(len(known) - len(name)) <= _MAX_DIFFERENCE
+    ]
     same = [known for known in fields if known.lower() == name.lower()]
     found = same or difflib.get_close_matches(name, fields, n=1, cutoff=_SIMILARITY)
     return found[0] if found else ""
@@ -209,5 +229,7 @@ def _misplaced(name: str, type_name: str) -> str:
 
 def _shown(value: Any) -> Any:
     """Return ``value`` if a message can contain it: a scalar that is not long."""
-    is_short = isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _MAX_NAME)
+    is_short = isinstance(value, bool | int | float) or (
+        isinstance(value, str) and len(value) <= _MAX_NAME
+    )
     return value if is_short else OMIT

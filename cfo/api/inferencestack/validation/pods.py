@@ -37,7 +37,9 @@ def port_errors(config: Mapping[str, Any], name: str, path: Path) -> Iterator[Fi
         yield invalid(path.child(name), value, _REASON)
 
 
-def port_list_errors(ports: Iterable[Mapping[str, Any]] | None, field: str, path: Path) -> Iterator[FieldError]:
+def port_list_errors(
+    ports: Iterable[Mapping[str, Any]] | None, field: str, path: Path
+) -> Iterator[FieldError]:
     """Yield the errors in a list of ports, whose number is in ``field``: ``containerPort`` or ``port``."""
     seen: set[tuple[int, str]] = set()
     for index, port in enumerate(ports or ()):
@@ -57,9 +59,16 @@ def _gpu_limits(section: Mapping[str, Any]) -> dict[str, int]:
     limits = (section.get("resources") or {}).get("limits") or {}
     gpus = {}
     for resource, amount in limits.items():
-        is_gpu = resource.endswith("/gpu") or resource.startswith(("nvidia.com/mig-", "gpu.intel.com/"))
+        is_gpu = resource.endswith("/gpu") or resource.startswith(
+            ("nvidia.com/mig-", "gpu.intel.com/")
+        )
         text = str(amount)
-        if is_gpu and len(text) <= _MAX_QUANTITY_LENGTH and is_quantity(text) and "e" not in text.lower():
+        if (
+            is_gpu
+            and len(text) <= _MAX_QUANTITY_LENGTH
+            and is_quantity(text)
+            and "e" not in text.lower()
+        ):
             gpus[resource] = int(parse_quantity(text))
     return gpus
 
@@ -78,7 +87,9 @@ def gpu_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     if gpus and count > sum(gpus.values()):
         resource = next(iter(gpus))
         yield invalid(
-            at, parallel, f"tensorParallel {count} needs {resource} {count}, limits give {sum(gpus.values())}"
+            at,
+            parallel,
+            f"tensorParallel {count} needs {resource} {count}, limits give {sum(gpus.values())}",
         )
 
 
@@ -111,16 +122,25 @@ def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
     elif "modelsVolume" in section:
         names.add("dshm")
         yield from unique_errors(section["modelsVolume"], "name", path.child("modelsVolume"), names)
-        if not any(value is not None for key, value in section["modelsVolume"].items() if key != "name"):
-            yield required(path.child("modelsVolume"), "must have a source, such as emptyDir or persistentVolumeClaim")
+        if not any(
+            value is not None for key, value in section["modelsVolume"].items() if key != "name"
+        ):
+            yield required(
+                path.child("modelsVolume"),
+                "must have a source, such as emptyDir or persistentVolumeClaim",
+            )
     for index, volume in enumerate(section.get("volumes") or ()):
         yield from unique_errors(volume, "name", path.child("volumes").index(index), names)
-    paths = set(_APPLICATION_MOUNTS if cache is not None or "modelsVolume" in section else _GATEWAY_MOUNTS)
+    paths = set(
+        _APPLICATION_MOUNTS if cache is not None or "modelsVolume" in section else _GATEWAY_MOUNTS
+    )
     for index, mount in enumerate(section.get("volumeMounts") or ()):
         yield from unique_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
 
 
-def unique_errors(item: Mapping[str, Any], key: str, path: Path, seen: set[str]) -> Iterator[FieldError]:
+def unique_errors(
+    item: Mapping[str, Any], key: str, path: Path, seen: set[str]
+) -> Iterator[FieldError]:
     """Yield an error if the field ``key`` of a list item is not set, or is in ``seen``, to which it is added."""
     value = item.get(key)
     if not value:
@@ -147,13 +167,22 @@ def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
     """Yield warnings about volumes that can make pods fail or wait."""
     empty = (section.get("modelsVolume") or {}).get("emptyDir")
     limits = (section.get("resources") or {}).get("limits") or {}
-    if empty and empty.get("medium") == "Memory" and "memory" not in limits and not empty.get("sizeLimit"):
+    if (
+        empty
+        and empty.get("medium") == "Memory"
+        and "memory" not in limits
+        and not empty.get("sizeLimit")
+    ):
         yield (
             f"{path}.modelsVolume: the model is in memory, and without sizeLimit or resources.limits.memory it "
             "can use all memory of the node"
         )
     cache = section.get("cache")
-    if cache and set(cache.get("accessModes") or ["ReadWriteOnce"]) <= _SINGLE_NODE and _can_have_replicas(section):
+    if (
+        cache
+        and set(cache.get("accessModes") or ["ReadWriteOnce"]) <= _SINGLE_NODE
+        and _can_have_replicas(section)
+    ):
         yield (
             f"{path}.cache.accessModes: the volume can be mounted on one node only, but the application can have "
             "several replicas"
@@ -163,6 +192,8 @@ def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
 def _can_have_replicas(section: Mapping[str, Any]) -> bool:
     scaling = section.get("scaling") or {}
     count = (
-        (scaling.get("spec") or {}).get("maxReplicaCount", 4) if is_enabled(scaling) else section.get("replicaCount")
+        (scaling.get("spec") or {}).get("maxReplicaCount", 4)
+        if is_enabled(scaling)
+        else section.get("replicaCount")
     )
     return isinstance(count, int) and count > 1

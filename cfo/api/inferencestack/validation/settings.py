@@ -28,7 +28,10 @@ APPLICATIONS: Final = Path("spec", "applications")
 _GATEWAY: Final = Path("spec", "gateway")
 _HANDLERS: Final = ("exec", "grpc", "httpGet", "tcpSocket")
 _SELECTOR_LABELS: Final = (COMPONENT_LABEL, NAME_LABEL, INSTANCE_LABEL)
-_CHOICES: Final = {"upgradePolicy": ("OnSpecChange", "Automatic"), "securityProfile": ("restricted",)}
+_CHOICES: Final = {
+    "upgradePolicy": ("OnSpecChange", "Automatic"),
+    "securityProfile": ("restricted",),
+}
 _ZERO: Final = (0, "0", "0%")
 
 
@@ -48,10 +51,14 @@ def _scaling_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldErr
     if not errors:
         yield from _range_errors(spec, path.child("spec"), kind)
     if "scaleTargetRef" in spec:
-        yield forbidden(path.child("spec", "scaleTargetRef"), "the target is the Deployment of the application")
+        yield forbidden(
+            path.child("spec", "scaleTargetRef"), "the target is the Deployment of the application"
+        )
     if kind == "HPA":
         if not scaling.get("metrics"):
-            yield required(path.child("metrics"), "a HorizontalPodAutoscaler needs at least one metric")
+            yield required(
+                path.child("metrics"), "a HorizontalPodAutoscaler needs at least one metric"
+            )
     elif not spec.get("triggers"):
         yield from _trigger_errors(section, path)
 
@@ -74,7 +81,11 @@ def _count_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         value = spec.get(name)
         if value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= _MAX_COUNT:
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not minimum <= value <= _MAX_COUNT
+        ):
             shown = value if isinstance(value, str | int | float) else str(type(value).__name__)
             yield invalid(path.child(name), shown, f"must be an integer of at least {minimum}")
 
@@ -82,12 +93,22 @@ def _count_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
 def _range_errors(spec: Mapping[str, Any], path: Path, kind: str | None) -> Iterator[FieldError]:
     low, high = spec.get("minReplicaCount"), spec.get("maxReplicaCount")
     if low is not None and high is not None and low > high:
-        yield invalid(path.child("minReplicaCount"), low, f"minReplicaCount {low} exceeds maxReplicaCount {high}")
+        yield invalid(
+            path.child("minReplicaCount"),
+            low,
+            f"minReplicaCount {low} exceeds maxReplicaCount {high}",
+        )
     if kind == "HPA" and low == 0:
-        yield invalid(path.child("minReplicaCount"), low, "a HorizontalPodAutoscaler cannot scale to zero; use KEDA")
+        yield invalid(
+            path.child("minReplicaCount"),
+            low,
+            "a HorizontalPodAutoscaler cannot scale to zero; use KEDA",
+        )
     idle = spec.get("idleReplicaCount")
     if idle is not None and low is not None and idle >= low:
-        yield invalid(path.child("idleReplicaCount"), idle, f"must be less than minReplicaCount {low}")
+        yield invalid(
+            path.child("idleReplicaCount"), idle, f"must be less than minReplicaCount {low}"
+        )
 
 
 def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
@@ -102,7 +123,10 @@ def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
         if not secret.get("name"):
             yield required(Path("spec", "imagePullSecrets").index(index).child("name"))
     if stack.spec.get("replicas") is not None and len(stack.applications) != 1:
-        yield forbidden(Path("spec", "replicas"), "only for a stack with exactly one application; use replicaCount")
+        yield forbidden(
+            Path("spec", "replicas"),
+            "only for a stack with exactly one application; use replicaCount",
+        )
     yield from engine_errors(stack)
     yield from _gateway_errors(stack)
     template = stack.spec.get("applicationTemplate") or {}
@@ -124,18 +148,27 @@ def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
         yield required(_GATEWAY.child("service", "ports"), "a Service has at least one port")
     yield from port_list_errors(service_ports, "port", _GATEWAY.child("service", "ports"))
     if is_enabled(gateway.get("ingress")) and not gateway["ingress"].get("hosts"):
-        yield required(_GATEWAY.child("ingress", "hosts"), "an Ingress without hosts routes nothing to the gateway")
+        yield required(
+            _GATEWAY.child("ingress", "hosts"),
+            "an Ingress without hosts routes nothing to the gateway",
+        )
     route = gateway.get("httpRoute")
     if route is not None and not route.get("parentRefs"):
-        yield required(_GATEWAY.child("httpRoute", "parentRefs"), "a route attaches to at least one Gateway")
+        yield required(
+            _GATEWAY.child("httpRoute", "parentRefs"), "a route attaches to at least one Gateway"
+        )
 
 
-def _application_errors(section: Mapping[str, Any], own: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+def _application_errors(
+    section: Mapping[str, Any], own: Mapping[str, Any], path: Path
+) -> Iterator[FieldError]:
     yield from _common_errors(section, path)
     yield from _env_errors(own, path)
     sidecar = section.get("sidecar") or {}
     yield from _env_errors(sidecar, path.child("sidecar"))
-    yield from port_list_errors(sidecar.get("ports"), "containerPort", path.child("sidecar", "ports"))
+    yield from port_list_errors(
+        sidecar.get("ports"), "containerPort", path.child("sidecar", "ports")
+    )
     engine = section.get("engine")
     if engine is not None and engine not in ENGINES:
         yield not_supported(path.child("engine"), engine, tuple(ENGINES))
@@ -162,7 +195,10 @@ def _common_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldErro
     yield from port_list_errors(section.get("ports"), "containerPort", path.child("ports"))
     for label in _SELECTOR_LABELS:
         if label in (section.get("podLabels") or {}):
-            yield forbidden(path.child("podLabels").key(label), "selects the pods of the stack and cannot be changed")
+            yield forbidden(
+                path.child("podLabels").key(label),
+                "selects the pods of the stack and cannot be changed",
+            )
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         handlers = [name for name in _HANDLERS if name in (section.get(probe) or {})]
         if len(handlers) > 1:
@@ -174,7 +210,8 @@ def _common_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldErro
     budget = section.get("podDisruptionBudget") or {}
     if budget.get("minAvailable") is not None and budget.get("maxUnavailable") is not None:
         yield forbidden(
-            path.child("podDisruptionBudget", "maxUnavailable"), "must not be set together with minAvailable"
+            path.child("podDisruptionBudget", "maxUnavailable"),
+            "must not be set together with minAvailable",
         )
 
 
@@ -184,7 +221,9 @@ def _strategy_errors(strategy: Mapping[str, Any], path: Path) -> Iterator[FieldE
     if kind is not None and kind not in ("Recreate", "RollingUpdate"):
         yield not_supported(path.child("type"), kind, ("Recreate", "RollingUpdate"))
     elif kind == "Recreate" and rolling is not None:
-        yield forbidden(path.child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'")
+        yield forbidden(
+            path.child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'"
+        )
     elif rolling and rolling.get("maxSurge") in _ZERO and rolling.get("maxUnavailable") in _ZERO:
         yield invalid(
             path.child("rollingUpdate", "maxUnavailable"),
@@ -203,7 +242,9 @@ def image_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield an error for each image that neither ``stack`` nor its profile names."""
     images = [(_GATEWAY, stack.gateway, "image")]
     for application, section in stack.applications.items():
-        images += ((APPLICATIONS.key(application), section, name) for name in engine_of(section).images)
+        images += (
+            (APPLICATIONS.key(application), section, name) for name in engine_of(section).images
+        )
     for path, section, name in images:
         if not (section.get(name) or {}).get("repository"):
             yield required(path.child(name, "repository"), "the stack's profile has no default")

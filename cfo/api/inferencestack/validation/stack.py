@@ -9,8 +9,18 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.engines import engine_of
-from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, CHART_NAME, GATEWAY, GATEWAY_INTERNAL_PORT, names_of
+from cfo.api.inferencestack.kinds import (
+    OPERATOR_VERSION_LABEL,
+    is_operator_version,
+    operator_version_of,
+)
+from cfo.api.inferencestack.names import (
+    APPLICATION_PREFIX,
+    CHART_NAME,
+    GATEWAY,
+    GATEWAY_INTERNAL_PORT,
+    names_of,
+)
 from cfo.api.inferencestack.profiles import Profile, newest_profile
 from cfo.api.inferencestack.resolution import ResolvedStack, resolve
 from cfo.api.inferencestack.validation.fields import check_fields, limit_errors
@@ -27,7 +37,8 @@ _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-
 
 _VERSION_PATH: Final = Path("metadata", "labels").key(OPERATOR_VERSION_LABEL)
 _NO_VERSION: Final = (
-    "not set, so no operator reconciles this stack; set it to the major version of an operator, such as v2"
+    "not set, so no operator reconciles this stack; set it to the major version "
+    "of an operator, such as v2"
 )
 
 MAX_WARNINGS: Final = 20
@@ -53,10 +64,14 @@ def _name_errors(stack: ResolvedStack) -> Iterator[FieldError]:
             )
         elif len(names.gateway) > _MAX_NAME:
             yield invalid(
-                path, value, f"the names derived from it exceed {_MAX_NAME} characters, such as {names.gateway!r}"
+                path,
+                value,
+                f"the names derived from it exceed {_MAX_NAME} characters, such as {names.gateway!r}",
             )
     if len(names.stack) > _MAX_NAME:
-        yield invalid(Path("metadata", "name"), names.stack, f"must have at most {_MAX_NAME} characters")
+        yield invalid(
+            Path("metadata", "name"), names.stack, f"must have at most {_MAX_NAME} characters"
+        )
     yield from _service_account_errors(stack)
     for application in stack.applications:
         yield from _application_name_errors(stack, application)
@@ -68,13 +83,20 @@ def _service_account_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     if name and (not _DNS_NAME.fullmatch(name) or len(name) > 253):
         yield invalid(path, name, "must be a DNS name")
     elif name == "default" and stack.service_account.get("create"):
-        yield forbidden(path, "the ServiceAccount default belongs to the namespace; set create to false to use it")
+        yield forbidden(
+            path,
+            "the ServiceAccount default belongs to the namespace; set create to false to use it",
+        )
 
 
 def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator[FieldError]:
     path = APPLICATIONS.key(application)
     if not is_dns_label(application):
-        yield invalid(path, application, "application name must be a DNS label: lower-case letters, digits and '-'")
+        yield invalid(
+            path,
+            application,
+            "application name must be a DNS label: lower-case letters, digits and '-'",
+        )
     elif application == GATEWAY:
         yield forbidden(path, "reserved: the name of the gateway's own objects")
     elif len(application) > _MAX_APPLICATION:
@@ -88,7 +110,9 @@ def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator
         longest = f"{stack.names.application(application)}{engine_of(stack.applications[application]).suffix}"
         if len(longest) > _MAX_NAME:
             yield invalid(
-                path, application, f"the names derived from it exceed {_MAX_NAME} characters, such as {longest!r}"
+                path,
+                application,
+                f"the names derived from it exceed {_MAX_NAME} characters, such as {longest!r}",
             )
 
 
@@ -110,7 +134,9 @@ def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
 
 
 def _port_warnings(stack: ResolvedStack) -> Iterator[str]:
-    port = as_integer((stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT))
+    port = as_integer(
+        (stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT)
+    )
     service_ports = (stack.gateway.get("service") or {}).get("ports") or ()
     is_forwarded = any(
         service_port.get("port") == GATEWAY_INTERNAL_PORT and "targetPort" in service_port
@@ -148,7 +174,11 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
     if not version:
         warnings.append(f"{_VERSION_PATH}: {_NO_VERSION}")
     elif not is_operator_version(version):
-        errors.append(invalid(_VERSION_PATH, version, "operatorVersion must be of the form v<major>, such as v2"))
+        errors.append(
+            invalid(
+                _VERSION_PATH, version, "operatorVersion must be of the form v<major>, such as v2"
+            )
+        )
     if exceeded := limit_errors(stack):
         return Validation((*errors, *exceeded), tuple(warnings))
     spec: Mapping[str, Any] = stack.get("spec") or {}
@@ -158,7 +188,11 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
     resolved = None
     if report.is_typed:
         resolved = resolve(stack, profile or newest_profile(""))
-        found = chain(_name_errors(resolved), settings_errors(resolved), image_errors(resolved) if profile else ())
+        found = chain(
+            _name_errors(resolved),
+            settings_errors(resolved),
+            image_errors(resolved) if profile else (),
+        )
         errors += islice(found, MAX_ERRORS + 1)
         warnings += islice(_settings_warnings(resolved), MAX_WARNINGS + 1)
     return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), resolved)
@@ -176,7 +210,9 @@ def validate_update(old: Object, new: Object, profile: Profile | None) -> Valida
     known = set(map(str, before.errors))
     kept = [str(error) for error in after.errors if str(error) in known]
     fresh = tuple(error for error in after.errors if str(error) not in known)
-    return replace(after, errors=fresh, warnings=_limited([*kept, *after.warnings]), old=before.stack)
+    return replace(
+        after, errors=fresh, warnings=_limited([*kept, *after.warnings]), old=before.stack
+    )
 
 
 def _changed_selector(old: Object, new: Object) -> Iterator[FieldError]:

@@ -78,7 +78,9 @@ class Executor:
         self._simulated: dict[str, Object] = {}
         self._has_stuck_pods = False
 
-    async def migrate(self, plan: ObjectPlan, replan: Callable[[], Awaitable[ObjectPlan | None]]) -> Outcome:
+    async def migrate(
+        self, plan: ObjectPlan, replan: Callable[[], Awaitable[ObjectPlan | None]]
+    ) -> Outcome:
         """Execute ``plan``, and what ``replan`` returns afterwards, until nothing is left to do.
 
         ``replan`` returns ``None`` if the object does not exist any more. API server and connection errors are part of
@@ -86,17 +88,25 @@ class Executor:
         """
         outcome = Outcome(plan)
         if self._has_stuck_pods and plan.downtime is Downtime.RESTART and plan.steps:
-            outcome.error = "was not suspended, because the pods of another RayCluster were not deleted"
+            outcome.error = (
+                "was not suspended, because the pods of another RayCluster were not deleted"
+            )
             return outcome
         await self._run(outcome, replan, is_current=True)
         return outcome
 
-    async def resume(self, outcome: Outcome, replan: Callable[[], Awaitable[ObjectPlan | None]]) -> None:
+    async def resume(
+        self, outcome: Outcome, replan: Callable[[], Awaitable[ObjectPlan | None]]
+    ) -> None:
         """Plan the object of ``outcome`` again, and continue its migration."""
         await self._run(outcome, replan, is_current=False)
 
     async def _run(
-        self, outcome: Outcome, replan: Callable[[], Awaitable[ObjectPlan | None]], *, is_current: bool
+        self,
+        outcome: Outcome,
+        replan: Callable[[], Awaitable[ObjectPlan | None]],
+        *,
+        is_current: bool,
     ) -> None:
         try:
             for _ in range(_ROUNDS):
@@ -181,4 +191,6 @@ class Executor:
                 await anyio.sleep(_POLL_SECONDS)
             return True
         self._has_stuck_pods = True
-        raise StepFailed(f"its pods still exist after {self._timeout:g} s; run the command again to continue")
+        raise StepFailed(
+            f"its pods still exist after {self._timeout:g} s; run the command again to continue"
+        )

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
-from cfo.api.raycluster.names import CREATED_BY_LABEL, KUBERAY, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import (
+    CREATED_BY_LABEL,
+    KUBERAY,
+    NAMESPACE_LABEL,
+    ROUTE,
+    VERSION_ANNOTATION,
+    names_of,
+)
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     CONFIG_MAP,
@@ -66,7 +73,9 @@ def is_binding_of(binding: Object, cluster: Object) -> bool:
 
 def is_operators_binding(binding: Object, cluster: Object) -> bool:
     """Return whether an operator created this ClusterRoleBinding for ``cluster``."""
-    return is_binding_of(binding, cluster) and is_oauth_proxy_binding(binding, namespace_of(cluster))
+    return is_binding_of(binding, cluster) and is_oauth_proxy_binding(
+        binding, namespace_of(cluster)
+    )
 
 
 def _names(kind: str, cluster: Object) -> Collection[str]:
@@ -89,7 +98,10 @@ def _names(kind: str, cluster: Object) -> Collection[str]:
             TLS_ROUTES[0].kind: {names.client},
             BACKEND_TLS_POLICIES[0].kind: {names.dashboard},
             CONFIG_MAP.kind: {names.proxy_tls_secret},
-            CLUSTER_ROLE_BINDING.kind: {names.cluster_role_binding, names.hashed_cluster_role_binding},
+            CLUSTER_ROLE_BINDING.kind: {
+                names.cluster_role_binding,
+                names.hashed_cluster_role_binding,
+            },
         }.get(kind, set())
     return found
 
@@ -112,7 +124,11 @@ def _references(value: Any) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             if key in ("secretName", "serviceAccountName") and isinstance(item, str):
                 yield ("Secret" if key == "secretName" else "ServiceAccount"), item
-            elif key in ("secretKeyRef", "secretRef", "secret") and isinstance(item, Mapping) and "name" in item:
+            elif (
+                key in ("secretKeyRef", "secretRef", "secret")
+                and isinstance(item, Mapping)
+                and "name" in item
+            ):
                 yield "Secret", str(item["name"])
             yield from _references(item)
 
@@ -131,7 +147,11 @@ def are_restricted_by_kuberay(cluster: Object, policies: Iterable[Object]) -> bo
         and "Ingress" in ((policy.get("spec") or {}).get("policyTypes") or ())
     ]
     workers = pod_labels(cluster, "worker")
-    groups = [group.get("groupName") for group in (cluster.get("spec") or {}).get("workerGroupSpecs") or ()]
+    groups = [
+        group.get("groupName")
+        for group in (cluster.get("spec") or {}).get("workerGroupSpecs") or ()
+    ]
     return pod_labels(cluster, "head") in selectors and (
-        workers in selectors or all({**workers, _GROUP_LABEL: group} in selectors for group in groups)
+        workers in selectors
+        or all({**workers, _GROUP_LABEL: group} in selectors for group in groups)
     )

@@ -59,8 +59,14 @@ class Cleaning:
 
 def known_settings(config: KubeRayConfiguration) -> tuple[InjectionSettings, ...]:
     """Return settings of the webhook with which entries may have been injected while the operator had ``config``."""
-    usual = InjectionSettings(version="", oauth=True, mtls=True, ingress_domain=config.ingress_domain or "")
-    return (usual, replace(usual, authentication=config.authentication), replace(usual, requests_certificates=True))
+    usual = InjectionSettings(
+        version="", oauth=True, mtls=True, ingress_domain=config.ingress_domain or ""
+    )
+    return (
+        usual,
+        replace(usual, authentication=config.authentication),
+        replace(usual, requests_certificates=True),
+    )
 
 
 DEFAULT_SETTINGS: Final = known_settings(KubeRayConfiguration())
@@ -83,7 +89,10 @@ def clean(cluster: Object, settings: Sequence[InjectionSettings] = DEFAULT_SETTI
             known = list(_known_additions(facts, group, feature, settings))
             variants = [variant for variant in known if variant.were_added_to(group.pod)]
             if not variants:
-                foreign += (f"{_title(group)}: {name}" for name in _partial_entries(_union(known), group.pod))
+                foreign += (
+                    f"{_title(group)}: {name}"
+                    for name in _partial_entries(_union(known), group.pod)
+                )
                 continue
             features.add(feature.name)
             entries = _remove(group.pod, variants)
@@ -123,8 +132,14 @@ def _with_found_names(additions: PodAdditions, pod: Mapping[str, Any]) -> PodAdd
 def _union(variants: Sequence[PodAdditions]) -> PodAdditions:
     """Return additions with each name in ``variants``."""
 
-    def merged(attribute: str, key_of: Callable[[Object], object] = itemgetter("name")) -> tuple[Object, ...]:
-        return tuple({key_of(item): item for variant in variants for item in getattr(variant, attribute)}.values())
+    def merged(
+        attribute: str, key_of: Callable[[Object], object] = itemgetter("name")
+    ) -> tuple[Object, ...]:
+        return tuple(
+            {
+                key_of(item): item for variant in variants for item in getattr(variant, attribute)
+            }.values()
+        )
 
     return PodAdditions(
         containers=merged("containers"),
@@ -163,7 +178,9 @@ def _as_go_operator(own: PodAdditions) -> PodAdditions:
         ),
         init_containers=tuple(map(init_container, own.init_containers)),
         volumes=tuple(
-            {**item, "secret": {"secretName": item["secret"]["secretName"]}} if "secret" in item else item
+            {**item, "secret": {"secretName": item["secret"]["secretName"]}}
+            if "secret" in item
+            else item
             for item in own.volumes
             if item["name"] not in key_volumes
         ),
@@ -173,7 +190,11 @@ def _as_go_operator(own: PodAdditions) -> PodAdditions:
 def _names_in(container: Mapping[str, Any] | None) -> list[str]:
     """Return the names of the head in a certificate command; they depend on the domain when it was injected."""
     words = (container or {}).get("command") or [""]
-    return [name for number, name in _CERTIFICATE_NAME.findall(str(words[-1])) if int(number) > _NODE_NAMES]
+    return [
+        name
+        for number, name in _CERTIFICATE_NAME.findall(str(words[-1]))
+        if int(number) > _NODE_NAMES
+    ]
 
 
 def _named(items: Iterable[Object] | None, name: str) -> Object | None:
@@ -191,7 +212,11 @@ def _remove(pod: Object, variants: Sequence[PodAdditions]) -> tuple[list[str], l
         f"{field} {item['name']} differs from the injected one"
         for field, attribute in _LISTS
         for item in getattr(found, attribute)
-        if not any(_is_variant(item, other) for variant in variants for other in getattr(variant, attribute))
+        if not any(
+            _is_variant(item, other)
+            for variant in variants
+            for other in getattr(variant, attribute)
+        )
     ]
     account = found.service_account if found.service_account == expected.service_account else ""
     cleaned = deepcopy(pod)
@@ -209,7 +234,11 @@ def _is_variant(item: Object, other: Object) -> bool:
 
 
 def _normalized(item: Object) -> Object:
-    return {key: value for key, value in item.items() if key not in _IGNORED and (key != "resources" or value)}
+    return {
+        key: value
+        for key, value in item.items()
+        if key not in _IGNORED and (key != "resources" or value)
+    }
 
 
 def _left_over(pod: Mapping[str, Any], additions: PodAdditions) -> Iterator[str]:
@@ -218,7 +247,9 @@ def _left_over(pod: Mapping[str, Any], additions: PodAdditions) -> Iterator[str]
     for field, attribute in _LISTS:
         for item in getattr(left, attribute):
             yield f"{field} {item['name']} is duplicated"
-    volumes = {item["name"] for item in additions.volumes} - {item.get("name") for item in pod.get("volumes") or ()}
+    volumes = {item["name"] for item in additions.volumes} - {
+        item.get("name") for item in pod.get("volumes") or ()
+    }
     variables = {item["name"] for item in additions.env}
     for container in (*(pod.get("containers") or ()), *(pod.get("initContainers") or ())):
         for mount in container.get("volumeMounts") or ():

@@ -31,7 +31,9 @@ _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _combined(*decorators: _Decorator) -> _Decorator:
-    return lambda function: reduce(lambda decorated, each: each(decorated), reversed(decorators), function)
+    return lambda function: reduce(
+        lambda decorated, each: each(decorated), reversed(decorators), function
+    )
 
 
 KUBECONFIG = kubeconfig_option("it needs cluster-admin permissions.")
@@ -61,7 +63,9 @@ SCOPE = _combined(
         help="Field whose feature gate is enabled in KubeRay, if it is not in the arguments of its Deployment. "
         "Repeatable.",
     ),
-    click.option("--without-tls", is_flag=True, help="Continue if the target does not provide mutual TLS."),
+    click.option(
+        "--without-tls", is_flag=True, help="Continue if the target does not provide mutual TLS."
+    ),
     click.option(
         "--finalizers-only",
         is_flag=True,
@@ -69,8 +73,16 @@ SCOPE = _combined(
     ),
 )
 EXECUTION = _combined(
-    click.option("--allow-downtime", is_flag=True, help="Restart running RayClusters whose pods have to change."),
-    click.option("--dry-run", is_flag=True, help="Let the API server validate each change without persisting it."),
+    click.option(
+        "--allow-downtime",
+        is_flag=True,
+        help="Restart running RayClusters whose pods have to change.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Let the API server validate each change without persisting it.",
+    ),
     timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster."),
     YES,
 )
@@ -90,11 +102,24 @@ def command() -> None:
 
 @command.command("plan")
 @SCOPE
-@click.option("--allow-downtime", is_flag=True, help="Plan to restart running RayClusters whose pods have to change.")
 @click.option(
-    "--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
+    "--allow-downtime",
+    is_flag=True,
+    help="Plan to restart running RayClusters whose pods have to change.",
 )
-@click.option("--exit-code", is_flag=True, help=f"Exit with {_INCOMPLETE_EXIT_CODE} if anything would be done.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help=f"Exit with {_INCOMPLETE_EXIT_CODE} if anything would be done.",
+)
 def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
     """Show for each object what it has, what will happen to it, and whether that needs downtime.
 
@@ -128,7 +153,9 @@ def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
     help="Where to write the earlier objects; an existing undo file is extended. By default a new file in the current "
     "directory.",
 )
-def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | None, **arguments: Any) -> None:
+def apply_command(
+    dry_run: bool, timeout: float, yes: bool, undo_file: Path | None, **arguments: Any
+) -> None:
     """Migrate RayClusters. Run it again after an interruption, or when it reports that something is left.
 
     Refuses to start while an operator runs or its webhook for RayClusters is registered, which would revert it.
@@ -170,7 +197,13 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
 @EXECUTION
 @click.option("--force", is_flag=True, help="Also restore what was edited after the migration.")
 def undo_command(
-    file: Path, kubeconfig: str | None, allow_downtime: bool, dry_run: bool, timeout: float, yes: bool, force: bool
+    file: Path,
+    kubeconfig: str | None,
+    allow_downtime: bool,
+    dry_run: bool,
+    timeout: float,
+    yes: bool,
+    force: bool,
 ) -> None:
     """Restore the objects in FILE, which cfo migrate apply wrote. Then start the operator again.
 
@@ -196,7 +229,11 @@ def undo_command(
 
 async def _session(client: Client, arguments: dict[str, Any]) -> tuple[Observer, Session]:
     """Return an observer and a session for the common arguments of ``plan`` and ``apply``."""
-    target, namespace, names = Target(arguments["target"]), arguments["namespace"] or "", arguments["names"]
+    target, namespace, names = (
+        Target(arguments["target"]),
+        arguments["namespace"] or "",
+        arguments["names"],
+    )
     for name in names:
         if await client.get(RAY_CLUSTER, NamespacedName(namespace, name), live=True) is None:
             raise InvalidInput(f"RayCluster {namespace}/{name} does not exist")
@@ -229,7 +266,9 @@ def _run(kubeconfig: str | None, work: Callable[[Client], Coroutine[Any, Any, _T
     try:
         return run_with_client(kubeconfig, FIELD_MANAGER, work)
     except ConfigurationError as error:
-        raise InvalidInput(f"the operator's configuration: {' '.join(str(error).split())}") from None
+        raise InvalidInput(
+            f"the operator's configuration: {' '.join(str(error).split())}"
+        ) from None
     except OSError as error:
         raise CommandFailed(f"cannot write the undo file: {error}") from None
 
@@ -269,7 +308,9 @@ def _summary(plans: Sequence[ObjectPlan]) -> str:
 
 def _finish(outcomes: Sequence[Outcome]) -> None:
     """Print what is left, and exit with the code of the worst outcome."""
-    for line in table([outcome.plan for outcome in outcomes if outcome.is_incomplete and not outcome.error]):
+    for line in table(
+        [outcome.plan for outcome in outcomes if outcome.is_incomplete and not outcome.error]
+    ):
         echo(line)
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
@@ -277,7 +318,9 @@ def _finish(outcomes: Sequence[Outcome]) -> None:
         echo(f"{obj['kind']} {key_of(obj)}: {outcome.error}", err=True)
     incomplete = sum(outcome.is_incomplete for outcome in outcomes)
     changed = sum(bool(outcome.done) for outcome in outcomes)
-    echo(f"{counted(len(outcomes), 'object')}: {changed} changed, {incomplete} incomplete, {len(failed)} failed")
+    echo(
+        f"{counted(len(outcomes), 'object')}: {changed} changed, {incomplete} incomplete, {len(failed)} failed"
+    )
     if failed:
         raise SystemExit(1)
     if incomplete:

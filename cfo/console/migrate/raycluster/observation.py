@@ -98,10 +98,14 @@ class Observer:
         if cluster is None:
             return None
         value = label_value(key.name)
-        children = (await self._children(key.namespace, f"={value}")).get((key.namespace, value), [])
+        children = (await self._children(key.namespace, f"={value}")).get(
+            (key.namespace, value), []
+        )
         return await self._observed(cluster, children, await self.bindings_of(cluster))
 
-    async def _children(self, namespace: str, value: str = "") -> dict[tuple[str, str], list[Object]]:
+    async def _children(
+        self, namespace: str, value: str = ""
+    ) -> dict[tuple[str, str], list[Object]]:
         """Return the objects by their namespace and by the RayCluster in their label, only those with ``=value``."""
         found: dict[tuple[str, str], list[Object]] = {}
         for gvk, label in _SELECTIONS:
@@ -111,9 +115,13 @@ class Observer:
 
     async def bindings_of(self, cluster: Object) -> list[Object]:
         """Return the ClusterRoleBindings with the label or a name of the RayCluster; others can have the same label."""
-        found = await self._list(CLUSTER_ROLE_BINDING, selector=f"{CLUSTER_LABEL}={label_value(name_of(cluster))}")
+        found = await self._list(
+            CLUSTER_ROLE_BINDING, selector=f"{CLUSTER_LABEL}={label_value(name_of(cluster))}"
+        )
         for name in sorted({*binding_names(cluster)} - {*map(name_of, found)}):
-            binding = await self._client.get(CLUSTER_ROLE_BINDING, NamespacedName("", name), live=True)
+            binding = await self._client.get(
+                CLUSTER_ROLE_BINDING, NamespacedName("", name), live=True
+            )
             if binding is not None:
                 found.append(binding)
         return found
@@ -142,9 +150,13 @@ class Observer:
             for cluster in await self._list(RAY_CLUSTER, self.namespace)
         }
         found = []
-        for binding in await self._list(CLUSTER_ROLE_BINDING, selector=f"{CLUSTER_LABEL},{NAMESPACE_LABEL}"):
+        for binding in await self._list(
+            CLUSTER_ROLE_BINDING, selector=f"{CLUSTER_LABEL},{NAMESPACE_LABEL}"
+        ):
             namespace, name = labels_of(binding)[NAMESPACE_LABEL], labels_of(binding)[CLUSTER_LABEL]
-            in_scope = (self.namespace in ("", namespace)) and (not self.names or name in self.names)
+            in_scope = (self.namespace in ("", namespace)) and (
+                not self.names or name in self.names
+            )
             if in_scope and (namespace, name) not in existing:
                 found.append((binding, namespace))
         return found
@@ -152,7 +164,9 @@ class Observer:
     async def kuberay(self, features: Iterable[str]) -> KubeRay:
         """Return what the installed KubeRay supports; ``features`` are known to be enabled."""
         crd = await self._client.get(CUSTOM_RESOURCE_DEFINITION, _RAY_CLUSTER_CRD, live=True)
-        certificates = await self._client.get(CUSTOM_RESOURCE_DEFINITION, _CERTIFICATE_CRD, live=True)
+        certificates = await self._client.get(
+            CUSTOM_RESOURCE_DEFINITION, _CERTIFICATE_CRD, live=True
+        )
         deployments = await self._list(DEPLOYMENT, selector=_KUBERAY_SELECTOR)
         return KubeRay(
             fields=_fields_of(crd or {}),
@@ -165,14 +179,20 @@ class Observer:
 
         Raises :class:`cfo.config.document.ConfigurationError`.
         """
-        config_map = await self._client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
+        config_map = await self._client.get(
+            CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True
+        )
         text = ((config_map or {}).get("data") or {}).get("config.yaml") or default_document()
         return parse(text).configuration.kuberay
 
     async def obstacles(self, namespace: str) -> list[str]:
         """Return the operators, also in ``namespace``, and webhooks that would revert the migration."""
-        deployments = await self._client.list(DEPLOYMENT, field_selector=f"metadata.name={DEPLOYMENT_NAME}", live=True)
-        leases = await self._client.list(LEASE, field_selector=f"metadata.name={_LEASE_NAME}", live=True)
+        deployments = await self._client.list(
+            DEPLOYMENT, field_selector=f"metadata.name={DEPLOYMENT_NAME}", live=True
+        )
+        leases = await self._client.list(
+            LEASE, field_selector=f"metadata.name={_LEASE_NAME}", live=True
+        )
         configurations = [
             configuration
             for gvk in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
@@ -180,7 +200,9 @@ class Observer:
         ]
         bindings = await self._list(CLUSTER_ROLE_BINDING)
         own = {namespace} | operator_namespaces(deployments, bindings, configurations)
-        deployments, leases = ([obj for obj in found if namespace_of(obj) in own] for found in (deployments, leases))
+        deployments, leases = (
+            [obj for obj in found if namespace_of(obj) in own] for found in (deployments, leases)
+        )
         return list(find_obstacles(deployments, leases, configurations, datetime.now(UTC)))
 
     async def identity(self) -> str:
@@ -192,7 +214,9 @@ class Observer:
         if gvk in self._unserved:
             return []
         try:
-            found = await self._client.list(gvk, namespace=namespace, label_selector=selector, live=True)
+            found = await self._client.list(
+                gvk, namespace=namespace, label_selector=selector, live=True
+            )
         except (UnknownKind, NotFound):
             self._unserved.add(gvk)
             return []
@@ -209,8 +233,12 @@ _SELECTIONS: Final[Sequence[tuple[GVK, str]]] = (
 
 
 def _fields_of(crd: Object) -> frozenset[str]:
-    versions = [item for item in (crd.get("spec") or {}).get("versions") or () if item.get("name") == "v1"]
-    schema: Any = ((versions[0].get("schema") or {}).get("openAPIV3Schema") or {}) if versions else {}
+    versions = [
+        item for item in (crd.get("spec") or {}).get("versions") or () if item.get("name") == "v1"
+    ]
+    schema: Any = (
+        ((versions[0].get("schema") or {}).get("openAPIV3Schema") or {}) if versions else {}
+    )
     spec = (schema.get("properties") or {}).get("spec") or {}
     fields = spec.get("properties") or {}
     head = (fields.get("headGroupSpec") or {}).get("properties") or {}
@@ -227,7 +255,10 @@ def _features_of(deployment: Object) -> frozenset[str]:
     pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
     found = set()
     for container in pod.get("containers") or ():
-        words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+        words = [
+            str(word)
+            for word in (*(container.get("command") or ()), *(container.get("args") or ()))
+        ]
         for at, word in enumerate(words):
             flag, _, value = word.partition("=")
             if flag == _GATES_FLAG:
@@ -238,7 +269,9 @@ def _features_of(deployment: Object) -> frozenset[str]:
 
 
 def operator_namespaces(
-    deployments: Iterable[Object], bindings: Iterable[Object], webhook_configurations: Iterable[Object]
+    deployments: Iterable[Object],
+    bindings: Iterable[Object],
+    webhook_configurations: Iterable[Object],
 ) -> set[str]:
     """Return the namespaces of operators.
 
@@ -270,7 +303,10 @@ def _service_account(deployment: Object) -> str:
 
 
 def find_obstacles(
-    deployments: Iterable[Object], leases: Iterable[Object], webhook_configurations: Iterable[Object], now: datetime
+    deployments: Iterable[Object],
+    leases: Iterable[Object],
+    webhook_configurations: Iterable[Object],
+    now: datetime,
 ) -> Iterator[str]:
     """Yield one line for each operator and webhook that would revert or reject the migration, with its remedy.
 
@@ -307,4 +343,7 @@ def find_obstacles(
 
 def _is_expired(spec: Mapping[str, Any], now: datetime) -> bool:
     renewed = time_of(spec.get("renewTime"))
-    return renewed is not None and renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 15) < now
+    return (
+        renewed is not None
+        and renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 15) < now
+    )

@@ -31,7 +31,13 @@ from cfo.console.migrate.raycluster.children import (
 )
 from cfo.console.migrate.raycluster.injected import DEFAULT_SETTINGS, Cleaning, clean
 from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, Step
-from cfo.console.migrate.raycluster.targets import Conversion, KubeRay, Target, closed_policy, convert
+from cfo.console.migrate.raycluster.targets import (
+    Conversion,
+    KubeRay,
+    Target,
+    closed_policy,
+    convert,
+)
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     NETWORK_POLICY,
@@ -102,7 +108,9 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
         if is_deleting(cluster):
             plan.notes.append("is being deleted")
         elif is_managed_by_multikueue(cluster):
-            plan.notes.append("MultiKueue runs it on another cluster, so at most its finalizer is removed")
+            plan.notes.append(
+                "MultiKueue runs it on another cluster, so at most its finalizer is removed"
+            )
         elif release and OAUTH.name in cleaning.features:
             plan.notes.append("no one can log in to the dashboard until the rest is migrated")
         return plan
@@ -137,7 +145,13 @@ def _describe(plan: ObjectPlan, observed: ObservedCluster, cleaning: Cleaning) -
         plan.has.append("suspended")
     plan.notes += [f"{name}: kept, not injected" for name in cleaning.foreign]
     names = names_of(cluster)
-    expected = {names.head_policy, names.workers_policy, names.dashboard, names.client, names.ca_secret}
+    expected = {
+        names.head_policy,
+        names.workers_policy,
+        names.dashboard,
+        names.client,
+        names.ca_secret,
+    }
     plan.notes += [
         f"{title(obj)} belongs to another owner: kept"
         for obj in observed.children
@@ -146,7 +160,9 @@ def _describe(plan: ObjectPlan, observed: ObservedCluster, cleaning: Cleaning) -
 
 
 def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options: Options) -> None:
-    plan.blockers += (f"{entry}: remove it, or create the RayCluster again" for entry in cleaning.differing)
+    plan.blockers += (
+        f"{entry}: remove it, or create the RayCluster again" for entry in cleaning.differing
+    )
     for lost in conversion.lost:
         if options.without_tls:
             plan.notes.append(f"loses {lost}")
@@ -221,11 +237,19 @@ def pod_part(cluster: Object) -> object:
     if (spec.get("upgradeStrategy") or {}).get("type") == "Recreate":
         return {key: value for key, value in spec.items() if key != "suspend"}
     groups = [spec.get("headGroupSpec") or {}, *(spec.get("workerGroupSpecs") or ())]
-    return [[group.get("template") for group in groups], spec.get("tlsOptions"), spec.get("authOptions")]
+    return [
+        [group.get("template") for group in groups],
+        spec.get("tlsOptions"),
+        spec.get("authOptions"),
+    ]
 
 
 def _update_steps(
-    cluster: Object, conversion: Conversion, observed: ObservedCluster, options: Options, cleaning: Cleaning
+    cluster: Object,
+    conversion: Conversion,
+    observed: ObservedCluster,
+    options: Options,
+    cleaning: Cleaning,
 ) -> list[Step]:
     if conversion.cluster == cluster:
         return []
@@ -257,7 +281,9 @@ def _child_steps(
         if gvk == NETWORK_POLICY and not is_replaced:
             policies.append(name_of(obj))
             if name_of(obj) == head_policy and closed_policy(obj) != obj:
-                steps.append(Step(Action.UPDATE, obj, f"close the open ports of {title(obj)}", closed_policy))
+                steps.append(
+                    Step(Action.UPDATE, obj, f"close the open ports of {title(obj)}", closed_policy)
+                )
         elif gvk in (SECRET, SERVICE_ACCOUNT) and (obj["kind"], name_of(obj)) in used:
             plan.kept.append(f"{title(obj)}, which its pod templates use")
         elif not is_deleting(obj):
@@ -299,10 +325,14 @@ def plan_takeover(observed: ObservedCluster, *, oauth: bool) -> ObjectPlan:
     plan = ObjectPlan(cluster)
     own = [obj for obj in observed.children if is_operators(obj, cluster)]
     plan.has = ["finalizer"] if has_finalizer(cluster, FINALIZER) else []
-    plan.has.append("names with hash" if VERSION_ANNOTATION in annotations_of(cluster) else "old names")
+    plan.has.append(
+        "names with hash" if VERSION_ANNOTATION in annotations_of(cluster) else "old names"
+    )
     plan.has += [title(obj) for obj in own if gvk_of(obj) == NETWORK_POLICY]
     if is_deleting(cluster):
-        plan.notes.append("is being deleted: the operator deletes its ClusterRoleBindings and removes the finalizer")
+        plan.notes.append(
+            "is being deleted: the operator deletes its ClusterRoleBindings and removes the finalizer"
+        )
         return plan
     for obj in own:
         if gvk_of(obj) == NETWORK_POLICY and not _applies_policy_types(obj):

@@ -21,7 +21,12 @@ from cfo.console.migrate.raycluster.planning import (
 )
 from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.console.migrate.raycluster.targets import Target
-from cfo.console.migrate.raycluster.undoing import Record, UndoFile, plan_undo_cluster, plan_undo_object
+from cfo.console.migrate.raycluster.undoing import (
+    Record,
+    UndoFile,
+    plan_undo_cluster,
+    plan_undo_object,
+)
 from cfo.runtime import (
     Client,
     NamespacedName,
@@ -57,7 +62,9 @@ class Session:
     ``config`` is the operator's configuration for RayClusters.
     """
 
-    def __init__(self, client: Client, observer: Observer, options: Options, config: KubeRayConfiguration) -> None:
+    def __init__(
+        self, client: Client, observer: Observer, options: Options, config: KubeRayConfiguration
+    ) -> None:
         self._client = client
         self._observer = observer
         self._options = options
@@ -67,7 +74,10 @@ class Session:
         """Return the plans for all objects in scope: RayClusters, their leftovers, and AppWrappers."""
         plans = [plan for plan, _ in await self._planned()]
         if not self._options.finalizers_only and not self._observer.names:
-            plans += [plan_wrapper(wrapper, self._options.target) for wrapper in await self._observer.wrappers()]
+            plans += [
+                plan_wrapper(wrapper, self._options.target)
+                for wrapper in await self._observer.wrappers()
+            ]
         return plans
 
     async def _planned(self) -> list[tuple[ObjectPlan, _Replan]]:
@@ -77,7 +87,9 @@ class Session:
             plans = [plan_takeover(item, oauth=oauth) for item in observed]
         else:
             plans = [plan_safely(item, self._options) for item in observed]
-        result: list[tuple[ObjectPlan, _Replan]] = [(plan, partial(self._replan, plan.object)) for plan in plans]
+        result: list[tuple[ObjectPlan, _Replan]] = [
+            (plan, partial(self._replan, plan.object)) for plan in plans
+        ]
         for binding, namespace in await self._observer.orphaned_bindings():
             replan = partial(self._replan_binding, binding, namespace)
             result.append((plan_orphaned_binding(binding, namespace), replan))
@@ -115,20 +127,32 @@ class Session:
         planned = await self._planned()
         for plan, _ in planned:
             record(plan)
-        executor = Executor(self._client, self._observer, record, report, timeout=timeout, dry_run=dry_run)
+        executor = Executor(
+            self._client, self._observer, record, report, timeout=timeout, dry_run=dry_run
+        )
         outcomes = [await executor.migrate(plan, replan) for plan, replan in planned]
         if dry_run:
             return outcomes
         for outcome, (_, replan) in zip(outcomes, planned, strict=True):
-            if outcome.plan.kept and not outcome.error:  # KubeRay has had time to create its own policies
+            if (
+                outcome.plan.kept and not outcome.error
+            ):  # KubeRay has had time to create its own policies
                 await executor.resume(outcome, replan)
         return outcomes
 
     async def undo(
-        self, file: UndoFile, report: Callable[[str], None], *, force: bool, timeout: float, dry_run: bool
+        self,
+        file: UndoFile,
+        report: Callable[[str], None],
+        *,
+        force: bool,
+        timeout: float,
+        dry_run: bool,
     ) -> list[Outcome]:
         """Restore the objects of ``file``: first those around each RayCluster, then the RayCluster itself."""
-        executor = Executor(self._client, self._observer, _record_nothing, report, timeout=timeout, dry_run=dry_run)
+        executor = Executor(
+            self._client, self._observer, _record_nothing, report, timeout=timeout, dry_run=dry_run
+        )
         clusters: dict[NamespacedName, Object | None] = {}
 
         async def cluster_at(key: NamespacedName) -> Object | None:
@@ -140,31 +164,50 @@ class Session:
             """Return the RayCluster to which an object belongs: by its owner reference, or a binding by its labels."""
             for reference in owner_references_of(obj):
                 if reference.get("kind") == RAY_CLUSTER.kind:
-                    owner = await cluster_at(NamespacedName(namespace_of(obj), str(reference.get("name"))))
+                    owner = await cluster_at(
+                        NamespacedName(namespace_of(obj), str(reference.get("name")))
+                    )
                     if owner is not None and uid_of(owner) == reference.get("uid"):
                         return owner
             existing = (cluster for cluster in clusters.values() if cluster is not None)
             is_binding = gvk_of(obj) == CLUSTER_ROLE_BINDING
-            return next((cluster for cluster in existing if is_binding and has_cluster_labels(obj, cluster)), None)
+            return next(
+                (
+                    cluster
+                    for cluster in existing
+                    if is_binding and has_cluster_labels(obj, cluster)
+                ),
+                None,
+            )
 
         async def plan_cluster_undo(record: Record) -> ObjectPlan:
             observed = await self._observer.cluster(key_of(record.before))
-            return plan_undo_cluster(record, observed, force=force, allow_downtime=self._options.allow_downtime)
+            return plan_undo_cluster(
+                record, observed, force=force, allow_downtime=self._options.allow_downtime
+            )
 
         async def plan_object_undo(record: Record) -> ObjectPlan:
             cluster = await cluster_of(record.before)
             if cluster is None:
-                return ObjectPlan(record.before, notes=["its RayCluster does not exist any more: not created again"])
+                return ObjectPlan(
+                    record.before,
+                    notes=["its RayCluster does not exist any more: not created again"],
+                )
             if uid_of(cluster) in blocked:
                 return ObjectPlan(record.before, blockers=["its RayCluster is blocked"])
-            current = await self._client.get(gvk_of(record.before), key_of(record.before), live=True)
+            current = await self._client.get(
+                gvk_of(record.before), key_of(record.before), live=True
+            )
             return plan_undo_object(record, current, frozenset({uid_of(cluster)}), force=force)
 
         records = list(file.records.values())
         of_clusters = [record for record in records if gvk_of(record.before) == RAY_CLUSTER]
         for record in of_clusters:
             await cluster_at(key_of(record.before))
-        last = [(await plan_cluster_undo(record), partial(plan_cluster_undo, record)) for record in of_clusters]
+        last = [
+            (await plan_cluster_undo(record), partial(plan_cluster_undo, record))
+            for record in of_clusters
+        ]
         blocked = {uid_of(plan.object) for plan, _ in last if plan.blockers}
         first = [
             (await plan_object_undo(record), partial(plan_object_undo, record))

@@ -121,9 +121,14 @@ def document(plans: Iterable[ObjectPlan], target: str, obstacles: Sequence[str])
             "kind": plan.object["kind"],
             "namespace": namespace_of(plan.object),
             "name": name_of(plan.object),
-            **{name: getattr(plan, name) for name in ("has", "downtime", "blockers", "kept", "notes")},
+            **{
+                name: getattr(plan, name)
+                for name in ("has", "downtime", "blockers", "kept", "notes")
+            },
             "steps": [step.text for step in plan.steps],
         }
         for plan in plans
     ]
-    return json.dumps({"target": target, "obstacles": list(obstacles), "objects": objects}, indent=2)
+    return json.dumps(
+        {"target": target, "obstacles": list(obstacles), "objects": objects}, indent=2
+    )

@@ -84,7 +84,9 @@ class Conversion:
     lost: list[str] = field(default_factory=list)
 
 
-def convert(cleaning: Cleaning, children: Sequence[Object], target: Target, kuberay: KubeRay) -> Conversion:
+def convert(
+    cleaning: Cleaning, children: Sequence[Object], target: Target, kuberay: KubeRay
+) -> Conversion:
     """Return the RayCluster of ``cleaning`` at ``target``. ``children`` are the objects of its namespace."""
     result = Conversion(deepcopy(cleaning.cluster))
     if target is Target.RHOAI:
@@ -135,7 +137,9 @@ def _convert_authentication(result: Conversion, cleaning: Cleaning, kuberay: Kub
         return
     found = _VERSION.match(str(spec.get("rayVersion") or ""))
     is_new = found is not None and tuple(map(int, found.groups())) >= _TOKEN_RAY_VERSION
-    missing = kuberay.missing_for("authOptions") or ("" if is_new else "rayVersion is not 2.52 or newer")
+    missing = kuberay.missing_for("authOptions") or (
+        "" if is_new else "rayVersion is not 2.52 or newer"
+    )
     if missing:
         result.notes.append(f"no token authentication, because {missing}")
         return
@@ -143,7 +147,9 @@ def _convert_authentication(result: Conversion, cleaning: Cleaning, kuberay: Kub
     result.set.append("authOptions")
 
 
-def _convert_policy(result: Conversion, own: Iterable[Object], kuberay: KubeRay, *, has_tls: bool) -> None:
+def _convert_policy(
+    result: Conversion, own: Iterable[Object], kuberay: KubeRay, *, has_tls: bool
+) -> None:
     cluster, spec = result.cluster, result.cluster["spec"]
     names = names_of(cluster)
     policies = {name_of(obj): obj for obj in own if gvk_of(obj) == NETWORK_POLICY}
@@ -157,11 +163,15 @@ def _convert_policy(result: Conversion, own: Iterable[Object], kuberay: KubeRay,
         result.notes.append(f"the NetworkPolicies are kept as they are, because {missing}")
         return
     head = policies.get(names.head_policy)
-    spec["networkPolicy"] = kuberay_network_policy(cluster, head, policies.get(names.workers_policy), has_tls=has_tls)
+    spec["networkPolicy"] = kuberay_network_policy(
+        cluster, head, policies.get(names.workers_policy), has_tls=has_tls
+    )
     result.set.append("networkPolicy")
     if not has_tls and other_open_ports(head):
         ports = ", ".join(map(str, other_open_ports(head)))
-        result.notes.append(f"ports {ports} are not open to everyone any more: open them in spec.networkPolicy")
+        result.notes.append(
+            f"ports {ports} are not open to everyone any more: open them in spec.networkPolicy"
+        )
 
 
 def _convert_ingress(result: Conversion, own: Iterable[Object], kuberay: KubeRay) -> None:
@@ -169,11 +179,15 @@ def _convert_ingress(result: Conversion, own: Iterable[Object], kuberay: KubeRay
     names = names_of(result.cluster)
     exposing = {(obj["kind"], name_of(obj)): obj for obj in own}
     if any(name == names.client for _, name in exposing):
-        result.notes.append("the Ray client is not exposed any more, because KubeRay does not expose it")
+        result.notes.append(
+            "the Ray client is not exposed any more, because KubeRay does not expose it"
+        )
     dashboard = exposing.get((INGRESS.kind, names.dashboard))
     head = result.cluster["spec"]["headGroupSpec"]
     if dashboard is None and any(name == names.dashboard for _, name in exposing):
-        result.notes.append("the dashboard is not exposed any more, because KubeRay does not protect it with a login")
+        result.notes.append(
+            "the dashboard is not exposed any more, because KubeRay does not protect it with a login"
+        )
     if dashboard is None or head.get("enableIngress"):
         return
     missing = kuberay.missing_for("headGroupSpec.ingressOptions")
@@ -204,11 +218,17 @@ def kuberay_network_policy(
     result: dict[str, Any] = {"mode": "DenyAll" if restricts_egress else "DenyAllIngress"}
     for name, policy in parts.items():
         rules: dict[str, list[Object]] = {}
-        ingress = [rule for rule in _protected_rules(policy, has_tls=has_tls) if rule.get("from") != _inside(cluster)]
+        ingress = [
+            rule
+            for rule in _protected_rules(policy, has_tls=has_tls)
+            if rule.get("from") != _inside(cluster)
+        ]
         if ingress:
             rules["ingressRules"] = ingress
         if restricts_egress:
-            egress: list[Object] = list(_spec_of(policy).get("egress") or ()) if _restricts_egress(policy) else [{}]
+            egress: list[Object] = (
+                list(_spec_of(policy).get("egress") or ()) if _restricts_egress(policy) else [{}]
+            )
             rules["egressRules"] = [rule for rule in egress if rule.get("to") != _inside(cluster)]
         if rules:
             result[name] = rules
@@ -217,7 +237,10 @@ def kuberay_network_policy(
 
 def closed_policy(policy: Object) -> Object:
     """Return the head's policy for a RayCluster without proxy and TLS of the operator: it admits only known clients."""
-    return {**policy, "spec": {**policy["spec"], "ingress": list(_protected_rules(policy, has_tls=False))}}
+    return {
+        **policy,
+        "spec": {**policy["spec"], "ingress": list(_protected_rules(policy, has_tls=False))},
+    }
 
 
 def other_open_ports(policy: Object | None) -> list[int | str]:

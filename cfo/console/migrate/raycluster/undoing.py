@@ -80,10 +80,14 @@ class UndoFile:
             "format": _FORMAT,
             "cluster": self.identity,
             "target": self.target,
-            "objects": [{"before": record.before, "after": record.after} for record in self.records.values()],
+            "objects": [
+                {"before": record.before, "after": record.after} for record in self.records.values()
+            ],
         }
         temporary = self.path.with_name(f"{self.path.name}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600
+        )
         with os.fdopen(descriptor, "w") as file:
             json.dump(document, file, indent=1)
             file.flush()
@@ -101,7 +105,11 @@ def _results(plan: ObjectPlan) -> Iterable[tuple[Object, Object | None]]:
         current = after.get(uid, step.object)
         if step.action is Action.DELETE:
             after[uid] = None
-        elif step.action in (Action.UPDATE, Action.RELEASE) and step.change is not None and current is not None:
+        elif (
+            step.action in (Action.UPDATE, Action.RELEASE)
+            and step.change is not None
+            and current is not None
+        ):
             after[uid] = step.change(current)
     return [(deepcopy(before[uid]), after[uid]) for uid in after]
 
@@ -119,7 +127,9 @@ def load(path: Path) -> UndoFile:
     result = UndoFile(path, str(document.get("cluster")), str(document.get("target")))
     items = document.get("objects")
     for item in items if isinstance(items, list) else ():
-        before, after = (item.get("before"), item.get("after")) if isinstance(item, dict) else (None, None)
+        before, after = (
+            (item.get("before"), item.get("after")) if isinstance(item, dict) else (None, None)
+        )
         if not _is_object(before) or not (after is None or _is_object(after)):
             raise InvalidUndoFile(f"{path}: an object has no kind, name or uid")
         result.records[uid_of(before)] = Record(before, after)
@@ -159,14 +169,18 @@ _KEPT: Final = (("metadata", "annotations", SUSPENDED_ANNOTATION), ("spec", "sus
 """What the steps that suspend and resume a RayCluster set."""
 
 
-def plan_undo_object(record: Record, current: Object | None, owners: frozenset[str], *, force: bool) -> ObjectPlan:
+def plan_undo_object(
+    record: Record, current: Object | None, owners: frozenset[str], *, force: bool
+) -> ObjectPlan:
     """Return the plan that restores an object other than a RayCluster; ``owners`` are the uids of existing owners."""
     before = record.before
     plan = ObjectPlan(before)
     if current is not None and uid_of(current) != uid_of(before):
         plan.notes.append("another object has its name: kept")
     elif current is not None and is_by_kuberay(current):
-        plan.notes.append("KubeRay has taken it over: kept; the operator creates its own again when it starts")
+        plan.notes.append(
+            "KubeRay has taken it over: kept; the operator creates its own again when it starts"
+        )
     elif current is not None:
         _restore_parts(plan, record, current, force=force)
     elif before["kind"] == "Secret":
@@ -174,7 +188,9 @@ def plan_undo_object(record: Record, current: Object | None, owners: frozenset[s
     elif any(reference.get("uid") not in owners for reference in owner_references_of(before)):
         plan.notes.append("its owner does not exist any more: not created again")
     else:
-        plan.steps.append(Step(Action.CREATE, _without_server_fields(before), f"create {title(before)} again"))
+        plan.steps.append(
+            Step(Action.CREATE, _without_server_fields(before), f"create {title(before)} again")
+        )
     return plan
 
 
@@ -211,19 +227,28 @@ def _restore_parts(plan: ObjectPlan, record: Record, current: Object, *, force: 
         return (result, []) if force or not conflicts else (obj, conflicts)
 
     result, conflicts = restored(current)
-    plan.blockers += [f"{conflict} was edited after the migration; --force overwrites it" for conflict in conflicts]
+    plan.blockers += [
+        f"{conflict} was edited after the migration; --force overwrites it"
+        for conflict in conflicts
+    ]
     if result != current:
-        plan.steps.append(Step(Action.UPDATE, current, f"restore {title(current)}", lambda obj: restored(obj)[0]))
+        plan.steps.append(
+            Step(Action.UPDATE, current, f"restore {title(current)}", lambda obj: restored(obj)[0])
+        )
 
 
-def _restored(before: Any, after: Any, current: Any, path: tuple[str, ...], conflicts: list[str]) -> Any:
+def _restored(
+    before: Any, after: Any, current: Any, path: tuple[str, ...], conflicts: list[str]
+) -> Any:
     """Return ``current`` with the value of ``before`` in each part where ``after`` has another one.
 
     Parts are the fields in :data:`_CHANGED`, annotations and finalizers. One of ``current`` that has neither value is
     added to ``conflicts``. :data:`_ABSENT` is the value of a part that does not exist.
     """
     field, parent = path[-1] if path else "spec", path[-2] if path[1:] else ""
-    is_entry = parent in _NAMED and len(path) == 3  # users name their groups, which can have the names of fields
+    is_entry = (
+        parent in _NAMED and len(path) == 3
+    )  # users name their groups, which can have the names of fields
     is_group = is_entry and parent == "workerGroupSpecs"
     is_nested = is_group or (field in _NESTED and len(path) < 3)
     is_changed = is_entry or is_nested or field in _CHANGED
@@ -245,13 +270,20 @@ def _restored(before: Any, after: Any, current: Any, path: tuple[str, ...], conf
     left = {key: value for key, value in result.items() if value is not _ABSENT}
     if not left:
         return _ABSENT  # an empty map would be a change that the API server drops, so the undo would never end
-    return list(left.values()) if field in ("finalizers", "workerGroupSpecs") and not is_group else left
+    return (
+        list(left.values())
+        if field in ("finalizers", "workerGroupSpecs") and not is_group
+        else left
+    )
 
 
 def _entries(value: Any) -> dict[str, Any] | None:
     """Return the entries of a map, or a list of finalizers or worker groups by name; ``None`` if they have no names."""
     if isinstance(value, list):
-        named = {str(item.get("groupName")) if isinstance(item, dict) else str(item): item for item in value}
+        named = {
+            str(item.get("groupName")) if isinstance(item, dict) else str(item): item
+            for item in value
+        }
         return named if len(named) == len(value) else None
     return {} if value is _ABSENT else value if isinstance(value, dict) else None
 
@@ -262,5 +294,7 @@ def _without_server_fields(obj: Object) -> Object:
     result.pop("status", None)
     if obj["kind"] == "Service":
         spec = obj.get("spec") or {}
-        result["spec"] = {key: value for key, value in spec.items() if key not in ("clusterIP", "clusterIPs")}
+        result["spec"] = {
+            key: value for key, value in spec.items() if key not in ("clusterIP", "clusterIPs")
+        }
     return result

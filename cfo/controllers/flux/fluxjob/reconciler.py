@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
+from cfo.api.flux.names import (
+    FIELD_MANAGER,
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    QUOTA_RESERVED,
+    SUSPEND_ANNOTATION,
+)
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
@@ -62,7 +69,11 @@ class FluxJobReconciler:
         Rule("flux-framework.org", "fluxjobs", ("delete", "get", "list", "watch")),
         Rule("flux-framework.org", "fluxjobs/status", ("get", "patch")),
         Rule("flux-framework.org", "fluxjobs/finalizers", ("update",)),
-        Rule("flux-framework.org", "miniclusters", ("create", "delete", "get", "list", "patch", "watch")),
+        Rule(
+            "flux-framework.org",
+            "miniclusters",
+            ("create", "delete", "get", "list", "patch", "watch"),
+        ),
     )
 
     client: Client
@@ -79,7 +90,11 @@ class FluxJobReconciler:
         cluster = await self.client.get(MINICLUSTER, request)
         seen = self._observe(job, cluster)
         step = decide_step(seen)
-        if seen.verdict is not None and seen.verdict.reason == ADMITTED and not step.status.is_true(QUOTA_RESERVED):
+        if (
+            seen.verdict is not None
+            and seen.verdict.reason == ADMITTED
+            and not step.status.is_true(QUOTA_RESERVED)
+        ):
             self.ledger.withdraw(request)
         try:
             job = await self._write_status(job, step)
@@ -109,11 +124,15 @@ class FluxJobReconciler:
             now=self.clock.now(),
             errors=error_message(errors) if errors else "",
             cluster=cluster,
-            verdict=self.ledger.verdict(key, uid_of(job), int(job["metadata"].get("generation") or 0)),
+            verdict=self.ledger.verdict(
+                key, uid_of(job), int(job["metadata"].get("generation") or 0)
+            ),
             drained=self.ledger.is_drained(key),
             cleanup=cleanup,
             setup_queue=kueue_queue_of(setup.get("spec") or {}),
-            keep_seconds=int(ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0),
+            keep_seconds=int(
+                ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0
+            ),
         )
 
     def _setup_of(self, job: Object) -> Object:
@@ -138,9 +157,13 @@ class FluxJobReconciler:
             try:
                 await self._change(key, cluster, step)
             except (Conflict, NotFound):
-                _log.debug("MiniCluster was deleted or replaced", object=str(key))  # its event continues
+                _log.debug(
+                    "MiniCluster was deleted or replaced", object=str(key)
+                )  # its event continues
         if step.delete_job:
-            await self.client.delete(FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND)
+            await self.client.delete(
+                FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND
+            )
 
     async def _create(self, job: Object, step: Step) -> None:
         desired = desired_minicluster(job, self._setup_of(job), step.kueue_queue)
@@ -151,13 +174,18 @@ class FluxJobReconciler:
         except Invalid as error:
             failure = failed_step(job, self.clock.now(), "InvalidMiniCluster", error.message)
             self._record(await self._write_status(job, failure), failure)
-        except (BadRequest, Forbidden) as error:  # a ResourceQuota, a policy or a webhook, which may change
+        except (
+            BadRequest,
+            Forbidden,
+        ) as error:  # a ResourceQuota, a policy or a webhook, which may change
             refusal = refused_step(job, self.clock.now(), error.message)
             self._record(await self._write_status(job, refusal), refusal)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: Step) -> None:
         if step.action is Action.DELETE:
-            await self.client.delete(MINICLUSTER, key, uid=uid_of(cluster), propagation_policy=Propagation.FOREGROUND)
+            await self.client.delete(
+                MINICLUSTER, key, uid=uid_of(cluster), propagation_policy=Propagation.FOREGROUND
+            )
             return
         patch: dict[str, Any] = {}
         if step.action in (Action.LAUNCH, Action.SUSPEND):
@@ -175,7 +203,11 @@ def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:
     name = "fluxjob"
     setups = manager.cache.informer(FLUX_SETUP)
     reconciler = FluxJobReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER), manager.events(name), manager.clock, ledger, setups.reader
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        manager.clock,
+        ledger,
+        setups.reader,
     )
     (
         Builder(manager, name)

@@ -26,7 +26,9 @@ _SIZE_ANNOTATION: Final = "flux-framework.org/fluxjob-size"
 """Annotation of an elastic MiniCluster: the size that the FluxJob had when it was last passed on."""
 
 _KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
-_MUTABLE: Final = frozenset({"command", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
+_MUTABLE: Final = frozenset(
+    {"command", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"}
+)
 
 
 def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str = "") -> Object:
@@ -51,7 +53,12 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         annotations[SUSPEND_ANNOTATION] = "true"
     # with the labels of the job, so that the operator's label selector also selects the MiniCluster
     cluster = new_object(
-        MINICLUSTER, name_of(job), namespace_of(job), labels=labels_of(job), annotations=annotations, spec=spec
+        MINICLUSTER,
+        name_of(job),
+        namespace_of(job),
+        labels=labels_of(job),
+        annotations=annotations,
+        spec=spec,
     )
     return set_controller_owner(cluster, job, block_owner_deletion=True)
 
@@ -62,7 +69,8 @@ def has_command(cluster: Object) -> bool:
     containers = spec.get("containers") or []
     running = [containers[index] for index in runners(containers)[:1]]
     return any(
-        container.get("command") or (container.get("commands") or {}).get("script") for container in running
+        container.get("command") or (container.get("commands") or {}).get("script")
+        for container in running
     ) and not spec.get("interactive")
 
 
@@ -104,7 +112,12 @@ def _kueue_priority_class(job: Object) -> str:
     """Return the WorkloadPriorityClass of a job: that of its label, its template, or ``priorityClassName``."""
     spec = job.get("spec") or {}
     in_template = ((spec.get("template") or {}).get("jobLabels") or {}).get(_KUEUE_PRIORITY_CLASS)
-    return str(labels_of(job).get(_KUEUE_PRIORITY_CLASS) or in_template or spec.get("priorityClassName") or "")
+    return str(
+        labels_of(job).get(_KUEUE_PRIORITY_CLASS)
+        or in_template
+        or spec.get("priorityClassName")
+        or ""
+    )
 
 
 def _spec_hash(job: Object) -> str:
@@ -119,4 +132,6 @@ def _command_hash(job: Object) -> str:
 
 
 def _hash(value: object) -> str:
-    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
+    return hashlib.blake2b(
+        orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=12
+    ).hexdigest()

@@ -35,7 +35,10 @@ class Status(Conditions):
         super().__init__(job, now=now, time_format=micro_time)
         self.now = micro_time(now)
         self.state = state_of(job)
-        self._fields: Object = {"jobid": f"{name_of(job)}-{uid_of(job)}", **(job.get("status") or {})}
+        self._fields: Object = {
+            "jobid": f"{name_of(job)}-{uid_of(job)}",
+            **(job.get("status") or {}),
+        }
         self._fields["observedGeneration"] = int(job["metadata"].get("generation") or 0)
 
     def __setitem__(self, name: str, value: Any) -> None:

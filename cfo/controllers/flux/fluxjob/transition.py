@@ -43,7 +43,14 @@ from cfo.controllers.flux.queue.model import (
     SUSPENDED,
     Blocked,
 )
-from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
+from cfo.runtime import (
+    Object,
+    annotations_of,
+    find_condition,
+    is_controlled_by,
+    is_deleting,
+    name_of,
+)
 from cfo.runtime.objects import parse_time
 
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
@@ -128,7 +135,9 @@ def _is_paused(seen: Observation, step: Step) -> bool:
     When the pause ends, the status says so, and the queue considers the job again.
     """
     refused = step.status.find(QUOTA_RESERVED)
-    if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job["metadata"].get("generation"):
+    if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job[
+        "metadata"
+    ].get("generation"):
         return False
     since = parse_time(refused.get("lastTransitionTime"))
     remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
@@ -143,7 +152,13 @@ def _keep_suspended(seen: Observation, step: Step) -> None:
     """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
     cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
     is_ours = cluster is not None and not queue_of(cluster)
-    if cluster is not None and is_ours and not has_quota and not _is_suspended(cluster) and step.action is Action.NONE:
+    if (
+        cluster is not None
+        and is_ours
+        and not has_quota
+        and not _is_suspended(cluster)
+        and step.action is Action.NONE
+    ):
         step.action = Action.SUSPEND
 
 
@@ -161,7 +176,11 @@ def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
         step.normal(ADMITTED, message)
         return
     _pass_on(step, priority_patch(seen.job, cluster, is_admitted=False))
-    message = message_of(cluster, State.WAITING) or message_of(cluster, OBJECTS_READY) or "Creating the MiniCluster"
+    message = (
+        message_of(cluster, State.WAITING)
+        or message_of(cluster, OBJECTS_READY)
+        or "Creating the MiniCluster"
+    )
     step.status.enter(State.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, KUEUE, message)
 
@@ -193,7 +212,9 @@ def _go_on(seen: Observation, step: Step) -> None:
         _finish(seen, step, cluster)
     elif is_false(cluster, VALID):
         _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
-    elif status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(cluster, State.WAITING):
+    elif status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(
+        cluster, State.WAITING
+    ):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
         status.enter(State.WAITING, message_of(cluster, State.WAITING))
     elif status.state is State.WAITING:
@@ -224,7 +245,9 @@ def _is_evicted(seen: Observation, step: Step) -> bool:
         condition = status.find(EVICTED)
         _release(step, str(condition.get("reason")), str(condition.get("message")))
         return True
-    status.enter(State.WAITING, f"Waiting until the pods are deleted: {status.find(EVICTED).get('message')}")
+    status.enter(
+        State.WAITING, f"Waiting until the pods are deleted: {status.find(EVICTED).get('message')}"
+    )
     return True
 
 
@@ -255,9 +278,9 @@ def _await_objects(step: Step, cluster: Object) -> None:
     status["miniCluster"] = name_of(cluster)
     status.remove(REFUSED)
     condition = find_condition((cluster.get("status") or {}).get("conditions"), OBJECTS_READY) or {}
-    if condition.get("status") == "True" and condition.get("observedGeneration") == cluster["metadata"].get(
-        "generation"
-    ):
+    if condition.get("status") == "True" and condition.get("observedGeneration") == cluster[
+        "metadata"
+    ].get("generation"):
         status.enter(State.READY, "All objects of the MiniCluster exist")
     elif condition.get("status") == "False" and condition.get("reason") != "Creating":
         status.enter(State.WAITING, str(condition.get("message")))
@@ -266,7 +289,11 @@ def _await_objects(step: Step, cluster: Object) -> None:
 def _run(seen: Observation, step: Step, cluster: Object) -> None:
     """Launch a job that is ready, and report how it runs."""
     status = step.status
-    if status.state is State.READY and not has_command(cluster) and is_command_outdated(seen.job, cluster):
+    if (
+        status.state is State.READY
+        and not has_command(cluster)
+        and is_command_outdated(seen.job, cluster)
+    ):
         step.action = Action.DELETE  # its pods have no command to run; the new MiniCluster has
         status.enter(State.WAITING, "Restarting the MiniCluster with the command")
         return
@@ -274,11 +301,15 @@ def _run(seen: Observation, step: Step, cluster: Object) -> None:
         step.action = Action.LAUNCH
         if status.state is State.READY:
             return  # the state follows when the launch is visible
-    _pass_on(step, size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True))
+    _pass_on(
+        step, size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True)
+    )
     if not status["startTime"]:
         status["startTime"] = status.now
         step.normal("Launched", "The MiniCluster was started")
-    message = "The brokers are ready" if is_true(cluster, State.RUNNING) else "The pods are being started"
+    message = (
+        "The brokers are ready" if is_true(cluster, State.RUNNING) else "The pods are being started"
+    )
     status.enter(State.RUNNING if has_command(cluster) else State.READY, message)
 
 
@@ -286,7 +317,10 @@ def _finish(seen: Observation, step: Step, cluster: Object) -> None:
     """Copy the result of the MiniCluster."""
     status, result = step.status, cluster.get("status") or {}
     succeeded = find_condition(result.get("conditions"), SUCCEEDED) or {}
-    value, message = succeeded.get("status") == "True", str(succeeded.get("message") or "The MiniCluster has ended")
+    value, message = (
+        succeeded.get("status") == "True",
+        str(succeeded.get("message") or "The MiniCluster has ended"),
+    )
     status["exitCode"] = result.get("exitCode")
     status["startTime"] = status["startTime"] or result.get("startTime")
     status["miniCluster"] = name_of(cluster)
@@ -314,14 +348,18 @@ def refused_step(job: Object, now: datetime, message: str) -> Step:
     return step
 
 
-def _end(step: Step, reason: str, message: str, *, succeeded: bool, ended: str | None = None) -> None:
+def _end(
+    step: Step, reason: str, message: str, *, succeeded: bool, ended: str | None = None
+) -> None:
     status = step.status
     status["completionTime"] = ended or status.now
     status["position"] = None
     status.enter(State.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)
-    step.events.append(("Normal" if succeeded else "Warning", "Finished" if succeeded else "Failed", message))
+    step.events.append(
+        ("Normal" if succeeded else "Warning", "Finished" if succeeded else "Failed", message)
+    )
 
 
 def _clean_up(seen: Observation, step: Step) -> None:
@@ -350,10 +388,13 @@ def _seconds_until(ended: datetime, seconds: int, now: datetime) -> float:
 def _report_ignored_changes(seen: Observation, step: Step, cluster: Object) -> None:
     status = step.status
     is_ignored = is_spec_outdated(seen.job, cluster) or (
-        is_command_outdated(seen.job, cluster) and (has_command(cluster) or status.state is not State.READY)
+        is_command_outdated(seen.job, cluster)
+        and (has_command(cluster) or status.state is not State.READY)
     )
     if is_ignored:
-        message = "The spec was changed after the admission of the job; delete it and create another one"
+        message = (
+            "The spec was changed after the admission of the job; delete it and create another one"
+        )
         if status.find(UP_TO_DATE).get("status") != "False":
             step.warning("UpdateIgnored", message)
         status.set(UP_TO_DATE, False, "UpdateIgnored", message)

@@ -65,7 +65,9 @@ class Children(OwnedWrites):
         """Record a taken name; without a consequence it is not a problem."""
         obj = f"{gvk_of(taken.obj).kind} {name_of(taken.obj)}"
         if taken.is_of_predecessor:
-            self.add_problem("Deleting", f"{obj} of a deleted MiniCluster with the same name still exists.")
+            self.add_problem(
+                "Deleting", f"{obj} of a deleted MiniCluster with the same name still exists."
+            )
             self.retry(PREDECESSOR_RETRY_SECONDS)
         elif consequence:
             self.record_name_conflict(obj, consequence)
@@ -82,7 +84,9 @@ class Children(OwnedWrites):
         """Record it for the status."""
         self.add_problem("NamespaceTerminating", "The namespace is being deleted.")
 
-    async def ensure(self, desired: Object, current: Entry | None, *, required: bool = True) -> bool:
+    async def ensure(
+        self, desired: Object, current: Entry | None, *, required: bool = True
+    ) -> bool:
         """Create the object, or update it if it belongs to the cluster; return whether it exists as desired.
 
         ``current`` is the cached object. If an object of another owner has the name, the result is false; this is a
@@ -93,16 +97,23 @@ class Children(OwnedWrites):
         else:
             write = self.apply(desired, current.object() if current is not None else None)
         consequence = _CANNOT_START if required else ""
-        return await self.attempt(write, gvk_of(desired), name_of(desired), consequence=consequence) is not None
+        return (
+            await self.attempt(write, gvk_of(desired), name_of(desired), consequence=consequence)
+            is not None
+        )
 
-    async def ensure_exists(self, build: Callable[[], Object], current: Entry | None) -> Object | None:
+    async def ensure_exists(
+        self, build: Callable[[], Object], current: Entry | None
+    ) -> Object | None:
         """Create the object that ``build`` returns if it does not exist; ``current`` is the cached object.
 
         Returns the object if it was created, or if it belongs to the cluster but was not cached; otherwise ``None``.
         """
         desired = build() if current is None else current.object()
         write = self._create(desired) if current is None else self._check(desired)
-        return await self.attempt(write, gvk_of(desired), name_of(desired), consequence=_CANNOT_START)
+        return await self.attempt(
+            write, gvk_of(desired), name_of(desired), consequence=_CANNOT_START
+        )
 
     async def _create(self, desired: Object) -> Object | None:
         stored, is_new = await self.create(desired)
@@ -114,19 +125,26 @@ class Children(OwnedWrites):
     async def label(self, obj: Object) -> Object:
         """Label an object of the cluster that the Go operator created, so that the informers contain it."""
         label = {MINICLUSTER_LABEL: name_of(self.cluster)}
-        return await self.patch(obj, {} if label.items() <= labels_of(obj).items() else {"metadata": {"labels": label}})
+        return await self.patch(
+            obj, {} if label.items() <= labels_of(obj).items() else {"metadata": {"labels": label}}
+        )
 
     async def patch(self, obj: Object, patch: Object) -> Object:
         """Apply a merge patch, if it is not empty, to an object of the cluster; return the object as stored."""
         if not patch:
             return obj
-        return await self.attempt(patch_checked(self.client, obj, patch), gvk_of(obj), name_of(obj)) or obj
+        return (
+            await self.attempt(patch_checked(self.client, obj, patch), gvk_of(obj), name_of(obj))
+            or obj
+        )
 
     async def delete(self, gvk: GVK, current: Entry | None) -> None:
         """Delete the cached object if it belongs to the cluster."""
         if current is not None and belongs_to(current, self.cluster):
             # A conflict shows that another object has the name; its event continues.
-            write = self.delete_owned(gvk, current.object(), propagation_policy=_BACKGROUND, ignore_conflict=True)
+            write = self.delete_owned(
+                gvk, current.object(), propagation_policy=_BACKGROUND, ignore_conflict=True
+            )
             await self.attempt(write, gvk, current.key.name)
 
     def add_problem(self, reason: str, message: str) -> None:

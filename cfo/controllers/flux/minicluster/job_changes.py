@@ -18,7 +18,12 @@ from cfo.controllers.flux.minicluster.plan import (
     spec_hash,
     wanted_suspend,
 )
-from cfo.controllers.flux.minicluster.resources import backoff_limit, deadline_seconds, job_label_keys, job_labels
+from cfo.controllers.flux.minicluster.resources import (
+    backoff_limit,
+    deadline_seconds,
+    job_label_keys,
+    job_labels,
+)
 from cfo.runtime import Object, annotations_of, find_condition, labels_of
 
 _SIGNALLED = 128
@@ -42,7 +47,9 @@ def is_suspended(job: Mapping[str, Any]) -> bool:
 def has_started(job: Mapping[str, Any]) -> bool:
     """Return whether pods of the Job exist or may exist; a suspended Job without pods starts from the beginning."""
     status = job.get("status") or {}
-    return not is_suspended(job) or any(status.get(key) for key in ("startTime", "active", "terminating"))
+    return not is_suspended(job) or any(
+        status.get(key) for key in ("startTime", "active", "terminating")
+    )
 
 
 def template_is_own(job: Mapping[str, Any]) -> bool:
@@ -66,7 +73,9 @@ def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
         )
     wanted, known = int((cluster.get("spec") or {}).get("maxSize") or 0), _known_hosts(cluster, job)
     if known and wanted > known:
-        return f"spec.maxSize: {wanted}: the brokers were started for at most {known} hosts. {remedy}"
+        return (
+            f"spec.maxSize: {wanted}: the brokers were started for at most {known} hosts. {remedy}"
+        )
     return ""
 
 
@@ -117,7 +126,9 @@ def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) 
     has_failed = not plan.retries_command and exit_code is not None and 0 < exit_code < _SIGNALLED
     spec: Object = {
         "activeDeadlineSeconds": deadline_seconds(plan.spec),
-        "backoffLimit": 0 if has_failed or current.get("backoffLimit") == 0 else backoff_limit(plan.spec),
+        "backoffLimit": 0
+        if has_failed or current.get("backoffLimit") == 0
+        else backoff_limit(plan.spec),
         # The API server allows this change only if both change together.
         "completions": plan.size,
         "parallelism": plan.size,
@@ -126,7 +137,10 @@ def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) 
     changed |= suspension_patch(job, plan.cluster).get("spec") or {}
     if not changed.keys().isdisjoint({"completions", "parallelism"}):
         changed |= {"completions": plan.size, "parallelism": plan.size}
-    return {**({"metadata": metadata} if metadata else {}), **({"spec": changed} if changed else {})}
+    return {
+        **({"metadata": metadata} if metadata else {}),
+        **({"spec": changed} if changed else {}),
+    }
 
 
 def _metadata_patch(job: Mapping[str, Any], plan: Plan) -> Object:
@@ -135,7 +149,9 @@ def _metadata_patch(job: Mapping[str, Any], plan: Plan) -> Object:
     Only labels that came from ``spec.jobLabels`` are removed, so those of other clients stay.
     """
     labels, wanted, recorded = labels_of(job), job_labels(plan), annotations_of(job)
-    removed = {*(recorded.get(JOB_LABELS_ANNOTATION) or "").split(",")} & labels.keys() - wanted.keys()
+    removed = {
+        *(recorded.get(JOB_LABELS_ANNOTATION) or "").split(",")
+    } & labels.keys() - wanted.keys()
     patches: dict[str, Object] = {
         "labels": {
             **{key: value for key, value in wanted.items() if labels.get(key) != value},
@@ -144,8 +160,13 @@ def _metadata_patch(job: Mapping[str, Any], plan: Plan) -> Object:
         "annotations": {},
     }
     if template_is_own(job):
-        annotations = {MAXIMUM_SIZE_ANNOTATION: str(plan.maximum), JOB_LABELS_ANNOTATION: job_label_keys(plan) or None}
-        patches["annotations"] = {key: value for key, value in annotations.items() if recorded.get(key) != value}
+        annotations = {
+            MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
+            JOB_LABELS_ANNOTATION: job_label_keys(plan) or None,
+        }
+        patches["annotations"] = {
+            key: value for key, value in annotations.items() if recorded.get(key) != value
+        }
     return {key: patch for key, patch in patches.items() if patch}
 
 

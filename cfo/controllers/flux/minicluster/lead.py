@@ -40,7 +40,9 @@ def unlabelled_pods(pods: Iterable[Entry], job_uid: str) -> list[tuple[Entry, st
     found = [
         (pod, index)
         for pod in pods
-        if (index := unlabelled_index(pod)) is not None and not pod.meta.is_deleting and _controller_uid(pod) == job_uid
+        if (index := unlabelled_index(pod)) is not None
+        and not pod.meta.is_deleting
+        and _controller_uid(pod) == job_uid
     ]
     return sorted(found, key=lambda item: not _is_lead(item[0]))
 

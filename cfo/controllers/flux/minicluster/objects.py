@@ -77,7 +77,8 @@ class ServiceWriter:
                 if self._children.problem is not None:
                     return plan
                 self._children.record_name_conflict(
-                    f"Service {plan.service}", f"the pods of this MiniCluster have names below {plan.name} instead"
+                    f"Service {plan.service}",
+                    f"the pods of this MiniCluster have names below {plan.name} instead",
                 )
                 plan = replace(plan, service=plan.name)
             else:
@@ -95,16 +96,21 @@ class ServiceWriter:
             own_name = f"{plan.name}-{name}"
             if name in ambiguous or own_name in ambiguous:
                 # Validation refuses such names. Two desired states of one Service would replace each other forever.
-                self._children.add_problem("NameTaken", f"Several Services would have the name {name} or {own_name}.")
+                self._children.add_problem(
+                    "NameTaken", f"Several Services would have the name {name} or {own_name}."
+                )
                 continue
             if self._is_own(plan, own_name):
                 await self._apply(desired_sidecar_service(plan, container, own_name))
                 continue
             if await self._apply(desired_sidecar_service(plan, container, name), required=False):
                 continue
-            if self._children.problem is None and await self._apply(desired_sidecar_service(plan, container, own_name)):
+            if self._children.problem is None and await self._apply(
+                desired_sidecar_service(plan, container, own_name)
+            ):
                 self._children.record_name_conflict(
-                    f"Service {name}", f"the container {name} of this MiniCluster has the Service {own_name} instead"
+                    f"Service {name}",
+                    f"the container {name} of this MiniCluster has the Service {own_name} instead",
                 )
 
     async def prune(self, plan: Plan) -> None:
@@ -144,7 +150,9 @@ def _ambiguous_names(plan: Plan) -> set[str]:
 
 def _changes_type(current: Entry, desired: Object) -> bool:
     address = (current.object().get("spec") or {}).get("clusterIP")
-    return bool(address) and (address == _HEADLESS) != (desired["spec"].get("clusterIP") == _HEADLESS)
+    return bool(address) and (address == _HEADLESS) != (
+        desired["spec"].get("clusterIP") == _HEADLESS
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,9 @@ class ObjectWriter:
         if job is not None and is_outdated(job, cluster) and not has_started(job):
             # Only a Job without pods is replaced. The event of its deletion continues here.
             await children.delete(JOB, self._informers.jobs.entry(key_of(job)))
-            children.add_problem("Creating", "The Job is being replaced, because the spec was changed.")
+            children.add_problem(
+                "Creating", "The Job is being replaced, because the spec was changed."
+            )
             return None
         # The objects of a Job that has started keep the spec with which it started.
         children.keep_existing = job is not None and is_outdated(job, cluster)
@@ -186,7 +196,9 @@ class ObjectWriter:
         if not children.keep_existing:
             await services.apply_sidecars(plan)
         if job is None and children.problem is None:
-            job = await children.ensure_exists(partial(desired_job, plan), self._informers.jobs.entry(key_of(cluster)))
+            job = await children.ensure_exists(
+                partial(desired_job, plan), self._informers.jobs.entry(key_of(cluster))
+            )
         if job is None:
             return None
         job = await self._follow_spec(job, plan)
@@ -206,16 +218,22 @@ class ObjectWriter:
         await self._children.delete(POD, self._service_pod())
 
     def _plan(self, job: Object | None) -> Plan:
-        subdomain = (job or {}).get("spec", {}).get("template", {}).get("spec", {}).get("subdomain") or ""
+        subdomain = (job or {}).get("spec", {}).get("template", {}).get("spec", {}).get(
+            "subdomain"
+        ) or ""
         return Plan.of(self._cluster, maximum=known_hosts(self._cluster, job), service=subdomain)
 
     async def _ensure_scripts_and_certificate(self, plan: Plan, job: Object | None) -> None:
-        secret = self._informers.secrets.entry(NamespacedName(plan.namespace, secret_name(plan.name)))
+        secret = self._informers.secrets.entry(
+            NamespacedName(plan.namespace, secret_name(plan.name))
+        )
         await self._children.ensure_exists(partial(desired_secret, plan), secret)
         config_map = desired_config_map(plan)
         if job is not None and sum(map(len, config_map["data"].values())) > MAX_CACHED_BYTES:
             return  # it is not cached, so each reconcile would send it; it was written before the Job
-        await self._children.ensure(config_map, self._informers.config_maps.entry(key_of(config_map)))
+        await self._children.ensure(
+            config_map, self._informers.config_maps.entry(key_of(config_map))
+        )
 
     async def _follow_spec(self, job: Object, plan: Plan) -> Object:
         """Make the Job follow size, deadline, retries, labels and suspension."""
@@ -225,8 +243,12 @@ class ObjectWriter:
         updated = await self._children.patch(job, patch)
         before, size = job["spec"].get("parallelism"), updated["spec"].get("parallelism")
         if before != size:
-            note = " Kueue suspends and queues a resized Job again." if queue_of(self._cluster) else ""
-            self._children.record_normal("Scaled", f"The Job was scaled from {before} to {size} pods.{note}")
+            note = (
+                " Kueue suspends and queues a resized Job again." if queue_of(self._cluster) else ""
+            )
+            self._children.record_normal(
+                "Scaled", f"The Job was scaled from {before} to {size} pods.{note}"
+            )
         return updated
 
     async def _ensure_service_pod(self, job: Object, plan: Plan) -> None:
@@ -234,7 +256,9 @@ class ObjectWriter:
         if not plan.services or is_suspended(job):
             await self.delete_service_pod()
         else:
-            await self._children.ensure_exists(partial(desired_service_pod, plan), self._service_pod())
+            await self._children.ensure_exists(
+                partial(desired_service_pod, plan), self._service_pod()
+            )
 
     def _service_pod(self) -> Entry | None:
         name = service_pod_name(name_of(self._cluster))

@@ -250,7 +250,11 @@ def spec_hash(cluster: Mapping[str, Any]) -> str:
 
 def _without_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: kept for key, item in value.items() if (kept := _without_empty(item)) not in (None, False, "", {})}
+        return {
+            key: kept
+            for key, item in value.items()
+            if (kept := _without_empty(item)) not in (None, False, "", {})
+        }
     if isinstance(value, list):
         return [_without_empty(item) for item in value]
     return value

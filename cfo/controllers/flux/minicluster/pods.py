@@ -34,16 +34,27 @@ _DEFAULT_MODE = 0o644
 
 
 def _pod_volumes(plan: Plan) -> list[Object]:
-    scripts = [{"key": key, "path": path, "mode": _EXECUTABLE} for key, (path, _) in sorted(script_files(plan).items())]
+    scripts = [
+        {"key": key, "path": path, "mode": _EXECUTABLE}
+        for key, (path, _) in sorted(script_files(plan).items())
+    ]
     sources = [
         {"configMap": {"name": config_map_name(plan.name), "items": scripts}},
-        {"secret": {"name": secret_name(plan.name), "items": [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}]}},
+        {
+            "secret": {
+                "name": secret_name(plan.name),
+                "items": [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}],
+            }
+        },
     ]
     return [
         {"name": _SOFTWARE_VOLUME, "emptyDir": {}},
         {"name": _HOME_VOLUME, "emptyDir": {}},
         {"name": plan.view_name, "emptyDir": {}},
-        {"name": config_map_name(plan.name), "projected": {"sources": sources, "defaultMode": _DEFAULT_MODE}},
+        {
+            "name": config_map_name(plan.name),
+            "projected": {"sources": sources, "defaultMode": _DEFAULT_MODE},
+        },
         *_user_volumes(plan.containers),
     ]
 
@@ -80,7 +91,12 @@ def _source(volume: Mapping[str, Any]) -> Object:
     """Return the source of a volume; the order in which the kinds are tested is the Go operator's."""
     if volume.get("csiDriver"):
         attributes = volume.get("csiDriverAttributes")
-        return {"csi": {"driver": volume["csiDriver"], **({"volumeAttributes": attributes} if attributes else {})}}
+        return {
+            "csi": {
+                "driver": volume["csiDriver"],
+                **({"volumeAttributes": attributes} if attributes else {}),
+            }
+        }
     if volume.get("secretName"):
         return {"secret": {"secretName": volume["secretName"]}}
     if volume.get("emptyDir"):
@@ -88,8 +104,12 @@ def _source(volume: Mapping[str, Any]) -> Object:
     if volume.get("hostPath"):
         return {"hostPath": {"path": volume["hostPath"], "type": "Directory"}}
     if volume.get("configMapName"):
-        items = [{"key": key, "path": path} for key, path in sorted((volume.get("items") or {}).items())]
-        return {"configMap": {"name": volume["configMapName"], **({"items": items} if items else {})}}
+        items = [
+            {"key": key, "path": path} for key, path in sorted((volume.get("items") or {}).items())
+        ]
+        return {
+            "configMap": {"name": volume["configMapName"], **({"items": items} if items else {})}
+        }
     if volume.get("claimName"):
         return {"persistentVolumeClaim": {"claimName": volume["claimName"]}}
     return {"emptyDir": {}}
@@ -132,8 +152,15 @@ def pod_template(plan: Plan) -> Object:
             securityContext={} if group is None else {"fsGroup": group},
         ),
     }
-    metadata = {"name": plan.name, "namespace": plan.namespace, "labels": {**_labels(plan), "hpa-selector": plan.name}}
-    return {"metadata": {**metadata, **_optional(annotations=plan.pod.get("annotations"))}, "spec": spec}
+    metadata = {
+        "name": plan.name,
+        "namespace": plan.namespace,
+        "labels": {**_labels(plan), "hpa-selector": plan.name},
+    }
+    return {
+        "metadata": {**metadata, **_optional(annotations=plan.pod.get("annotations"))},
+        "spec": spec,
+    }
 
 
 def desired_service_pod(plan: Plan) -> Object:
@@ -145,7 +172,10 @@ def desired_service_pod(plan: Plan) -> Object:
         "hostname": name,
         "volumes": _user_volumes(plan.services),
         "containers": [
-            {**_base_container(item, str(item.get("name") or plan.name)), "volumeMounts": _user_mounts(item)}
+            {
+                **_base_container(item, str(item.get("name") or plan.name)),
+                "volumeMounts": _user_mounts(item),
+            }
             for item in plan.services
         ],
         **_optional(imagePullSecrets=_pull_secrets(plan.services)),
@@ -228,7 +258,10 @@ def _base_container(container: Mapping[str, Any], name: str) -> Object:
         "securityContext": dict(container.get("securityContext") or {}),
         **_optional(
             workingDir=container.get("workingDir"),
-            ports=[{"containerPort": int(port), "protocol": "TCP"} for port in container.get("ports") or ()],
+            ports=[
+                {"containerPort": int(port), "protocol": "TCP"}
+                for port in container.get("ports") or ()
+            ],
             env=_environment(container),
             resources=resources_of(container),
         ),
@@ -237,7 +270,8 @@ def _base_container(container: Mapping[str, Any], name: str) -> Object:
 
 def _environment(container: Mapping[str, Any]) -> list[Object]:
     variables: list[Object] = [
-        {"name": name, "value": str(value)} for name, value in sorted((container.get("environment") or {}).items())
+        {"name": name, "value": str(value)}
+        for name, value in sorted((container.get("environment") or {}).items())
     ]
     for name, source in sorted((container.get("secrets") or {}).items()):
         reference = {"name": source.get("name") or "", "key": source.get("key") or ""}
@@ -258,7 +292,11 @@ def _affinity(plan: Plan) -> Object:
 
     def preferred(topology: str) -> Object:
         term = {"labelSelector": {"matchExpressions": [own_pods]}, "topologyKey": topology}
-        return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+        return {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": term}
+            ]
+        }
 
     affinity: Object = {
         "podAffinity": preferred("topology.kubernetes.io/zone"),

@@ -13,7 +13,14 @@ from typing import Final
 
 import structlog
 
-from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
+from cfo.api.flux.names import (
+    FIELD_MANAGER,
+    FLUX_JOB,
+    MINICLUSTER,
+    MINICLUSTER_LABEL,
+    OBJECTS_READY,
+    State,
+)
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
@@ -24,10 +31,21 @@ from cfo.controllers.flux.minicluster.job_changes import (
     limited_size,
     maximum_size,
 )
-from cfo.controllers.flux.minicluster.lead import CLUSTERS, lead_of, needs_reconcile, unlabelled_pods
+from cfo.controllers.flux.minicluster.lead import (
+    CLUSTERS,
+    lead_of,
+    needs_reconcile,
+    unlabelled_pods,
+)
 from cfo.controllers.flux.minicluster.objects import MAX_CACHED_BYTES, Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
-from cfo.controllers.flux.minicluster.status import ADDED_STATUS, Observed, desired_status, is_finished, notices
+from cfo.controllers.flux.minicluster.status import (
+    ADDED_STATUS,
+    Observed,
+    desired_status,
+    is_finished,
+    notices,
+)
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -118,7 +136,9 @@ class MiniClusterReconciler:
             await objects.delete_service_pod()
         else:
             job = await objects.ensure(job)
-        if not await self._write_status(cluster, job, children, error_message(errors) if errors else ""):
+        if not await self._write_status(
+            cluster, job, children, error_message(errors) if errors else ""
+        ):
             return Result()  # the MiniCluster was deleted in the meantime
         unlabelled_remain = job is not None and await self._label_pods(cluster, job)
         children.raise_errors()
@@ -135,7 +155,11 @@ class MiniClusterReconciler:
         if not conditions or find_condition(conditions, OBJECTS_READY) is not None:
             return None
         job = await self.client.get(JOB, key_of(cluster), live=True)
-        return await children.label(job) if job is not None and is_controlled_by(job, cluster) else None
+        return (
+            await children.label(job)
+            if job is not None and is_controlled_by(job, cluster)
+            else None
+        )
 
     async def _put_size_back(self, cluster: Object, size: int) -> None:
         asked = size_of(cluster["spec"])
@@ -158,14 +182,18 @@ class MiniClusterReconciler:
         has_effect = False
         for pod, index in pods[:_LABELLED_PODS]:
             try:
-                patched = await patch_checked(self.client, pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}})
+                patched = await patch_checked(
+                    self.client, pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}}
+                )
             except (NotFound, Conflict):
                 continue  # the pod was deleted, or replaced by another
             # A webhook of another client may remove the label; then the next batch would be the same.
             has_effect |= labels_of(patched).get(INDEX_LABEL) == index
         return has_effect and len(pods) > _LABELLED_PODS
 
-    async def _write_status(self, cluster: Object, job: Object | None, children: Children, invalid: str) -> bool:
+    async def _write_status(
+        self, cluster: Object, job: Object | None, children: Children, invalid: str
+    ) -> bool:
         """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
         pods = CLUSTERS.entries(self.informers.pods, key_of(cluster)) if job is not None else []
         observed = Observed(

@@ -37,7 +37,9 @@ from cfo.controllers.flux.minicluster.scripts import script_files
 from cfo.runtime import CONFIG_MAP, GVK, JOB, SECRET, SERVICE, Object
 from cfo.runtime.objects import new_object
 
-Z85_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+Z85_ALPHABET: Final = (
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+)
 
 
 def create_certificate(host: str) -> str:
@@ -69,7 +71,13 @@ def z85_encode(data: bytes) -> str:
 def desired_secret(plan: Plan) -> Object:
     """Return the Secret with the certificate of ``spec.flux.curveCert``, or with a new one. It cannot be changed."""
     certificate = plan.flux.get("curveCert") or create_certificate(lead_host(plan.name))
-    return _object(plan, SECRET, secret_name(plan.name), immutable=True, stringData={CERTIFICATE_KEY: certificate})
+    return _object(
+        plan,
+        SECRET,
+        secret_name(plan.name),
+        immutable=True,
+        stringData={CERTIFICATE_KEY: certificate},
+    )
 
 
 def desired_config_map(plan: Plan) -> Object:
@@ -93,7 +101,10 @@ def desired_service(plan: Plan) -> Object:
 
 def desired_sidecar_service(plan: Plan, container: Mapping[str, Any], name: str) -> Object:
     """Return the Service ``name`` of the ports of ``container``, on all pods."""
-    spec = {"selector": {"app.kubernetes.io/name": plan.name}, "ports": _ports(container.get("ports") or ())}
+    spec = {
+        "selector": {"app.kubernetes.io/name": plan.name},
+        "ports": _ports(container.get("ports") or ()),
+    }
     return _object(plan, SERVICE, name, spec=spec)
 
 
@@ -157,6 +168,11 @@ def _ports(numbers: Any) -> list[Object]:
     """Return ports of a Service; the API server requires names if there are several."""
     ports = [int(number) for number in numbers]
     return [
-        {**({"name": f"port-{port}"} if len(ports) > 1 else {}), "port": port, "targetPort": port, "protocol": "TCP"}
+        {
+            **({"name": f"port-{port}"} if len(ports) > 1 else {}),
+            "port": port,
+            "targetPort": port,
+            "protocol": "TCP",
+        }
         for port in ports
     ]

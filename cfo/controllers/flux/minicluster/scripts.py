@@ -54,7 +54,9 @@ def hostlist(plan: Plan) -> str:
     lead = bursting.get("leadBroker") or {}
     groups = _bursted_groups(plan)
     if lead:
-        return ",".join([_host_range(lead["name"], 0, lead["size"]), *(groups or [_own_hosts(plan)])])
+        return ",".join(
+            [_host_range(lead["name"], 0, lead["size"]), *(groups or [_own_hosts(plan)])]
+        )
     return ",".join([_own_hosts(plan), *groups])
 
 
@@ -76,7 +78,9 @@ def broker_config(plan: Plan) -> str:
             "curve_cert": _toml(f"{plan.config_root}/curve/curve.cert"),
             "default_port": str(BROKER_PORT),
             "default_bind": _toml("tcp://eth0:%p"),
-            "default_connect": _toml(f"tcp://%h.{plan.service}.{plan.namespace}.svc.cluster.local:%p"),
+            "default_connect": _toml(
+                f"tcp://%h.{plan.service}.{plan.namespace}.svc.cluster.local:%p"
+            ),
             "hosts": _host_entries(plan),
         },
         "archive": {
@@ -111,7 +115,9 @@ def _broker_options(plan: Plan) -> list[str]:
     options = [f"--config-path={root}/etc/flux/config"]
     if plan.spec.get("interactive"):
         options.append("-Sbroker.rc2_none")
-    return options + [f"-S{name}={value}" for name, value in attributes.items() if value is not None]
+    return options + [
+        f"-S{name}={value}" for name, value in attributes.items() if value is not None
+    ]
 
 
 def _submit_flags(plan: Plan) -> list[str]:
@@ -160,7 +166,9 @@ def _host_entries(plan: Plan) -> str:
     entries = [f"{{ host = {_toml(lead_host(lead['name']))}, connect = {_toml(address)} }}"]
     if lead["size"] > 1:
         entries.append(f"{{ host = {_toml(_host_range(lead['name'], 1, lead['size']))} }}")
-    entries += [f"{{ host = {_toml(group)} }}" for group in _bursted_groups(plan) or [_own_hosts(plan)]]
+    entries += [
+        f"{{ host = {_toml(group)} }}" for group in _bursted_groups(plan) or [_own_hosts(plan)]
+    ]
     return f"[{', '.join(entries)}]"
 
 
@@ -172,7 +180,10 @@ def _toml(text: str) -> str:
 def script_files(plan: Plan) -> dict[str, tuple[str, str]]:
     """Return the scripts of the containers: by their key in the ConfigMap, the file name in the pods and the text."""
     found = {
-        f"wait-{plan.runner}": (f"wait-{plan.runner}.sh", wait_script(plan, plan.containers[plan.runner])),
+        f"wait-{plan.runner}": (
+            f"wait-{plan.runner}.sh",
+            wait_script(plan, plan.containers[plan.runner]),
+        ),
         plan.view_name: ("flux-init.sh", init_script(plan)),
     }
     for index, container in enumerate(plan.containers):
@@ -204,7 +215,9 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
         "lead_host": _lead_host_of(plan),
         "broker_options": _broker_options(plan),
         "wrap": [f"--wrap={flux['wrap']}"] if flux.get("wrap") else [],
-        "command_mode": next((mode for mode in ("batch", "launcher") if container.get(mode)), "submit"),
+        "command_mode": next(
+            (mode for mode in ("batch", "launcher") if container.get(mode)), "submit"
+        ),
         "command": _unescaped(command) if container.get("batch") else command,
         "batch_raw": bool(container.get("batchRaw")),
         "submit_command": flux.get("submitCommand") or "flux submit",
@@ -245,7 +258,9 @@ def _paths(plan: Plan) -> dict[str, _Value]:
 
 def _view(plan: Plan) -> dict[str, _Value]:
     environment = plan.flux.get("environment") or {}
-    exports = "".join(f"export {quote(f'{name}={value}')}\n" for name, value in sorted(environment.items()))
+    exports = "".join(
+        f"export {quote(f'{name}={value}')}\n" for name, value in sorted(environment.items())
+    )
     return {
         "copy_view": plan.copies_view,
         "home_path": _HOME,
@@ -257,7 +272,9 @@ def _view(plan: Plan) -> dict[str, _Value]:
 
 def _hooks(container: Mapping[str, Any]) -> dict[str, _Value]:
     commands = container.get("commands") or {}
-    hooks: dict[str, _Value] = {f"hook_{name}": commands.get(key) or "" for name, key in _HOOKS.items()}
+    hooks: dict[str, _Value] = {
+        f"hook_{name}": commands.get(key) or "" for name, key in _HOOKS.items()
+    }
     return {**hooks, "hook_script": _unescaped(str(hooks["hook_script"]))}
 
 
@@ -273,7 +290,9 @@ def _unescaped(text: str) -> str:
 def _script(plan: Plan, variables: Mapping[str, _Value], *parts: str) -> str:
     """Return a script that sets ``variables`` and continues with the texts ``parts``."""
     quiet = bool(plan.logging.get("quiet"))
-    assignments = [f"{name}={_shell(value)}" for name, value in {"quiet": quiet, **variables}.items()]
+    assignments = [
+        f"{name}={_shell(value)}" for name, value in {"quiet": quiet, **variables}.items()
+    ]
     strict = ["set -eEu -o pipefail"] if plan.logging.get("strict") else []
     return "\n".join(["#!/bin/bash", *strict, *assignments, "", *map(_text, parts)])
 

@@ -26,7 +26,9 @@ from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import size_of
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 
-ADDED_STATUS: Final = frozenset({"completionTime", "exitCode", "observedGeneration", "ready", "startTime"})
+ADDED_STATUS: Final = frozenset(
+    {"completionTime", "exitCode", "observedGeneration", "ready", "startTime"}
+)
 """Fields of the status that the CRD of the Go operator does not have."""
 
 _MESSAGE_LIMIT: Final = 4096
@@ -64,11 +66,14 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
     job_status = (job or {}).get("status") or {}
     states = _states(cluster, observed)
     conditions: list[Object] = [
-        copy.deepcopy(dict(find_condition(before.get("conditions"), kind) or {})) or {"type": str(kind), "status": ""}
+        copy.deepcopy(dict(find_condition(before.get("conditions"), kind) or {}))
+        or {"type": str(kind), "status": ""}
         for kind in STATES
     ]
     conditions += [
-        copy.deepcopy(dict(item)) for item in before.get("conditions") or () if item.get("type") not in set(STATES)
+        copy.deepcopy(dict(item))
+        for item in before.get("conditions") or ()
+        if item.get("type") not in set(STATES)
     ]
 
     def set_state(kind: str, status: bool, reason: str, message: str) -> None:
@@ -87,11 +92,17 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
     if observed.objects_ready:
         set_state(OBJECTS_READY, True, "Created", "All objects of the MiniCluster exist.")
     elif State.FINISHED not in states:
-        reason, message = observed.problem or ("Creating", "Objects of the MiniCluster are missing.")
+        reason, message = observed.problem or (
+            "Creating",
+            "Objects of the MiniCluster are missing.",
+        )
         if observed.error:
             reason, message = "Invalid", "The spec is invalid, so no objects are created."
         set_state(OBJECTS_READY, False, reason, message)
-    for kind, failed, reason in ((VALID, observed.error, "Invalid"), (UP_TO_DATE, observed.outdated, "Started")):
+    for kind, failed, reason in (
+        (VALID, observed.error, "Invalid"),
+        (UP_TO_DATE, observed.outdated, "Started"),
+    ):
         if failed:
             set_state(kind, False, reason, failed)
         elif find_condition(conditions, kind) is not None:
@@ -104,7 +115,9 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
         conditions = [item for item in conditions if item["type"] != SUCCEEDED]
     return {
         "jobid": f"{name_of(cluster)}-{uid_of(cluster)}",
-        "size": int((job or {}).get("spec", {}).get("parallelism") or 0) if job else before.get("size") or 0,
+        "size": int((job or {}).get("spec", {}).get("parallelism") or 0)
+        if job
+        else before.get("size") or 0,
         "maximumSize": observed.maximum or before.get("maximumSize") or 0,
         "selector": f"hpa-selector={name_of(cluster)}",
         "ready": int(job_status.get("ready") or 0),
@@ -140,7 +153,11 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType,
         if succeeded
         else (State.FINISHED, True, "Warning", "Failed", message_of(new, SUCCEEDED)),
     )
-    return [(kind, reason, text) for state, to, kind, reason, text in candidates if changed(state, to=to)]
+    return [
+        (kind, reason, text)
+        for state, to, kind, reason, text in candidates
+        if changed(state, to=to)
+    ]
 
 
 def _states(cluster: Object, observed: Observed) -> dict[str, str]:
@@ -148,7 +165,9 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     job = observed.job
     end = end_condition(job)
     if end is not None:
-        return {State.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"}
+        return {
+            State.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"
+        }
     if job is None and is_finished(cluster):
         return {State.FINISHED: message_of(cluster, State.FINISHED)}
     if job is None:  # it is created after all other objects
@@ -192,7 +211,11 @@ def _outcome(end: Mapping[str, Any], exit_code: int | None) -> tuple[bool, str, 
         return True, "Succeeded", "The command succeeded."
     reason = str(end.get("reason") or "Failed")
     if exit_code:
-        return False, reason, f"The command failed with exit code {exit_code}: {end.get('message') or reason}"
+        return (
+            False,
+            reason,
+            f"The command failed with exit code {exit_code}: {end.get('message') or reason}",
+        )
     return False, reason, f"The Job failed: {end.get('message') or reason}"
 
 
@@ -202,6 +225,8 @@ def _times(before: Mapping[str, Any], job: Object | None, end: Mapping[str, Any]
     status = job.get("status") or {}
     times = {
         "startTime": status.get("startTime"),
-        "completionTime": (status.get("completionTime") or end.get("lastTransitionTime")) if end else None,
+        "completionTime": (status.get("completionTime") or end.get("lastTransitionTime"))
+        if end
+        else None,
     }
     return {key: value for key, value in times.items() if value}

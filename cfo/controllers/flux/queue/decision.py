@@ -13,7 +13,15 @@ from operator import attrgetter
 from typing import Final
 
 from cfo.api.flux.names import QueueingStrategy
-from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Demand, Holding, Policy, WaitingJob
+from cfo.controllers.flux.queue.model import (
+    FOREVER,
+    Blocked,
+    Decision,
+    Demand,
+    Holding,
+    Policy,
+    WaitingJob,
+)
 from cfo.runtime import NamespacedName
 
 MAX_PREEMPTORS: Final = 16
@@ -36,7 +44,11 @@ class Capacity:
         self._resources = tuple(sorted(policy.resources))
         self._amounts_of_pods: dict[int, Amounts] = {}
         jobs = _UNLIMITED if policy.jobs is None else policy.jobs
-        self.total: Amounts = (policy.pods, jobs, *(policy.resources[name] for name in self._resources))
+        self.total: Amounts = (
+            policy.pods,
+            jobs,
+            *(policy.resources[name] for name in self._resources),
+        )
         used = released = (0,) * len(self.total)
         for holding in usage:
             amounts = self.amounts(holding.demand)
@@ -90,7 +102,9 @@ class Capacity:
         """Return the share of the quota: the largest of the shares of pods and resources."""
         measured = zip(amounts, self.total, strict=True)
         return max(
-            (amount / total if total > 0 else float(amount > 0)) for amount, total in measured if total < _UNLIMITED
+            (amount / total if total > 0 else float(amount > 0))
+            for amount, total in measured
+            if total < _UNLIMITED
         )
 
 
@@ -102,7 +116,11 @@ class Reservation:
     """
 
     def __init__(
-        self, capacity: Capacity, amounts: Amounts, running: Iterable[tuple[float, Amounts]], now: float
+        self,
+        capacity: Capacity,
+        amounts: Amounts,
+        running: Iterable[tuple[float, Amounts]],
+        now: float,
     ) -> None:
         available = capacity.future
         self.start = now
@@ -201,7 +219,9 @@ class _Victims:
         available = self._capacity.future
         if not fits(amounts, add(available, group.releasable(job.priority))):
             return []
-        missing = tuple(amount and amount - limit for amount, limit in zip(amounts, available, strict=True))
+        missing = tuple(
+            amount and amount - limit for amount, limit in zip(amounts, available, strict=True)
+        )
         chosen = group.choose(job.priority, missing)
         for holding in chosen:
             self._capacity.release(self._capacity.amounts(holding.demand))
@@ -251,7 +271,9 @@ class _Group:
 
 def _covers(missing: Amounts, amounts: Amounts) -> bool:
     """Return whether ``amounts`` cover everything that is missing; what is negative is not missing."""
-    return all(needed <= amount or needed <= 0 for needed, amount in zip(missing, amounts, strict=True))
+    return all(
+        needed <= amount or needed <= 0 for needed, amount in zip(missing, amounts, strict=True)
+    )
 
 
 def _holding_rank(holding: Holding) -> tuple[object, ...]:
@@ -259,7 +281,9 @@ def _holding_rank(holding: Holding) -> tuple[object, ...]:
     return -holding.priority, holding.created, holding.key
 
 
-def decide(policy: Policy, jobs: Collection[WaitingJob], usage: Collection[Holding], now: float) -> Decision:
+def decide(
+    policy: Policy, jobs: Collection[WaitingJob], usage: Collection[Holding], now: float
+) -> Decision:
     """Decide which of ``jobs`` to admit, and which holders of quota to evict for them.
 
     ``usage`` is everything that holds quota of ``policy``, including jobs whose admission was decided but is not
@@ -297,7 +321,9 @@ class _Queue:
     def decide(self, jobs: Collection[WaitingJob]) -> Decision:
         for holding in self._usage:
             self._count(holding.key.namespace, self._capacity.amounts(holding.demand))
-        order = _by_share(jobs, self._shares) if self._policy.shares_by_namespace else _by_rank(jobs)
+        order = (
+            _by_share(jobs, self._shares) if self._policy.shares_by_namespace else _by_rank(jobs)
+        )
         for job in order:
             amounts = self._capacity.amounts(job.demand)
             reason = self._blocking(job, amounts)
@@ -343,7 +369,9 @@ class _Queue:
                 self._count(job.key.namespace, amounts)
                 return Blocked.RELEASING
         if strategy is QueueingStrategy.BACKFILL:
-            self._reservation = Reservation(self._capacity, amounts, self._running.values(), self._now)
+            self._reservation = Reservation(
+                self._capacity, amounts, self._running.values(), self._now
+            )
         return Blocked.QUOTA
 
     def _take(self, job: WaitingJob, amounts: Amounts) -> None:
@@ -359,4 +387,6 @@ class _Queue:
         if self._policy.shares_by_namespace:
             used = self._used.get(namespace)
             self._used[namespace] = used = amounts if used is None else add(used, amounts)
-            self._shares[namespace] = self._capacity.share(used) / max(self._policy.weights.get(namespace, 1), 1)
+            self._shares[namespace] = self._capacity.share(used) / max(
+                self._policy.weights.get(namespace, 1), 1
+            )

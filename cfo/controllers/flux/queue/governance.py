@@ -48,11 +48,17 @@ class Setup:
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether the setup is meant for a namespace with these labels."""
-        return namespace == self.key.namespace if self.selector is None else self.selector.matches(labels)
+        return (
+            namespace == self.key.namespace
+            if self.selector is None
+            else self.selector.matches(labels)
+        )
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether the setup could govern a namespace with these labels, or its own one."""
-        return self.problem is None and (namespace == self.key.namespace or self.selects(namespace, labels))
+        return self.problem is None and (
+            namespace == self.key.namespace or self.selects(namespace, labels)
+        )
 
 
 def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
@@ -85,8 +91,11 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         generation=int(metadata.get("generation") or 0),
         created=str(metadata.get("creationTimestamp") or ""),
         policy=policy,
-        defaults=orjson.dumps({key: defaults[key] for key in ("flux", "pod", "size") if key in defaults}),
-        cleans_up=defaults.get("cleanup") is not False and not defaults.get("ttlSecondsAfterFinished"),
+        defaults=orjson.dumps(
+            {key: defaults[key] for key in ("flux", "pod", "size") if key in defaults}
+        ),
+        cleans_up=defaults.get("cleanup") is not False
+        and not defaults.get("ttlSecondsAfterFinished"),
         kueue_queue=kueue_queue_of(spec),
         selector=parsed,
         problem=problem,
@@ -99,7 +108,9 @@ def _policy(spec: Mapping[str, Any]) -> Policy:
         pods=20 if max_size is None else int(max_size),
         jobs=spec.get("max-jobs"),
         resources=amounts_of(spec.get("resources") or {}),
-        strategy=QueueingStrategy(spec.get("queueingStrategy") or QueueingStrategy.BEST_EFFORT_FIFO),
+        strategy=QueueingStrategy(
+            spec.get("queueingStrategy") or QueueingStrategy.BEST_EFFORT_FIFO
+        ),
         shares_by_namespace=spec.get("fairness") == Fairness.NAMESPACE,
         weights=dict(spec.get("weights") or {}),
         preempts=spec.get("preemption") == Preemption.LOWER_PRIORITY,
@@ -108,7 +119,11 @@ def _policy(spec: Mapping[str, Any]) -> Policy:
 
 def kueue_queue_of(spec: Mapping[str, Any]) -> str:
     """Return the LocalQueue to which the spec of a FluxSetup leaves its jobs; empty if there is none."""
-    return str((spec.get("kueue") or {}).get("localQueue") or "") if spec.get("queue") == Queue.KUEUE else ""
+    return (
+        str((spec.get("kueue") or {}).get("localQueue") or "")
+        if spec.get("queue") == Queue.KUEUE
+        else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,17 +105,26 @@ def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -
     return Demand(total.pods - old.pods + new.pods, resources)
 
 
-def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority: int) -> Holding | None:
+def holding_of(
+    key: NamespacedName, group: Group, setup: Setup | None, priority: int
+) -> Holding | None:
     """Return what the group holds of the quota of its setup."""
     job, cluster = group.job, group.cluster
-    by_kueue = (job is not None and job.is_queued_by_kueue) or (cluster is not None and cluster.is_queued_by_kueue)
+    by_kueue = (job is not None and job.is_queued_by_kueue) or (
+        cluster is not None and cluster.is_queued_by_kueue
+    )
     if group.is_assumed or (job is not None and job.is_admitted):
         by_kueue = False  # a label that is added after the admission frees no quota
     if by_kueue and not (setup is not None and setup.kueue_queue):
         return None  # Kueue's quota, not ours
     is_reserved = job is not None and not job.is_finished and (job.is_reserved or group.is_assumed)
     is_own = job is not None and cluster is not None and cluster.job_uid == job.uid
-    is_active = cluster is not None and cluster.is_valid and not cluster.is_stopped and not cluster.is_finished
+    is_active = (
+        cluster is not None
+        and cluster.is_valid
+        and not cluster.is_stopped
+        and not cluster.is_finished
+    )
     is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own
     demand = group.demand_of_job(setup) if is_reserved else NOTHING
     demand = demand.at_least(_pods_that_count(group, setup, is_own=is_own, is_orphan=is_orphan))
@@ -136,7 +145,11 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
         priority=priority,
         created=created,
         end=end,
-        releasing=(is_evicted if is_reserved else is_orphan or not is_active or bool(cluster and cluster.is_deleting)),
+        releasing=(
+            is_evicted
+            if is_reserved
+            else is_orphan or not is_active or bool(cluster and cluster.is_deleting)
+        ),
         preemptible=is_reserved and not by_kueue,
     )
 
@@ -180,7 +193,9 @@ def obstacle_of(
     return None
 
 
-def message_of(key: NamespacedName, group: Group, setup: Setup | None, *, priority: int | None) -> str:
+def message_of(
+    key: NamespacedName, group: Group, setup: Setup | None, *, priority: int | None
+) -> str:
     """Return the message for ``group.reason``."""
     if group.waiting is not None and setup is not None:
         return _blocked_message(Blocked(group.reason), group.waiting.demand, setup)
@@ -199,9 +214,13 @@ def _blocked_message(reason: Blocked, demand: Demand, setup: Setup) -> str:
     """
     name = setup.key
     if reason is Blocked.TOO_LARGE:
-        return f"Needs {_amounts(demand, setup)}, which is more than FluxSetup {name} allows in total"
+        return (
+            f"Needs {_amounts(demand, setup)}, which is more than FluxSetup {name} allows in total"
+        )
     if reason is Blocked.BEHIND:
-        return f"Waiting behind another job in the queue of FluxSetup {name} ({setup.policy.strategy})"
+        return (
+            f"Waiting behind another job in the queue of FluxSetup {name} ({setup.policy.strategy})"
+        )
     if reason is Blocked.RELEASING:
         return f"Waiting until evicted jobs have released {_amounts(demand, setup)} of FluxSetup {name}"
     return f"Waiting for {_amounts(demand, setup)} of the quota of FluxSetup {name}"
@@ -210,5 +229,7 @@ def _blocked_message(reason: Blocked, demand: Demand, setup: Setup) -> str:
 def _amounts(demand: Demand, setup: Setup) -> str:
     parts = [f"{demand.pods} pod{'' if demand.pods == 1 else 's'}"]
     requested = ((name, demand.resources.get(name, 0)) for name in sorted(setup.policy.resources))
-    parts += (f"{name} {format_quantity(Decimal(amount) / 1000)}" for name, amount in requested if amount)
+    parts += (
+        f"{name} {format_quantity(Decimal(amount) / 1000)}" for name, amount in requested if amount
+    )
     return ", ".join(parts)

@@ -30,7 +30,13 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
     position_changed,
 )
-from cfo.controllers.flux.queue.records import JobRecord, batch_pods, cluster_record, job_record, pod_record
+from cfo.controllers.flux.queue.records import (
+    JobRecord,
+    batch_pods,
+    cluster_record,
+    job_record,
+    pod_record,
+)
 from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")
@@ -92,7 +98,11 @@ class Ledger:
     def verdict(self, key: NamespacedName, uid: str, generation: int) -> Verdict | None:
         """Return what there is to do about this generation of a FluxJob; ``None`` if nothing has changed."""
         group = self._group(key)
-        if group is None or group.job is None or (group.job.uid, group.job.generation) != (uid, generation):
+        if (
+            group is None
+            or group.job is None
+            or (group.job.uid, group.job.generation) != (uid, generation)
+        ):
             return None
         reason, setup = group.reason, self._governance.governor(key.namespace)
         if not reason:
@@ -195,7 +205,11 @@ class Ledger:
             if reason is not Blocked.TOO_LARGE:
                 position = queued = queued + 1
             assert job is not None
-            if job.reason == value and job.setup == setup and not position_changed(job.position, position):
+            if (
+                job.reason == value
+                and job.setup == setup
+                and not position_changed(job.position, position)
+            ):
                 group.reason = ""
             else:
                 group.reason, group.position = value, position
@@ -214,7 +228,11 @@ class Ledger:
             group.reason = ""
         if job is not None:
             group.is_assumed &= not (
-                job.is_reserved or job.is_finished or job.is_deleting or not job.is_valid or job.is_queued_by_kueue
+                job.is_reserved
+                or job.is_finished
+                or job.is_deleting
+                or not job.is_valid
+                or job.is_queued_by_kueue
             )
             group.is_evicting &= job.is_reserved and not job.is_evicted
         requests = self._update(event.key)
@@ -235,12 +253,16 @@ class Ledger:
 
     def on_pod(self, event: Event) -> list[Request]:
         """Record a pod of a MiniCluster, which its label names."""
-        old, new = (_cluster_of(entry) if entry is not None else "" for entry in (event.old, event.new))
+        old, new = (
+            _cluster_of(entry) if entry is not None else "" for entry in (event.old, event.new)
+        )
         found: list[Request] = []
         for name in {old, new} - {""}:
             key = NamespacedName(event.key.namespace, name)
             group = self._groups.setdefault(key.namespace, {}).setdefault(name, Group())
-            group.set_pod(event.key.name, self._decode(pod_record, event.new) if name == new else None)
+            group.set_pod(
+                event.key.name, self._decode(pod_record, event.new) if name == new else None
+            )
             found += self._update(key)
         return found
 
@@ -303,7 +325,9 @@ class Ledger:
         try:
             return decode(entry)
         except (msgspec.DecodeError, ValueError) as error:
-            _log.warning("Ignoring object with invalid values", object=str(entry.key), error=str(error))
+            _log.warning(
+                "Ignoring object with invalid values", object=str(entry.key), error=str(error)
+            )
             return None
 
     def _govern(self) -> list[Request]:
@@ -354,7 +378,12 @@ class Ledger:
             del groups[key.name]
             if not groups:
                 del self._groups[key.namespace]
-        elif group.job is not None and group.job.is_reserved and group.job.is_evicted and self.is_drained(key):
+        elif (
+            group.job is not None
+            and group.job.is_reserved
+            and group.job.is_evicted
+            and self.is_drained(key)
+        ):
             self.notify((key,))
         return before != (group.waiting, group.holding)
 
@@ -372,10 +401,16 @@ class Ledger:
                 group.reason = ""  # the next decision determines it
             demand = group.demand_of_job(setup)
             priority = self._priority(job) or 0
-            return WaitingJob(key, demand, priority=priority, created=job.created, duration=job.duration)
+            return WaitingJob(
+                key, demand, priority=priority, created=job.created, duration=job.duration
+            )
         reason, _ = obstacle
         needs_cluster = reason == KUEUE and group.cluster is None
-        if needs_cluster or job.reason != reason or job.setup != (str(setup.key) if setup is not None else ""):
+        if (
+            needs_cluster
+            or job.reason != reason
+            or job.setup != (str(setup.key) if setup is not None else "")
+        ):
             group.reason, group.position = reason, 0
             self.notify((key,))
         else:

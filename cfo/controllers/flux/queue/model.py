@@ -40,7 +40,9 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
         if not other.resources and other.pods <= self.pods:
             return self
         names = self.resources.keys() | other.resources.keys()
-        resources = {name: max(self.resources.get(name, 0), other.resources.get(name, 0)) for name in names}
+        resources = {
+            name: max(self.resources.get(name, 0), other.resources.get(name, 0)) for name in names
+        }
         return Demand(max(self.pods, other.pods), resources)
 
 

@@ -24,7 +24,13 @@ from cfo.api.flux.names import (
     State,
 )
 from cfo.controllers.flux.queue.model import ADMITTED, NOTHING, REFUSED, Demand
-from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, JobShape, PodShape, demand_of_pod
+from cfo.controllers.flux.queue.shape import (
+    DEFAULT_DEADLINE,
+    ClusterShape,
+    JobShape,
+    PodShape,
+    demand_of_pod,
+)
 from cfo.runtime import GVK, Entry
 from cfo.runtime.objects import parse_time
 
@@ -174,18 +180,24 @@ def job_record(entry: Entry) -> JobRecord:
         uid=meta.uid,
         generation=meta.generation,
         created=_seconds(meta.creation_timestamp),
-        shape=_shapes.encode(JobShape(size=spec.size, resources=spec.resources, template=spec.template)),
+        shape=_shapes.encode(
+            JobShape(size=spec.size, resources=spec.resources, template=spec.template)
+        ),
         duration=float(deadline),
         priority=spec.priority,
         priority_class=intern(spec.priority_class_name or ""),
         reason=intern(reserved.reason) if reserved is not None else "",
         position=status.position or 0,
         setup=intern(status.flux_setup or ""),
-        started=_seconds(status.start_time or (reserved.last_transition_time if reserved is not None else "")),
+        started=_seconds(
+            status.start_time or (reserved.last_transition_time if reserved is not None else "")
+        ),
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved is not None and reserved.status == "True",
         is_refused=(
-            reserved is not None and reserved.reason == REFUSED and reserved.observed_generation == meta.generation
+            reserved is not None
+            and reserved.reason == REFUSED
+            and reserved.observed_generation == meta.generation
         ),
         is_evicted=_is_true(status.conditions, EVICTED),
         is_finished=_is_true(status.conditions, State.FINISHED),
@@ -210,9 +222,15 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     owner = meta.controller
     # A FluxJob controls only the MiniCluster with its name; any user can write another owner reference.
     is_owned = (
-        owner is not None and owner.name == meta.name and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
+        owner is not None
+        and owner.name == meta.name
+        and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
     )
-    suspend = spec.suspend if spec.suspend is not None else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
+    suspend = (
+        spec.suspend
+        if spec.suspend is not None
+        else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
+    )
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     return ClusterRecord(
         job_uid=owner.uid if is_owned and owner is not None else "",
@@ -229,7 +247,9 @@ def cluster_record(entry: Entry) -> ClusterRecord:
 def _observed_generation(status: _Status) -> int:
     """Return the generation that the controller has observed, also if the CRD has no field for it."""
     condition = _find(status.conditions, OBJECTS_READY)
-    return status.observed_generation or (condition.observed_generation if condition is not None else 0)
+    return status.observed_generation or (
+        condition.observed_generation if condition is not None else 0
+    )
 
 
 def batch_pods(entry: Entry) -> int:
@@ -245,7 +265,11 @@ def batch_pods(entry: Entry) -> int:
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):
         return 0
     has_started = bool(status.start_time)
-    if spec.suspend and not status.active and (not has_started or _is_true(status.conditions, "Suspended")):
+    if (
+        spec.suspend
+        and not status.active
+        and (not has_started or _is_true(status.conditions, "Suspended"))
+    ):
         return 0
     return 1 if spec.parallelism is None else max(spec.parallelism, 0)
 

@@ -107,7 +107,11 @@ def _demand_of_job(shape: bytes, defaults: bytes) -> Demand:
 
 def _cached(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
     """Return the demand of something ``encoded``, of which many are equal; large ones are not remembered."""
-    return _remembered(compute, *encoded) if sum(map(len, encoded)) <= _MAX_REMEMBERED else compute(*encoded)
+    return (
+        _remembered(compute, *encoded)
+        if sum(map(len, encoded)) <= _MAX_REMEMBERED
+        else compute(*encoded)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -120,7 +124,10 @@ def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
     pods = max(spec.get("size") or 1, spec.get("maxSize") or 0)
     view = (spec.get("flux") or {}).get("container") or {}
     overhead = (spec.get("pod") or {}).get("resources") or {}
-    total = {name: amount * pods for name, amount in _requests(spec.get("containers") or (), (view,), overhead).items()}
+    total = {
+        name: amount * pods
+        for name, amount in _requests(spec.get("containers") or (), (view,), overhead).items()
+    }
     if services := spec.get("services"):
         pods += 1
         add_to(total, _requests(services))
@@ -134,7 +141,9 @@ def demand_of_pod(pod: PodShape) -> Demand:
 
 def _demand_of_pod(pod: bytes) -> Demand:
     spec = orjson.loads(pod)
-    requests = _requests(spec.get("containers") or (), spec.get("initContainers") or (), spec.get("overhead") or {})
+    requests = _requests(
+        spec.get("containers") or (), spec.get("initContainers") or (), spec.get("overhead") or {}
+    )
     for name, amount in _requests((spec,)).items():
         requests[name] = max(requests.get(name, 0), amount)
     return Demand(1, requests or _NO_REQUESTS)

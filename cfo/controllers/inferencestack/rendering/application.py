@@ -12,11 +12,25 @@ from typing import Any, Final
 from cfo.api.inferencestack.created_resources import autoscaler_kind
 from cfo.api.inferencestack.engines import EXTERNAL, TAKEOFF, engine_of
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY_INTERNAL_PORT, RETAINED
+from cfo.api.inferencestack.names import (
+    APPLICATION_PREFIX,
+    CONFIG_KEY,
+    GATEWAY_INTERNAL_PORT,
+    RETAINED,
+)
 from cfo.api.inferencestack.resolution import ResolvedStack, engine_port, merge_env
 from cfo.api.quantity import canonical_quantity
-from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations, application_file, config_annotations
-from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, Scaling, decide_replicas
+from cfo.controllers.inferencestack.rendering.config_file import (
+    ConfigAnnotations,
+    application_file,
+    config_annotations,
+)
+from cfo.controllers.inferencestack.rendering.facts import (
+    OPTIONAL_KINDS,
+    Facts,
+    Scaling,
+    decide_replicas,
+)
 from cfo.controllers.inferencestack.rendering.gateway import ADD_SUFFIX, disruption_budget
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
@@ -37,10 +51,16 @@ _HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
 _POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 
 
-def _autoscaler(stack: ResolvedStack, kind: GVK, name: str, component: str, section: Mapping[str, Any]) -> Object:
+def _autoscaler(
+    stack: ResolvedStack, kind: GVK, name: str, component: str, section: Mapping[str, Any]
+) -> Object:
     scaling: Mapping[str, Any] = section["scaling"]
     target = {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, "name": name}
-    spec = _scaled_object(stack, section, target) if kind == SCALED_OBJECT else _horizontal(scaling, target)
+    spec = (
+        _scaled_object(stack, section, target)
+        if kind == SCALED_OBJECT
+        else _horizontal(scaling, target)
+    )
     return new_object(stack, kind, name, component, scaling.get("annotations"), spec=spec)
 
 
@@ -51,7 +71,10 @@ def _scaled_object(stack: ResolvedStack, section: Mapping[str, Any], target: Obj
     host = f"{stack.names.gateway}.{stack.namespace}.svc.cluster.local"
     trigger = {
         "type": "external-push",
-        "metadata": {"scalerAddress": f"{host}:{GATEWAY_INTERNAL_PORT}", f"target_{group}": str(value)},
+        "metadata": {
+            "scalerAddress": f"{host}:{GATEWAY_INTERNAL_PORT}",
+            f"target_{group}": str(value),
+        },
     }
     spec = {key: item for key, item in (scaling.get("spec") or {}).items() if key != "metricTarget"}
     return {**spec, "triggers": spec.get("triggers") or [trigger], "scaleTargetRef": target}
@@ -72,9 +95,13 @@ def _metric(metric: Mapping[str, Any]) -> Object:
     """Return a metric with canonical quantities."""
     result = dict(metric)
     for source in _METRIC_SOURCES:
-        if isinstance(value := result.get(source), Mapping) and isinstance(target := value.get("target"), Mapping):
+        if isinstance(value := result.get(source), Mapping) and isinstance(
+            target := value.get("target"), Mapping
+        ):
             quantities = {
-                key: canonical_quantity(target[key]) for key in ("averageValue", "value") if target.get(key) is not None
+                key: canonical_quantity(target[key])
+                for key in ("averageValue", "value")
+                if target.get(key) is not None
             }
             result[source] = {**value, "target": {**target, **quantities}}
     return result
@@ -92,14 +119,18 @@ def application_objects(stack: ResolvedStack, application: str, facts: Facts) ->
     else:
         content = application_file(stack, application)
         config = config_annotations(content, live, facts.config_maps.get(name))
-        yield new_object(stack, CONFIG_MAP, name, component, config.metadata, data={CONFIG_KEY: content})
+        yield new_object(
+            stack, CONFIG_MAP, name, component, config.metadata, data={CONFIG_KEY: content}
+        )
     if section.get("cache"):
         yield _cache_claim(stack, stack.names.cache(application), component, section["cache"])
     kind = autoscaler_kind(section)
     available = kind is not None and (kind not in OPTIONAL_KINDS or kind in facts.served)
     limits: Mapping[str, Any] = (section.get("scaling") or {}).get("spec") or {}
     scaling = Scaling(available, limits.get("minReplicaCount", 1)) if kind is not None else None
-    replicas = decide_replicas(section.get("replicaCount", 1), live, scaling=scaling, suspended=suspended)
+    replicas = decide_replicas(
+        section.get("replicaCount", 1), live, scaling=scaling, suspended=suspended
+    )
     pod = _pod(stack, application, section)
     yield deployment(stack, component, section, pod, config=config, replicas=replicas, live=live)
     if kind is not None and available and not suspended:
@@ -111,10 +142,16 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
     name = stack.names.application(application)
     models: Mapping[str, Any]
     if section.get("cache"):
-        models = {"name": _MODELS, "persistentVolumeClaim": {"claimName": stack.names.cache(application)}}
+        models = {
+            "name": _MODELS,
+            "persistentVolumeClaim": {"claimName": stack.names.cache(application)},
+        }
     else:
         models = section["modelsVolume"]
-    volumes = [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": section.get("shmSize")}}, models]
+    volumes = [
+        {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": section.get("shmSize")}},
+        models,
+    ]
     mounts = [
         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 (a mount in the container)
         {"name": models["name"], "mountPath": MODELS_PATH},
@@ -147,7 +184,11 @@ def _permissions(stack: ResolvedStack, section: Mapping[str, Any], volume: str) 
 
 
 def _env(stack: ResolvedStack, section: Mapping[str, Any]) -> list[Object]:
-    required: list[Mapping[str, Any]] = [ADD_SUFFIX, _HEADLESS, *([_POD_NAME] if stack.profile.has_pod_name else [])]
+    required: list[Mapping[str, Any]] = [
+        ADD_SUFFIX,
+        _HEADLESS,
+        *([_POD_NAME] if stack.profile.has_pod_name else []),
+    ]
     return merge_env(section.get("env") or (), required, _token(section))
 
 
@@ -157,13 +198,17 @@ def _token(section: Mapping[str, Any]) -> Iterator[Object]:
         yield {"name": engine_of(section).hub_variable, "valueFrom": {"secretKeyRef": token}}
 
 
-def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
+def _takeoff(
+    stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]
+) -> Object:
     tag, env = stack.profile.application_tag, _env(stack, section)
     result = container(stack, name, section, default_tag=tag, env=env, mounts=mounts)
     return _with_liveness_probe(stack, result, TAKEOFF.health, TAKEOFF.port)
 
 
-def _engine(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
+def _engine(
+    stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]
+) -> Object:
     port = engine_port(section)
     env = [*_env(stack, section), {"name": "ENGINE_PORT", "value": str(port)}]
     if is_embedding := (section.get("readerConfig") or {}).get("isEmbedding"):
@@ -171,26 +216,40 @@ def _engine(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts:
         env.append({"name": "IS_EMBEDDING", "value": value})
     own = {**section, "image": section.get("externalEngineImage"), "ports": None}
     tag = stack.profile.engine_tag
-    result = container(stack, f"{name}-engine", own, default_tag=tag, env=merge_env(env), mounts=mounts)
+    result = container(
+        stack, f"{name}-engine", own, default_tag=tag, env=merge_env(env), mounts=mounts
+    )
     return _with_liveness_probe(stack, result, EXTERNAL.health, port)
 
 
 def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: int) -> Object:
     if stack.profile.has_liveness_probe:
-        probe = {"httpGet": {"path": path, "port": port}, "initialDelaySeconds": 600, "periodSeconds": 10}
+        probe = {
+            "httpGet": {"path": path, "port": port},
+            "initialDelaySeconds": 600,
+            "periodSeconds": 10,
+        }
         result.setdefault("livenessProbe", probe)
     return result
 
 
 def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Object:
     sidecar: Mapping[str, Any] = section.get("sidecar") or {}
-    own = {"image": section.get("sidecarImage"), **{key: sidecar.get(key) for key in ("resources", "ports")}}
-    required = [{"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"}, _HEADLESS]
+    own = {
+        "image": section.get("sidecarImage"),
+        **{key: sidecar.get(key) for key in ("resources", "ports")},
+    }
+    required = [
+        {"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"},
+        _HEADLESS,
+    ]
     tag, env = stack.profile.sidecar_tag, override_env(required, sidecar.get("env") or ())
     return container(stack, f"{name}-sidecar", own, default_tag=tag, env=env, mounts=[CONFIG_MOUNT])
 
 
-def _cache_claim(stack: ResolvedStack, name: str, component: str, cache: Mapping[str, Any]) -> Object:
+def _cache_claim(
+    stack: ResolvedStack, name: str, component: str, cache: Mapping[str, Any]
+) -> Object:
     spec = {
         "accessModes": cache.get("accessModes") or ["ReadWriteOnce"],
         "resources": {"requests": {"storage": canonical_quantity(cache["size"])}},

@@ -14,13 +14,20 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, CONFIG_KEY, GATEWAY_INTERNAL_PORT
+from cfo.api.inferencestack.names import (
+    ADOPTED_CONFIG_HASH,
+    CONFIG_HASH,
+    CONFIG_KEY,
+    GATEWAY_INTERNAL_PORT,
+)
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.inferencestack.snake_case import snake_case
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.runtime import Object, annotations_of
 
-_PLAIN: Final = re.compile(r"(?![-?:](?: |$))[^\s,\[\]{}#&*!|>'\"%@`](?:.*[^\s:])?|\[[A-Za-z0-9_./ ,-]*\]")
+_PLAIN: Final = re.compile(
+    r"(?![-?:](?: |$))[^\s,\[\]{}#&*!|>'\"%@`](?:.*[^\s:])?|\[[A-Za-z0-9_./ ,-]*\]"
+)
 _ENDS_PLAIN: Final = re.compile(r": | #")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
@@ -64,7 +71,9 @@ def _scalar(value: Any) -> str:
         return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
     if not isinstance(value, str):
         return str(value)
-    is_plain = _PLAIN.fullmatch(value) and not _ENDS_PLAIN.search(value) and not _UNPRINTABLE.search(value)
+    is_plain = (
+        _PLAIN.fullmatch(value) and not _ENDS_PLAIN.search(value) and not _UNPRINTABLE.search(value)
+    )
     if value == "" or is_plain:
         return value
     quoted = json.dumps(value, ensure_ascii=False)
@@ -85,7 +94,9 @@ class ConfigAnnotations(NamedTuple):
     """Annotations of the ConfigMap, and labels of the Deployment."""
 
 
-def config_annotations(content: str, deployment: LiveDeployment | None, config_map: Object | None) -> ConfigAnnotations:
+def config_annotations(
+    content: str, deployment: LiveDeployment | None, config_map: Object | None
+) -> ConfigAnnotations:
     """Return the annotations for the file ``content``, given the Deployment and ConfigMap that exist."""
     current = config_hash(content)
     if deployment is None or CONFIG_HASH in deployment.template_annotations:
@@ -93,7 +104,11 @@ def config_annotations(content: str, deployment: LiveDeployment | None, config_m
     adopted = deployment.labels.get(ADOPTED_CONFIG_HASH)
     if config_map is not None:
         stored = str((config_map.get("data") or {}).get(CONFIG_KEY) or "")
-        adopted = annotations_of(config_map).get(ADOPTED_CONFIG_HASH) or adopted or config_hash(stored)
+        adopted = (
+            annotations_of(config_map).get(ADOPTED_CONFIG_HASH) or adopted or config_hash(stored)
+        )
     if adopted == current:
         return ConfigAnnotations({}, {ADOPTED_CONFIG_HASH: adopted})
-    return ConfigAnnotations({CONFIG_HASH: current}, {ADOPTED_CONFIG_HASH: adopted} if adopted else {})
+    return ConfigAnnotations(
+        {CONFIG_HASH: current}, {ADOPTED_CONFIG_HASH: adopted} if adopted else {}
+    )

@@ -20,7 +20,12 @@ from typing import Any
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT, SERVICE_MONITOR
-from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
+from cfo.api.inferencestack.names import (
+    AUTOSCALED,
+    KEPT_FOR_REPLICA_COUNT,
+    KEPT_REPLICAS,
+    SCALED_BY_OTHERS,
+)
 from cfo.runtime import GVK, Object, labels_of
 
 OPTIONAL_KINDS = frozenset({HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR})
@@ -45,7 +50,9 @@ class LiveDeployment:
     template_annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, deployment: Object, *, owns_replicas: bool = False, is_autoscaled: bool = False) -> LiveDeployment:
+    def of(
+        cls, deployment: Object, *, owns_replicas: bool = False, is_autoscaled: bool = False
+    ) -> LiveDeployment:
         """Return the facts about ``deployment``."""
         spec: Mapping[str, Any] = deployment.get("spec") or {}
         metadata: Mapping[str, Any] = (spec.get("template") or {}).get("metadata") or {}
@@ -87,7 +94,11 @@ class Scaling:
 
 
 def decide_replicas(
-    replica_count: int, live: LiveDeployment | None, *, scaling: Scaling | None = None, suspended: bool = False
+    replica_count: int,
+    live: LiveDeployment | None,
+    *,
+    scaling: Scaling | None = None,
+    suspended: bool = False,
 ) -> Replicas:
     """Decide the number of replicas of a Deployment with this ``replicaCount``; ``scaling``: its autoscaler."""
     kept = _kept(live)
@@ -103,7 +114,9 @@ def decide_replicas(
         noticed = live.labels.get(SCALED_BY_OTHERS)
         if noticed == str(replica_count) or (noticed is None and live.is_autoscaled):
             return Replicas(None, {SCALED_BY_OTHERS: str(replica_count)})
-    if kept.get(KEPT_FOR_REPLICA_COUNT) != str(replica_count) or kept[KEPT_REPLICAS] == str(replica_count):
+    if kept.get(KEPT_FOR_REPLICA_COUNT) != str(replica_count) or kept[KEPT_REPLICAS] == str(
+        replica_count
+    ):
         return Replicas(replica_count)
     return Replicas(int(kept[KEPT_REPLICAS]), kept)
 
@@ -133,5 +146,7 @@ def _kept(live: LiveDeployment | None) -> dict[str, str]:
     if live is None:
         return {}
     found = {key: live.labels.get(key) or "" for key in (KEPT_REPLICAS, KEPT_FOR_REPLICA_COUNT)}
-    is_valid = all(value.isascii() and value.isdigit() and len(value) <= 10 for value in found.values())
+    is_valid = all(
+        value.isascii() and value.isdigit() and len(value) <= 10 for value in found.values()
+    )
     return found if is_valid and 0 < int(found[KEPT_REPLICAS]) <= _MAX_REPLICAS else {}

@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
-from cfo.api.inferencestack.created_resources import autoscaler_kind, disruption_limits, gateway_kinds
+from cfo.api.inferencestack.created_resources import (
+    autoscaler_kind,
+    disruption_limits,
+    gateway_kinds,
+)
 from cfo.api.inferencestack.kinds import POD_DISRUPTION_BUDGET, SCALED_OBJECT, SERVICE_MONITOR
 from cfo.api.inferencestack.names import (
     COMPONENT_LABEL,
@@ -22,7 +26,13 @@ from cfo.api.inferencestack.names import (
 from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
 from cfo.controllers.inferencestack.rendering.config_file import config_annotations, gateway_file
 from cfo.controllers.inferencestack.rendering.facts import Facts, decide_replicas
-from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, Pod, container, deployment, new_object
+from cfo.controllers.inferencestack.rendering.pods import (
+    CONFIG_MOUNT,
+    Pod,
+    container,
+    deployment,
+    new_object,
+)
 from cfo.controllers.inferencestack.rendering.vllm import gateway_server, targets_file
 from cfo.runtime import CONFIG_MAP, GVK, INGRESS, NETWORK_POLICY, SERVICE, Object
 
@@ -60,20 +70,32 @@ def ingress(stack: ResolvedStack) -> Object:
         ]
         rule: Object = {"http": {"paths": paths}} if paths else {}
         rules.append({"host": host["host"], **rule} if host.get("host") else rule)
-    spec = {"rules": rules, "ingressClassName": section.get("className") or None, "tls": section.get("tls") or None}
-    return new_object(stack, INGRESS, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
+    spec = {
+        "rules": rules,
+        "ingressClassName": section.get("className") or None,
+        "tls": section.get("tls") or None,
+    }
+    return new_object(
+        stack, INGRESS, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec
+    )
 
 
 def _http_route(stack: ResolvedStack) -> Object:
     """Return the HTTPRoute. The gateway is the backend of all rules that have none."""
     section: Mapping[str, Any] = stack.gateway["httpRoute"]
-    backend = backend_reference({"name": stack.names.gateway, "port": public_port(stack).get("port")})
+    backend = backend_reference(
+        {"name": stack.names.gateway, "port": public_port(stack).get("port")}
+    )
     spec = {
-        "parentRefs": [parent_reference(reference) for reference in section.get("parentRefs") or ()],
+        "parentRefs": [
+            parent_reference(reference) for reference in section.get("parentRefs") or ()
+        ],
         "rules": [_route_rule(rule, backend) for rule in section.get("rules") or [{}]],
         "hostnames": section.get("hostnames") or None,
     }
-    return new_object(stack, HTTP_ROUTE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
+    return new_object(
+        stack, HTTP_ROUTE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec
+    )
 
 
 def _route_rule(rule: Mapping[str, Any], gateway: Object) -> Object:
@@ -107,7 +129,9 @@ def _network_policy(stack: ResolvedStack) -> Object:
         return new_object(stack, NETWORK_POLICY, names.gateway, GATEWAY, spec=spec)
     internal = (stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT)
     peers: list[Object] = [{"podSelector": {"matchLabels": stack_labels}}]
-    if any(autoscaler_kind(application) == SCALED_OBJECT for application in stack.applications.values()):
+    if any(
+        autoscaler_kind(application) == SCALED_OBJECT for application in stack.applications.values()
+    ):
         namespace = stack.spec["networkPolicy"].get("kedaNamespace") or DEFAULT_KEDA_NAMESPACE
         namespaces = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
         peers.append({"namespaceSelector": namespaces, "podSelector": {"matchLabels": _KEDA_PODS}})
@@ -119,7 +143,11 @@ def _network_policy(stack: ResolvedStack) -> Object:
     ]
     if public:
         rules.append({"ports": public})
-    spec = {"podSelector": {"matchLabels": names.selector(GATEWAY)}, "policyTypes": ["Ingress"], "ingress": rules}
+    spec = {
+        "podSelector": {"matchLabels": names.selector(GATEWAY)},
+        "policyTypes": ["Ingress"],
+        "ingress": rules,
+    }
     return new_object(stack, NETWORK_POLICY, names.gateway, GATEWAY, spec=spec)
 
 
@@ -129,9 +157,16 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     content = targets_file(stack) if stack.engine.is_called else gateway_file(stack)
     live = facts.deployments.get(names.gateway)
     config = config_annotations(content, live, facts.config_maps.get(names.gateway))
-    yield new_object(stack, CONFIG_MAP, names.gateway, GATEWAY, config.metadata, data={CONFIG_KEY: content})
-    pod = Pod(containers=[_container(stack)], volumes=[{"name": "config", "configMap": {"name": names.gateway}}])
-    replicas = decide_replicas(gateway.get("replicaCount", 1), live, suspended=bool(stack.spec.get("suspend")))
+    yield new_object(
+        stack, CONFIG_MAP, names.gateway, GATEWAY, config.metadata, data={CONFIG_KEY: content}
+    )
+    pod = Pod(
+        containers=[_container(stack)],
+        volumes=[{"name": "config", "configMap": {"name": names.gateway}}],
+    )
+    replicas = decide_replicas(
+        gateway.get("replicaCount", 1), live, suspended=bool(stack.spec.get("suspend"))
+    )
     yield deployment(stack, GATEWAY, gateway, pod, config=config, replicas=replicas, live=live)
     kinds = gateway_kinds(stack)
     yield from (create(stack) for kind, create in _OBJECTS.items() if kind in kinds)
@@ -142,10 +177,15 @@ def _container(stack: ResolvedStack) -> Object:
     gateway = stack.gateway
     # the variables of the user have precedence, as the original documents; there, the required ones have
     required = [] if stack.engine.is_called else [ADD_SUFFIX]
-    merged = sorted(merge_env(gateway.get("env") or (), required), key=lambda variable: variable.get("name") or "")
+    merged = sorted(
+        merge_env(gateway.get("env") or (), required),
+        key=lambda variable: variable.get("name") or "",
+    )
     env = [variable for variable in merged if variable.get("value") or variable.get("valueFrom")]
     tag = stack.profile.gateway_tag
-    result = container(stack, stack.names.gateway, gateway, default_tag=tag, env=env, mounts=[CONFIG_MOUNT])
+    result = container(
+        stack, stack.names.gateway, gateway, default_tag=tag, env=env, mounts=[CONFIG_MOUNT]
+    )
     return gateway_server(result) if stack.engine.is_called else result
 
 
@@ -156,19 +196,25 @@ def _service(stack: ResolvedStack) -> Object:
         "ports": section.get("ports") or None,
         "selector": stack.names.selector(GATEWAY),
     }
-    return new_object(stack, SERVICE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
+    return new_object(
+        stack, SERVICE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec
+    )
 
 
 def _service_monitor(stack: ResolvedStack) -> Object:
     spec = {
-        "endpoints": [{"interval": "15s", "targetPort": stack.engine.metrics_port, "path": "/metrics"}],
+        "endpoints": [
+            {"interval": "15s", "targetPort": stack.engine.metrics_port, "path": "/metrics"}
+        ],
         # the original selects only the component, and so the gateways of all stacks in the namespace
         "selector": {"matchLabels": stack.names.selector(GATEWAY)},
     }
     return new_object(stack, SERVICE_MONITOR, stack.names.gateway, GATEWAY, spec=spec)
 
 
-def disruption_budget(stack: ResolvedStack, name: str, component: str, section: Mapping[str, Any]) -> Iterator[Object]:
+def disruption_budget(
+    stack: ResolvedStack, name: str, component: str, section: Mapping[str, Any]
+) -> Iterator[Object]:
     """Yield the PodDisruptionBudget of a component, if it has one."""
     if limits := disruption_limits(section):
         spec = {**limits, "selector": {"matchLabels": stack.names.selector(component)}}

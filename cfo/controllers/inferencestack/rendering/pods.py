@@ -21,7 +21,10 @@ from cfo.runtime.objects import merged
 CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
 MODELS_PATH: Final = "/code/models"
 _RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-_RESTRICTED_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_RESTRICTED_CONTAINER: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 def new_object(
@@ -36,10 +39,19 @@ def new_object(
 
     It shares no maps or lists with the arguments, and has no ``null`` values.
     """
-    metadata: Object = {"name": name, "namespace": stack.namespace, "labels": stack.names.labels(component)}
+    metadata: Object = {
+        "name": name,
+        "namespace": stack.namespace,
+        "labels": stack.names.labels(component),
+    }
     if annotations:
         metadata["annotations"] = dict(annotations)
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **_copied(fields)}
+    return {
+        "apiVersion": gvk.api_version,
+        "kind": gvk.kind,
+        "metadata": metadata,
+        **_copied(fields),
+    }
 
 
 def _copied(value: Any) -> Any:
@@ -124,9 +136,16 @@ def deployment(
         "strategy": section.get("strategy") or None,
         "progressDeadlineSeconds": pod.start_seconds,
     }
-    name = names.gateway if component == GATEWAY else names.application(component.removeprefix(APPLICATION_PREFIX))
+    name = (
+        names.gateway
+        if component == GATEWAY
+        else names.application(component.removeprefix(APPLICATION_PREFIX))
+    )
     obj = new_object(stack, DEPLOYMENT, name, component, spec=spec)
-    obj["metadata"]["labels"] |= {**config.metadata, **replicas.labels}  # annotations would change its generation
+    obj["metadata"]["labels"] |= {
+        **config.metadata,
+        **replicas.labels,
+    }  # annotations would change its generation
     return obj
 
 
@@ -146,7 +165,9 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
     return {key: value for key, value in spec.items() if value or value == 0}
 
 
-def _secured(stack: ResolvedStack, context: Mapping[str, Any] | None, restricted: Mapping[str, Any]) -> Object:
+def _secured(
+    stack: ResolvedStack, context: Mapping[str, Any] | None, restricted: Mapping[str, Any]
+) -> Object:
     """Return a security context: with the fields of ``restricted`` that it does not set, if the stack is restricted."""
     if stack.spec.get("securityProfile") != "restricted":
         return dict(context or {})

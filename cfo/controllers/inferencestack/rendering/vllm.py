@@ -12,7 +12,13 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.engines import GATEWAY_PORT, VLLM, adapters_of
 from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
-from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, MODELS_PATH, Pod, container, new_object
+from cfo.controllers.inferencestack.rendering.pods import (
+    CONFIG_MOUNT,
+    MODELS_PATH,
+    Pod,
+    container,
+    new_object,
+)
 from cfo.runtime import SERVICE, Object
 
 _ENV: Final = [
@@ -21,9 +27,15 @@ _ENV: Final = [
 ]
 """Models, and the caches in the home directory, are in the models volume. PyTorch asks for the name of the user, and
 fails for a user without one if this variable is not set."""
-_NUMBERS: Final = {"tensorParallel": "--tensor-parallel-size", "maxSequenceLength": "--max-model-len"}
+_NUMBERS: Final = {
+    "tensorParallel": "--tensor-parallel-size",
+    "maxSequenceLength": "--max-model-len",
+}
 _PERIOD_SECONDS: Final = 10
-_HEALTH: Final = {"httpGet": {"path": VLLM.health, "port": VLLM.port}, "periodSeconds": _PERIOD_SECONDS}
+_HEALTH: Final = {
+    "httpGet": {"path": VLLM.health, "port": VLLM.port},
+    "periodSeconds": _PERIOD_SECONDS,
+}
 _START_SECONDS: Final = 3600
 """How long downloading and loading a model can take before vLLM is restarted."""
 
@@ -32,7 +44,10 @@ _GATEWAY_ARGS: Final = [
     f"--port={GATEWAY_PORT}",
     f"--metrics-port={VLLM.metrics_port}",
 ]
-_GATEWAY_HEALTH: Final = {"httpGet": {"path": "/v1/models", "port": GATEWAY_PORT}, "periodSeconds": _PERIOD_SECONDS}
+_GATEWAY_HEALTH: Final = {
+    "httpGet": {"path": "/v1/models", "port": GATEWAY_PORT},
+    "periodSeconds": _PERIOD_SECONDS,
+}
 
 
 def model_pod(
@@ -53,7 +68,12 @@ def model_pod(
     }
     server = {**probes, **result, "command": ["vllm", "serve"], "args": list(_arguments(section))}
     # vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address
-    return Pod([server], volumes, settings={"enableServiceLinks": False}, start_seconds=_START_SECONDS + 300)
+    return Pod(
+        [server],
+        volumes,
+        settings={"enableServiceLinks": False},
+        start_seconds=_START_SECONDS + 300,
+    )
 
 
 def _arguments(section: Mapping[str, Any]) -> Iterator[str]:
@@ -88,7 +108,9 @@ def targets_file(stack: ResolvedStack) -> str:
         for model in (str(section["readerConfig"]["consumerGroup"]), *adapters_of(section)):
             urls.setdefault(model, []).append(url)
     targets = {
-        model: {"url": found[0]} if len(found) == 1 else {"providers": [{"url": url} for url in found]}
+        model: {"url": found[0]}
+        if len(found) == 1
+        else {"providers": [{"url": url} for url in found]}
         for model, found in sorted(urls.items())
     }
     return json.dumps({"targets": targets}, indent=2) + "\n"
@@ -96,4 +118,9 @@ def targets_file(stack: ResolvedStack) -> str:
 
 def gateway_server(result: Object) -> Object:
     """Return the container of the gateway, ``result``, with what onwards needs."""
-    return {"livenessProbe": _GATEWAY_HEALTH, "readinessProbe": _GATEWAY_HEALTH, **result, "args": _GATEWAY_ARGS}
+    return {
+        "livenessProbe": _GATEWAY_HEALTH,
+        "readinessProbe": _GATEWAY_HEALTH,
+        **result,
+        "args": _GATEWAY_ARGS,
+    }

@@ -36,7 +36,14 @@ from cfo.runtime.objects.kinds import plural as guess_plural
 from cfo.runtime.objects.resource.declaration import Declaration, PrinterColumn, Scale
 from cfo.runtime.objects.resource.field_types import Int64, Time
 from cfo.runtime.objects.resource.model import APIModel, CELRule, mark_changes
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    TypedObject,
+    gvk_of,
+    key_of,
+)
 
 _MAX_ERRORS = 20
 
@@ -142,7 +149,9 @@ class CustomResource(APIModel, TypedObject):
         gvk = gvk_of(obj)
         identity = f"{cls.gvk.kind} {key_of(obj)}"
         if gvk != cls.gvk:
-            raise InvalidResource(identity, [invalid("apiVersion, kind", str(gvk), f"must be {cls.gvk}")])
+            raise InvalidResource(
+                identity, [invalid("apiVersion, kind", str(gvk), f"must be {cls.gvk}")]
+            )
         content = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
         try:
             return cls.model_validate(content, by_alias=True, by_name=False)
@@ -165,18 +174,26 @@ class CustomResource(APIModel, TypedObject):
         the class does not have.
         """
         metadata = {name: value for name, value in key._asdict().items() if value}
-        wire: Object = {"apiVersion": cls.gvk.api_version, "kind": cls.gvk.kind, "metadata": metadata}
+        wire: Object = {
+            "apiVersion": cls.gvk.api_version,
+            "kind": cls.gvk.kind,
+            "metadata": metadata,
+        }
         for name, value in fields.items():
             declared = cls.model_fields.get(name)
             if declared is None or name == "metadata":
-                raise TypeError(f"{cls.__name__}.intent: {name!r} is not a field that can be applied")
+                raise TypeError(
+                    f"{cls.__name__}.intent: {name!r} is not a field that can be applied"
+                )
             adapter = _adapter(cls, name)
             try:
                 checked = adapter.validate_python(value)
             except ValidationError as error:
                 raise InvalidResource(f"{cls.gvk.kind} {key}", _field_errors(error, name)) from None
             mark_changes(checked)
-            wire[declared.alias or name] = adapter.dump_python(checked, mode="json", by_alias=True, exclude_unset=True)
+            wire[declared.alias or name] = adapter.dump_python(
+                checked, mode="json", by_alias=True, exclude_unset=True
+            )
         return wire
 
     @property

@@ -33,7 +33,11 @@ class PrinterColumn:
     def entry(self) -> Object:
         """Return the entry of ``additionalPrinterColumns``."""
         column: Object = {"name": self.name, "type": self.type, "jsonPath": self.json_path}
-        optional = {"priority": self.priority, "description": self.description, "format": self.format}
+        optional = {
+            "priority": self.priority,
+            "description": self.description,
+            "format": self.format,
+        }
         return column | {name: value for name, value in optional.items() if value}
 
 
@@ -51,7 +55,11 @@ class Scale:
     def entry(self) -> Object:
         """Return the value of ``subresources.scale``."""
         selector = {"labelSelectorPath": self.label_selector} if self.label_selector else {}
-        return {**selector, "specReplicasPath": self.spec_replicas, "statusReplicasPath": self.status_replicas}
+        return {
+            **selector,
+            "specReplicasPath": self.spec_replicas,
+            "statusReplicasPath": self.status_replicas,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +84,14 @@ class Declaration:
         if not _KIND.fullmatch(self.kind):
             raise self._invalid("kind", self.kind, "a CamelCase word of at most 63 characters")
         if not _SUBDOMAIN.fullmatch(self.group) or len(self.group) > 253:
-            raise self._invalid("group", self.group, "a domain name of two or more parts, such as example.com")
-        for name, value in (("version", self.version), ("plural", self.plural), ("singular", self.singular)):
+            raise self._invalid(
+                "group", self.group, "a domain name of two or more parts, such as example.com"
+            )
+        for name, value in (
+            ("version", self.version),
+            ("plural", self.plural),
+            ("singular", self.singular),
+        ):
             if not _LABEL.fullmatch(value):
                 raise self._invalid(name, value, "a lower-case DNS label that starts with a letter")
         if self.scope not in ("Namespaced", "Cluster"):

@@ -32,7 +32,10 @@ def custom_resource_definition(*versions: type[CustomResource]) -> Object:
         "group": first.group,
         "names": first.names,
         "scope": first.scope,
-        "versions": [_served(declared, schema) for declared, schema in zip(declarations, schemas, strict=True)],
+        "versions": [
+            _served(declared, schema)
+            for declared, schema in zip(declarations, schemas, strict=True)
+        ],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -53,13 +56,19 @@ def custom_resource_definitions(classes: Iterable[type[CustomResource]]) -> list
 
 def resources_in(module: ModuleType) -> list[type[CustomResource]]:
     """Return the classes in ``module`` that declare a kind, in the order of their names in the module."""
-    found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, CustomResource)]
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, CustomResource)
+    ]
     return [resource for resource in dict.fromkeys(found) if hasattr(resource, "declaration")]
 
 
 def _declaration_of(resource: type[CustomResource]) -> Declaration:
     if not hasattr(resource, "declaration"):
-        raise SchemaError(f"class {resource.__name__}: declares no kind: set the class keywords group and version")
+        raise SchemaError(
+            f"class {resource.__name__}: declares no kind: set the class keywords group and version"
+        )
     return resource.declaration
 
 
@@ -74,7 +83,9 @@ def _check_versions(declarations: Collection[Declaration]) -> None:
         raise SchemaError(f"{first.kind}: several classes declare the same version")
     stored = [declared.version for declared in declarations if declared.storage]
     if len(stored) != 1:
-        raise SchemaError(f"{first.kind}: storage must be true for one version, is for: {', '.join(stored) or 'none'}")
+        raise SchemaError(
+            f"{first.kind}: storage must be true for one version, is for: {', '.join(stored) or 'none'}"
+        )
 
 
 def _schema(resource: type[CustomResource]) -> Object:
@@ -106,7 +117,9 @@ def _served(declared: Declaration, schema: Object) -> Object:
     if subresources:
         version["subresources"] = subresources
     if declared.printer_columns:
-        version["additionalPrinterColumns"] = [column.entry() for column in declared.printer_columns]
+        version["additionalPrinterColumns"] = [
+            column.entry() for column in declared.printer_columns
+        ]
     return version
 
 

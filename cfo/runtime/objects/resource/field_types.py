@@ -35,7 +35,12 @@ def list_map(*keys: str) -> Any:
 
     Each item can have another field manager when it is applied.
     """
-    return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+    return Field(
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": list(keys),
+        }
+    )
 
 
 def optional(description: str, **schema: Any) -> Any:
@@ -46,7 +51,12 @@ def optional(description: str, **schema: Any) -> Any:
 
 EmbeddedResource = Annotated[
     dict[str, Any],
-    Field(json_schema_extra={"x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}),
+    Field(
+        json_schema_extra={
+            "x-kubernetes-embedded-resource": True,
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+    ),
 ]
 """A whole object of any kind; the schema does not describe its fields."""
 
@@ -63,10 +73,17 @@ class Condition(APIModel):
 
     last_transition_time: Annotated[
         str,
-        Field(json_schema_extra={"format": "date-time"}, description="Last time the status of the condition changed."),
+        Field(
+            json_schema_extra={"format": "date-time"},
+            description="Last time the status of the condition changed.",
+        ),
     ]
     message: Annotated[
-        str, Field(json_schema_extra={"maxLength": 32768}, description="Human-readable details of the last transition.")
+        str,
+        Field(
+            json_schema_extra={"maxLength": 32768},
+            description="Human-readable details of the last transition.",
+        ),
     ]
     observed_generation: Annotated[
         int | None,
@@ -83,7 +100,11 @@ class Condition(APIModel):
         ),
     ]
     status: Annotated[
-        str, Field(json_schema_extra={"enum": ["True", "False", "Unknown"]}, description="Status of the condition.")
+        str,
+        Field(
+            json_schema_extra={"enum": ["True", "False", "Unknown"]},
+            description="Status of the condition.",
+        ),
     ]
     type: Annotated[
         str,
@@ -95,5 +116,8 @@ class Condition(APIModel):
 
 
 ConditionList = Annotated[
-    list[Condition], Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
+    list[Condition],
+    Field(
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    ),
 ]

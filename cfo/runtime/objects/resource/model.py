@@ -72,11 +72,15 @@ class APIModel(BaseModel):
         """Accept the class keywords, which ``__init_subclass__`` has processed."""
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         """Return the JSON Schema of the class with its CEL rules."""
         described = handler(schema)
         if cls._validations:
-            handler.resolve_ref_schema(described)[VALIDATIONS] = [rule.entry() for rule in cls._validations]
+            handler.resolve_ref_schema(described)[VALIDATIONS] = [
+                rule.entry() for rule in cls._validations
+            ]
         return described
 
 

@@ -19,8 +19,21 @@ from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.model import VALIDATIONS
 from cfo.runtime.objects.unstructured import Object
 
-_BOUNDS = {f"{bound}{quantity}" for bound in ("min", "max") for quantity in ("Items", "Length", "Properties", "imum")}
-_PRESERVED = {"description", "enum", "format", "multipleOf", "nullable", "pattern", "required", "type"} | _BOUNDS
+_BOUNDS = {
+    f"{bound}{quantity}"
+    for bound in ("min", "max")
+    for quantity in ("Items", "Length", "Properties", "imum")
+}
+_PRESERVED = {
+    "description",
+    "enum",
+    "format",
+    "multipleOf",
+    "nullable",
+    "pattern",
+    "required",
+    "type",
+} | _BOUNDS
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 _UNSUPPORTED: Final = {
     "allOf": "an intersection of types",
@@ -68,7 +81,9 @@ class _Converter:
         self._definitions: Mapping[str, Any] = document.get("$defs") or {}
         self._open: list[str] = []
 
-    def convert(self, node: dict[str, Any], path: tuple[str, ...], *, is_model: bool = False) -> dict[str, Any]:
+    def convert(
+        self, node: dict[str, Any], path: tuple[str, ...], *, is_model: bool = False
+    ) -> dict[str, Any]:
         """Return ``node`` in the structural dialect; ``path`` is its path, for errors.
 
         ``is_model``: the node describes a model, whose unknown fields are not part of the schema.
@@ -76,7 +91,11 @@ class _Converter:
         if "$ref" in node:
             return self._convert_reference(node, path)
         if node.get("x-kubernetes-int-or-string"):
-            kept = {key: value for key, value in node.items() if key in _PRESERVED or key.startswith("x-kubernetes-")}
+            kept = {
+                key: value
+                for key, value in node.items()
+                if key in _PRESERVED or key.startswith("x-kubernetes-")
+            }
             return kept | {"anyOf": [{"type": "integer"}, {"type": "string"}]}
         if options := node.get("anyOf"):
             present = [option for option in options if option.get("type") != "null"]
@@ -86,7 +105,11 @@ class _Converter:
         for key, description in _UNSUPPORTED.items():
             if key in node:
                 raise _unsupported(path, description)
-        result = {key: value for key, value in node.items() if key in _PRESERVED or key.startswith("x-kubernetes-")}
+        result = {
+            key: value
+            for key, value in node.items()
+            if key in _PRESERVED or key.startswith("x-kubernetes-")
+        }
         if "const" in node:
             result["enum"] = [node["const"]]
         for bound in ("minimum", "maximum"):
@@ -107,10 +130,14 @@ class _Converter:
                 result[_PRESERVE_UNKNOWN] = True
         return result
 
-    def _convert_children(self, node: dict[str, Any], result: dict[str, Any], path: tuple[str, ...]) -> None:
+    def _convert_children(
+        self, node: dict[str, Any], result: dict[str, Any], path: tuple[str, ...]
+    ) -> None:
         values = node.get("additionalProperties")
         if properties := node.get("properties"):
-            result["properties"] = {name: self.convert(child, (*path, name)) for name, child in properties.items()}
+            result["properties"] = {
+                name: self.convert(child, (*path, name)) for name, child in properties.items()
+            }
         elif isinstance(values, dict):
             result["additionalProperties"] = self.convert(values, (*path, "*"))
         if "items" in node:
@@ -141,7 +168,9 @@ def _convert_exclusive(node: Mapping[str, Any], result: dict[str, Any], bound: s
     if exclusive is None:
         return
     inclusive = node.get(bound)
-    if inclusive is not None and (inclusive > exclusive if bound == "minimum" else inclusive < exclusive):
+    if inclusive is not None and (
+        inclusive > exclusive if bound == "minimum" else inclusive < exclusive
+    ):
         return
     result[bound] = exclusive
     result[f"exclusive{bound.capitalize()}"] = True
@@ -154,4 +183,6 @@ def _type_of(value: Any) -> str:
 
 def _unsupported(path: tuple[str, ...], what: str) -> SchemaError:
     field = ".".join(path).replace(".[]", "[]") or "the class"
-    return SchemaError(f"{field}: {what} has no structural schema: use one type, a model, or EmbeddedResource")
+    return SchemaError(
+        f"{field}: {what} has no structural schema: use one type, a model, or EmbeddedResource"
+    )

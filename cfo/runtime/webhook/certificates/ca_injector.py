@@ -12,10 +12,24 @@ from cryptography import x509
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.errors import (
+    AlreadyExists,
+    APIError,
+    Forbidden,
+    NotFound,
+    TransportError,
+    UnknownKind,
+)
 from cfo.runtime.client.owned import raise_together
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    is_deleting,
+    resource_version_of,
+    uid_of,
+)
 from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_trusted
 from cfo.runtime.webhook.certificates.client_configs import (
     ORIGINAL_ANNOTATION,
@@ -110,7 +124,9 @@ class CAInjector:
         desired = desired_object(obj, bundle=bundle, url=url, paths=self._paths(target.gvk))
         if desired != obj:
             await self._write(target, obj, desired)
-            _log.info("Updated webhook configuration", object=str(target), url=str(url) if url else None)
+            _log.info(
+                "Updated webhook configuration", object=str(target), url=str(url) if url else None
+            )
 
     async def _write(self, target: InjectionTarget, obj: Object, desired: Object) -> None:
         """Patch ``obj`` to ``desired``; update it if patch is forbidden, as with the Go operator's ClusterRole."""
@@ -121,14 +137,18 @@ class CAInjector:
 
     def _paths(self, gvk: GVK) -> dict[str, str]:
         return {
-            hook.name: hook.path for hook in self._webhooks if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
+            hook.name: hook.path
+            for hook in self._webhooks
+            if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
         }
 
     async def _create(self, target: InjectionTarget, bundle: bytes | None, url: WebhookURL) -> None:
         configuration = self._webhooks.configuration(target.gvk, target.name, url)
         if configuration is None:
             return
-        marked = desired_object(mark_created_for_url(configuration), bundle=bundle, url=url, paths={})
+        marked = desired_object(
+            mark_created_for_url(configuration), bundle=bundle, url=url, paths={}
+        )
         try:
             await self._client.create(marked)
         except AlreadyExists:
@@ -136,7 +156,9 @@ class CAInjector:
         _log.info("Created webhook configuration", object=str(target), url=str(url))
 
     async def _delete(self, target: InjectionTarget, obj: Object) -> None:
-        await self._client.delete(target.gvk, target.key, uid=uid_of(obj), resource_version=resource_version_of(obj))
+        await self._client.delete(
+            target.gvk, target.key, uid=uid_of(obj), resource_version=resource_version_of(obj)
+        )
         _log.info("Deleted webhook configuration that was created for a URL", object=str(target))
 
     def ca_bundles(self) -> Iterator[bytes]:
@@ -159,7 +181,9 @@ class CAInjector:
         found: list[str] = []
         for target in self.targets:
             if not target.informer.has_synced:
-                found.append(f"{target}: not read yet: {target.informer.problem or 'list in progress'}")
+                found.append(
+                    f"{target}: not read yet: {target.informer.problem or 'list in progress'}"
+                )
                 continue
             obj = target.stored()
             if obj is None:
@@ -191,12 +215,16 @@ class CAInjector:
             return
         with suppress(OSError, ValueError):
             await responds(url.host, url.port, trusted, server_name=url.host)
-            _log.info("Another replica serves at the URL, keeping webhook configurations", url=str(url))
+            _log.info(
+                "Another replica serves at the URL, keeping webhook configurations", url=str(url)
+            )
             return
         for target in self.targets:
             try:
                 obj = await self._client.get(target.gvk, target.key, live=True)
-                if obj is None or ORIGINAL_ANNOTATION not in (obj["metadata"].get("annotations") or {}):
+                if obj is None or ORIGINAL_ANNOTATION not in (
+                    obj["metadata"].get("annotations") or {}
+                ):
                     continue
                 if was_created_for_url(obj):
                     await self._delete(target, obj)

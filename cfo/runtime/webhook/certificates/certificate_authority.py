@@ -52,7 +52,9 @@ class CertificateSet(msgspec.Struct, frozen=True):
     @property
     def bundle(self) -> bytes:
         """The CA certificates to trust, as PEM: the value of ``caBundle``."""
-        return b"".join(certificate_pem(certificate) for certificate in (self.ca.certificate, *self.former_cas))
+        return b"".join(
+            certificate_pem(certificate) for certificate in (self.ca.certificate, *self.former_cas)
+        )
 
     def data(self) -> dict[str, str]:
         """Return the data of the Secret, base64-encoded; keys have the traditional format that Go and OpenSSL write."""
@@ -98,10 +100,14 @@ def parse_secret(data: Mapping[str, str]) -> StoredCertificates:
     known = ca_certificates_of(content["ca.crt"])
     ca = _ca(content["ca.key"], known, problems)
     former_cas = tuple(other for other in known if ca is None or other != ca.certificate)
-    return StoredCertificates(ca, former_cas, _pair(content["tls.crt"], content["tls.key"], problems), tuple(problems))
+    return StoredCertificates(
+        ca, former_cas, _pair(content["tls.crt"], content["tls.key"], problems), tuple(problems)
+    )
 
 
-def _ca(key_pem: bytes, known: Sequence[x509.Certificate], problems: list[str]) -> CertificateAuthority | None:
+def _ca(
+    key_pem: bytes, known: Sequence[x509.Certificate], problems: list[str]
+) -> CertificateAuthority | None:
     if not key_pem.strip():
         return None
     try:
@@ -149,20 +155,26 @@ def ensure_certificates(
     """
     reasons = list(stored.problems)
     ca = stored.ca
-    if ca is not None and not ca.certificate.not_valid_before_utc <= now < renewal_time(ca.certificate):
+    if ca is not None and not ca.certificate.not_valid_before_utc <= now < renewal_time(
+        ca.certificate
+    ):
         reasons.append(f"the CA expires on {ca.certificate.not_valid_after_utc:%Y-%m-%d}")
         ca = None
     if ca is None:
         others = [*([stored.ca.certificate] if stored.ca else []), *stored.former_cas]
         for bundle in trusted:
             others += ca_certificates_of(bundle)
-        former_cas = [other for other in dict.fromkeys(others) if other.not_valid_after_utc > now][:_MAX_FORMER_CAS]
+        former_cas = [other for other in dict.fromkeys(others) if other.not_valid_after_utc > now][
+            :_MAX_FORMER_CAS
+        ]
         ca = _new_ca(policy, now)
         reasons = reasons or ["the CA is missing"]
     else:
         former_cas = [other for other in stored.former_cas if other.not_valid_after_utc > now]
         if now >= _issued_at(ca.certificate) + policy.overlap:
-            former_cas = [other for other in former_cas if served is not None and is_issuer_of(other, served)]
+            former_cas = [
+                other for other in former_cas if served is not None and is_issuer_of(other, served)
+            ]
         if len(former_cas) != len(stored.former_cas):
             reasons.append("a former CA is no longer needed")
     pair = stored.pair
@@ -174,7 +186,9 @@ def ensure_certificates(
     return CertificateSet(ca, tuple(former_cas), pair), reasons
 
 
-def _pair_problem(pair: KeyPair | None, ca: CertificateAuthority, names: Iterable[str], now: datetime) -> str:
+def _pair_problem(
+    pair: KeyPair | None, ca: CertificateAuthority, names: Iterable[str], now: datetime
+) -> str:
     """Return why the serving pair must be replaced; empty if it is still valid."""
     if pair is None:
         return "the serving certificate is missing"
@@ -219,7 +233,9 @@ def is_trusted(bundle: bytes, chain: Iterable[x509.Certificate]) -> bool:
         trusted = x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return False
-    return any(anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain)
+    return any(
+        anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain
+    )
 
 
 def subject_names(leaf: x509.Certificate) -> set[str]:
@@ -228,7 +244,10 @@ def subject_names(leaf: x509.Certificate) -> set[str]:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
         return set()
-    return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+    return {
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    }
 
 
 def _issued_at(certificate: x509.Certificate) -> datetime:
@@ -251,7 +270,9 @@ def _new_ca(policy: RotatedCertificates, now: datetime) -> CertificateAuthority:
     certificate = (
         certificate_builder(name, name, key.public_key(), start, start + policy.ca_lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(policy.common_name)]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(policy.common_name)]), critical=False
+        )
         .add_extension(key_usage(ca=True), critical=True)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -279,7 +300,11 @@ def issue_certificate(
             alternatives.append(x509.DNSName(name))
     # X.509 limits common names to 64 characters; clients verify only the names in the extension.
     subject = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, names[0].split(".")[0] if len(names[0]) > 64 else names[0])]
+        [
+            x509.NameAttribute(
+                NameOID.COMMON_NAME, names[0].split(".")[0] if len(names[0]) > 64 else names[0]
+            )
+        ]
     )
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     start = now - BACKDATED
@@ -347,5 +372,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 def key_pem(key: PrivateKey) -> bytes:
     """Return a private key as PEM, in the traditional format that Go and OpenSSL write."""
     return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )

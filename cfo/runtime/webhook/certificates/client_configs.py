@@ -51,7 +51,9 @@ def was_created_for_url(obj: Object) -> bool:
 def mark_created_for_url(obj: Object) -> Object:
     """Return a copy of the configuration for which :func:`was_created_for_url` is true."""
     marked = copy.deepcopy(obj)
-    marked["metadata"].setdefault("annotations", {})[ORIGINAL_ANNOTATION] = orjson.dumps({_CREATED: True}).decode()
+    marked["metadata"].setdefault("annotations", {})[ORIGINAL_ANNOTATION] = orjson.dumps(
+        {_CREATED: True}
+    ).decode()
     return marked
 
 
@@ -63,7 +65,9 @@ def _original(obj: Object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def desired_object(obj: Object, *, bundle: bytes | None, url: WebhookURL | None, paths: Mapping[str, str]) -> Object:
+def desired_object(
+    obj: Object, *, bundle: bytes | None, url: WebhookURL | None, paths: Mapping[str, str]
+) -> Object:
     """Return a copy of ``obj`` with the client configs that it should have; equal to ``obj`` if nothing has to change.
 
     ``bundle`` (PEM) is set as the CA bundle of every webhook; with ``None``, which means that another tool manages the
@@ -125,5 +129,7 @@ def merge_patch(before: Object, after: Object) -> Object:
     metadata: dict[str, Any] = {"resourceVersion": resource_version_of(before)}
     old, new = annotations_of(before), annotations_of(after)
     if old != new:
-        metadata["annotations"] = {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+        metadata["annotations"] = {
+            key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)
+        }
     return {"metadata": metadata, "webhooks": after["webhooks"]}

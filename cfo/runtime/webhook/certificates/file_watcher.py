@@ -84,7 +84,9 @@ class FilesWatcher:
             self._load()
         except (OSError, ValueError) as error:
             failure = (
-                f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{self._watched}: {error}"
+                f"{error.strerror}: {error.filename}"
+                if isinstance(error, OSError)
+                else f"{self._watched}: {error}"
             )
             if failure != self.failure:
                 _log.warning(
@@ -104,7 +106,9 @@ class CertificateFilesWatcher(FilesWatcher):
     ``server`` is the name of the server, for logs.
     """
 
-    def __init__(self, source: CertificateFiles, serving: ServingCertificate, server: str = "webhook") -> None:
+    def __init__(
+        self, source: CertificateFiles, serving: ServingCertificate, server: str = "webhook"
+    ) -> None:
         super().__init__(source.directory)
         self.name = f"{server} certificate files"
         self._source = source
@@ -121,7 +125,10 @@ class CertificateFilesWatcher(FilesWatcher):
     def _load(self) -> None:
         directory = self._source.directory
         self._serving.serve(
-            KeyPair((directory / self._source.certificate).read_bytes(), (directory / self._source.key).read_bytes())
+            KeyPair(
+                (directory / self._source.certificate).read_bytes(),
+                (directory / self._source.key).read_bytes(),
+            )
         )
 
 

@@ -39,7 +39,9 @@ from cfo.runtime.webhook.certificates.certificate_authority import (
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 
-_MAX_REQUEUE: Final = 3600.0  # seconds; a longer timer would miss clock changes and machine suspends
+_MAX_REQUEUE: Final = (
+    3600.0  # seconds; a longer timer would miss clock changes and machine suspends
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +66,9 @@ class CertificateRotator:
         self._options = options
         self._clock = clock
         self.secret = cache.informer(
-            SECRET, namespace=policy.secret.namespace, field_selector=f"metadata.name={policy.secret.name}"
+            SECRET,
+            namespace=policy.secret.namespace,
+            field_selector=f"metadata.name={policy.secret.name}",
         )
         self.failure = ""
         self._certificates: CertificateSet | None = None
@@ -93,8 +97,12 @@ class CertificateRotator:
         self._serve(pair, certificates.ca, now)
         await self._injector.inject(certificates.bundle)
         wait = self._serve(pair, certificates.ca, now)
-        until = (min(certificates.next_change(self._policy), renewal_time(pair.leaf)) - now).total_seconds()
-        return Result(requeue_after=min(seconds for seconds in (until, wait, _MAX_REQUEUE) if seconds > 0))
+        until = (
+            min(certificates.next_change(self._policy), renewal_time(pair.leaf)) - now
+        ).total_seconds()
+        return Result(
+            requeue_after=min(seconds for seconds in (until, wait, _MAX_REQUEUE) if seconds > 0)
+        )
 
     async def _ensure_secret(self, now: datetime) -> CertificateSet:
         """Create or update the Secret if necessary; return the certificates that it contains then."""
@@ -109,7 +117,10 @@ class CertificateRotator:
             self._policy,
             self._options.service.dns_names,
             now=now,
-            trusted=[*([self.bundle] if self.bundle is not None else []), *self._injector.ca_bundles()],
+            trusted=[
+                *([self.bundle] if self.bundle is not None else []),
+                *self._injector.ca_bundles(),
+            ],
             served=self._serving.leaf,
         )
         if reasons:
@@ -138,7 +149,9 @@ class CertificateRotator:
             )
         else:
             metadata = {"resourceVersion": resource_version_of(secret)}
-            await self._client.patch(SECRET, key, {"metadata": metadata, "data": certificates.data()})
+            await self._client.patch(
+                SECRET, key, {"metadata": metadata, "data": certificates.data()}
+            )
 
     def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
         """Return the pair to serve: the Secret's, or one issued by this process if that pair lacks one of our names."""
@@ -146,7 +159,11 @@ class CertificateRotator:
         if subject_names(certificates.pair.leaf).issuperset(names):
             return certificates.pair
         ca = certificates.ca
-        if self._own is None or self._own[0] != ca.certificate or now >= renewal_time(self._own[1].leaf):
+        if (
+            self._own is None
+            or self._own[0] != ca.certificate
+            or now >= renewal_time(self._own[1].leaf)
+        ):
             self._own = ca.certificate, issue_certificate(ca, names, self._policy, now=now)
         return self._own[1]
 

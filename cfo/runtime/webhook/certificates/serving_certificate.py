@@ -43,7 +43,9 @@ class ServingCertificate:
     nothing is available.
     """
 
-    def __init__(self, metrics: CertificateMetrics | None = None, *, require_clients: bool = False) -> None:
+    def __init__(
+        self, metrics: CertificateMetrics | None = None, *, require_clients: bool = False
+    ) -> None:
         self.available = anyio.Event()
         self.pair: KeyPair | None = None
         self.leaf: x509.Certificate | None = None
@@ -109,7 +111,9 @@ class ServingCertificate:
         """Return the context for a listening socket: TLS 1.2 or later, HTTP/1.1, always the current certificate."""
         context = _server_context()
         if self._require_clients:
-            _require_clients(context)  # the mode of this context applies, and the CAs of the chosen one
+            _require_clients(
+                context
+            )  # the mode of this context applies, and the CAs of the chosen one
 
         def choose(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> int | None:
             if self._context is None:
@@ -127,7 +131,9 @@ def _server_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    context.num_tickets = 0  # a resumed session would keep the old certificate; API servers reuse connections
+    context.num_tickets = (
+        0  # a resumed session would keep the old certificate; API servers reuse connections
+    )
     return context
 
 

@@ -58,13 +58,22 @@ class CertificatePermission(Plugin):
         if verb == "sign" and (obj.get("status") or {}) == (old.get("status") or {}):
             return
         signer = old["spec"]["signerName"]
-        if not any(self._is_allowed(ctx.user, verb, name) for name in (signer, f"{signer.partition('/')[0]}/*")):
+        if not any(
+            self._is_allowed(ctx.user, verb, name)
+            for name in (signer, f"{signer.partition('/')[0]}/*")
+        ):
             why = f'user not permitted to {verb} requests with signerName "{signer}"'
             raise rejection(ctx, obj, why)
 
     def _is_allowed(self, user: User, verb: str, name: str) -> bool:
         attributes = Attributes(
-            user=user, verb=verb, group=_GROUP, version="*", resource="signers", name=name, is_resource_request=True
+            user=user,
+            verb=verb,
+            group=_GROUP,
+            version="*",
+            resource="signers",
+            name=name,
+            is_resource_request=True,
         )
         return self._authorizer.authorize(attributes).allowed
 
@@ -81,6 +90,9 @@ class CertificateSubjectRestriction(Plugin):
         if obj["spec"].get("signerName") != _CLIENT_SIGNER:
             return
         subject = x509.load_pem_x509_csr(b64decode(obj["spec"]["request"])).subject
-        if MASTERS in {attribute.value for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)}:
+        if MASTERS in {
+            attribute.value
+            for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        }:
             why = f"use of {_CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
             raise rejection(ctx, obj, why)

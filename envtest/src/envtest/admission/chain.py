@@ -18,7 +18,15 @@ from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
-__all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "StorePlugin", "Validator"]
+__all__ = [
+    "AdmissionChain",
+    "Invocations",
+    "Mutator",
+    "Plugin",
+    "Reinvocation",
+    "StorePlugin",
+    "Validator",
+]
 
 
 @dataclass(slots=True)
@@ -87,7 +95,9 @@ class StorePlugin(Plugin):
 class Mutator(Protocol):
     """A mutating step that can wait, for example for a webhook."""
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+    async def mutate(
+        self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation
+    ) -> Object:
         """Return the object for the next step."""
 
 
@@ -113,7 +123,9 @@ class AdmissionChain:
     ) -> None:
         resources = {resource for plugin in plugins for resource in plugin.resources}
         self._plugins_of = {
-            resource: [plugin for plugin in plugins if not plugin.resources or resource in plugin.resources]
+            resource: [
+                plugin for plugin in plugins if not plugin.resources or resource in plugin.resources
+            ]
             for resource in resources
         }
         self._general_plugins = [plugin for plugin in plugins if not plugin.resources]

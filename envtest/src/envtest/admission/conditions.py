@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from envtest.apimachinery.user import AUTHENTICATED, User, service_account_groups, service_account_username
+from envtest.apimachinery.user import (
+    AUTHENTICATED,
+    User,
+    service_account_groups,
+    service_account_username,
+)
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
 from envtest.registry.resource import RequestContext
@@ -125,7 +130,9 @@ def request_variables(request: Mapping[str, Any], ctx: RequestContext) -> dict[s
         "object": request["object"],
         "oldObject": request["oldObject"],
         "params": None,
-        "request": {key: value for key, value in request.items() if key not in ("object", "oldObject")},
+        "request": {
+            key: value for key, value in request.items() if key not in ("object", "oldObject")
+        },
         "variables": {},
     }
 
@@ -146,7 +153,9 @@ def authorization_check(authorizer: Authorizer, user: User) -> AuthorizationChec
             request = Attributes(user=subject, verb=verb, path=attributes["path"])
         else:
             resource = {key: attributes.get(key, "") for key in _RESOURCE_KEYS}
-            request = Attributes(user=subject, verb=verb, version="*", is_resource_request=True, **resource)
+            request = Attributes(
+                user=subject, verb=verb, version="*", is_resource_request=True, **resource
+            )
         decision = authorizer.authorize(request)
         return decision.allowed, decision.reason
 

@@ -32,7 +32,10 @@ class DeviceAdminAccess(StorePlugin):
         if ctx.operation not in ("CREATE", "UPDATE"):
             return
         if old is None:
-            requested = next(_requests(obj["spec"] if ctx.info.resource == _CLAIMS else obj["spec"].get("spec")), "")
+            requested = next(
+                _requests(obj["spec"] if ctx.info.resource == _CLAIMS else obj["spec"].get("spec")),
+                "",
+            )
         elif ctx.subresource == "status" and next(_results(old), "") == "":
             requested = next(_results(obj), "")
         else:

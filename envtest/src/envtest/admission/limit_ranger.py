@@ -48,7 +48,9 @@ class LimitRanger(StorePlugin):
         """Check the limits. Raises StatusError (403) with all violations of the first LimitRange that is violated."""
         find_violations = _pod_violations if ctx.info.resource == _PODS else _claim_violations
         for limits in self._limits(ctx):
-            violations = list(dict.fromkeys(each for limit in limits for each in find_violations(obj, limit)))
+            violations = list(
+                dict.fromkeys(each for limit in limits for each in find_violations(obj, limit))
+            )
             if violations:
                 why = violations[0] if len(violations) == 1 else f"[{', '.join(violations)}]"
                 raise rejection(ctx, obj, why)
@@ -76,7 +78,9 @@ def _set_defaults(pod: Object, limits: list[Mapping[str, Any]]) -> None:
             missing = {name: text for name, text in defaults[field].items() if name not in given}
             if missing:
                 resources[field] = given | missing
-                notes.append(f"{', '.join(sorted(missing))} {word} for {container_type} {container.get('name', '')}")
+                notes.append(
+                    f"{', '.join(sorted(missing))} {word} for {container_type} {container.get('name', '')}"
+                )
         container["resources"] = resources
     if notes:
         metadata = pod.setdefault("metadata", {})
@@ -89,21 +93,31 @@ def _pod_violations(pod: Object, limit: Mapping[str, Any]) -> Iterator[str]:
         for _, container in _containers(pod):
             resources = container.get("resources") or {}
             yield from _violations(
-                limit, parse_quantities(resources.get("requests")), parse_quantities(resources.get("limits"))
+                limit,
+                parse_quantities(resources.get("requests")),
+                parse_quantities(resources.get("limits")),
             )
     elif limit.get("type") == "Pod":
         yield from _violations(limit, pod_resources(pod, "requests"), pod_resources(pod, "limits"))
 
 
-def _violations(limit: Mapping[str, Any], requests: Quantities, limits: Quantities) -> Iterator[str]:
+def _violations(
+    limit: Mapping[str, Any], requests: Quantities, limits: Quantities
+) -> Iterator[str]:
     kind = limit["type"]
     for name, minimum in sorted(parse_quantities(limit.get("min")).items()):
         yield from _below(
-            f"minimum {name} usage per {kind} is {minimum}", minimum, requests.get(name), limits.get(name)
+            f"minimum {name} usage per {kind} is {minimum}",
+            minimum,
+            requests.get(name),
+            limits.get(name),
         )
     for name, maximum in sorted(parse_quantities(limit.get("max")).items()):
         yield from _above(
-            f"maximum {name} usage per {kind} is {maximum}", maximum, requests.get(name), limits.get(name)
+            f"maximum {name} usage per {kind} is {maximum}",
+            maximum,
+            requests.get(name),
+            limits.get(name),
         )
     for name, maximum in sorted(parse_quantities(limit.get("maxLimitRequestRatio")).items()):
         text = f"{name} max limit to request ratio per {kind} is {maximum}"
@@ -116,7 +130,9 @@ def _violations(limit: Mapping[str, Any], requests: Quantities, limits: Quantiti
             yield f"{text}, but provided ratio is {float(allowed.value / request.value):f}"
 
 
-def _below(text: str, minimum: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
+def _below(
+    text: str, minimum: Quantity, request: Quantity | None, limit: Quantity | None
+) -> Iterator[str]:
     if request is None:
         yield f"{text}.  No request is specified"
     elif request.value < minimum.value:
@@ -125,7 +141,9 @@ def _below(text: str, minimum: Quantity, request: Quantity | None, limit: Quanti
         yield f"{text}, but limit is {limit}"
 
 
-def _above(text: str, maximum: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
+def _above(
+    text: str, maximum: Quantity, request: Quantity | None, limit: Quantity | None
+) -> Iterator[str]:
     if limit is None:
         yield f"{text}.  No limit is specified"
     elif limit.value > maximum.value:
@@ -140,7 +158,10 @@ def _claim_violations(claim: Object, limit: Mapping[str, Any]) -> Iterator[str]:
     requests = parse_quantities(((claim.get("spec") or {}).get("resources") or {}).get("requests"))
     for name, minimum in sorted(parse_quantities(limit.get("min")).items()):
         yield from _below(
-            f"minimum {name} usage per PersistentVolumeClaim is {minimum}", minimum, requests.get(name), None
+            f"minimum {name} usage per PersistentVolumeClaim is {minimum}",
+            minimum,
+            requests.get(name),
+            None,
         )
     for name, maximum in sorted(parse_quantities(limit.get("max")).items()):
         text = f"maximum {name} usage per PersistentVolumeClaim is {maximum}"

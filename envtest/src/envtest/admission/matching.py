@@ -15,7 +15,15 @@ from envtest.registry.registry import Registry
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.storage import Store
 
-__all__ = ["NAMESPACES", "Match", "Matcher", "Rule", "label_selector", "object_name", "request_namespace"]
+__all__ = [
+    "NAMESPACES",
+    "Match",
+    "Matcher",
+    "Rule",
+    "label_selector",
+    "object_name",
+    "request_namespace",
+]
 
 NAMESPACES: Final = GroupResource("", "namespaces")
 _EXEMPT_RESOURCES: Final = frozenset(
@@ -46,7 +54,9 @@ def _in(key: str, values: frozenset[str]) -> Callable[[Mapping[str, str]], bool]
     return lambda labels: labels.get(key) in values
 
 
-_EXPRESSIONS: Final[dict[str, Callable[[str, frozenset[str]], Callable[[Mapping[str, str]], bool]]]] = {
+_EXPRESSIONS: Final[
+    dict[str, Callable[[str, frozenset[str]], Callable[[Mapping[str, str]], bool]]]
+] = {
     "In": _in,
     "NotIn": lambda key, values: lambda labels: labels.get(key) not in values,
     "Exists": lambda key, _: lambda labels: key in labels,
@@ -124,9 +134,14 @@ class Matcher:
 
         They do not apply to their own configurations; otherwise one could block its own removal.
         """
-        return ctx.info.group == "admissionregistration.k8s.io" and ctx.info.plural in _EXEMPT_RESOURCES
+        return (
+            ctx.info.group == "admissionregistration.k8s.io"
+            and ctx.info.plural in _EXEMPT_RESOURCES
+        )
 
-    def match_rules(self, ctx: RequestContext, obj: Object, rules: Sequence[Rule], *, equivalent: bool) -> Match | None:
+    def match_rules(
+        self, ctx: RequestContext, obj: Object, rules: Sequence[Rule], *, equivalent: bool
+    ) -> Match | None:
         """Return the match of the request itself, else (``equivalent``) of the same objects in another version."""
         if any(rule.matches(ctx, obj, ctx.info) for rule in rules):
             return Match(ctx.info)
@@ -154,7 +169,11 @@ class Matcher:
         """
         if selector.empty:
             return True
-        if ctx.info.resource == NAMESPACES and not ctx.subresource and ctx.operation in ("CREATE", "UPDATE"):
+        if (
+            ctx.info.resource == NAMESPACES
+            and not ctx.subresource
+            and ctx.operation in ("CREATE", "UPDATE")
+        ):
             return selector.matches((obj.get("metadata") or {}).get("labels"))
         namespace = request_namespace(ctx, obj)
         if not namespace:
@@ -169,4 +188,7 @@ class Matcher:
         """Report whether the old or the new object matches."""
         if selector.empty:
             return True
-        return any(each and selector.matches((each.get("metadata") or {}).get("labels")) for each in (obj, old))
+        return any(
+            each and selector.matches((each.get("metadata") or {}).get("labels"))
+            for each in (obj, old)
+        )

@@ -61,7 +61,12 @@ class _Invocation(NamedTuple):
     @property
     def key(self) -> str:
         metadata = (self.parameter or {}).get("metadata") or {}
-        parts = (self.policy.name, self.binding.name, metadata.get("namespace") or "", metadata.get("name") or "")
+        parts = (
+            self.policy.name,
+            self.binding.name,
+            metadata.get("namespace") or "",
+            metadata.get("name") or "",
+        )
         return "/".join(parts)
 
     def denial(self, message: str) -> str:
@@ -91,14 +96,20 @@ class _Denials:
 class MutatingPolicies:
     """All policies with their bindings, as a step of the admission chain."""
 
-    def __init__(self, store: Store, registry: Registry, matcher: Matcher, authorizer: Authorizer) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, matcher: Matcher, authorizer: Authorizer
+    ) -> None:
         self._store = store
         self._matcher = matcher
         self._authorizer = authorizer
         self._types = Trackers(registry)
-        self._source = PolicySource(store, registry, policies=POLICIES, bindings=BINDINGS, compile_policy=_Policy)
+        self._source = PolicySource(
+            store, registry, policies=POLICIES, bindings=BINDINGS, compile_policy=_Policy
+        )
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+    async def mutate(
+        self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation
+    ) -> Object:
         """Return the object after all policies that match the request. Raises StatusError to reject the request."""
         if ctx.operation == "DELETE" or not self._source.bound() or is_exempt(self._matcher, ctx):
             return obj
@@ -109,7 +120,10 @@ class MutatingPolicies:
             if reinvocation.second_round:
                 state.require_if_changed(obj)
             check = authorization_check(self._authorizer, ctx.user)
-            requests = [_Request(self._store, self._types, ctx, old, check, each, denials) for each in invocations]
+            requests = [
+                _Request(self._store, self._types, ctx, old, check, each, denials)
+                for each in invocations
+            ]
             obj = await _run(requests, obj, reinvocation, state)
             state.record_output(obj)
         denials.raise_first(ctx, obj)
@@ -127,7 +141,9 @@ class MutatingPolicies:
             try:
                 self._source.check(policy)
             except ConfigurationError as error:
-                message = f'policy "{policy.name}" denied request: failed to configure policy: {error}'
+                message = (
+                    f'policy "{policy.name}" denied request: failed to configure policy: {error}'
+                )
                 denials.add(policy, message)
                 continue
             for binding in bindings:
@@ -143,7 +159,9 @@ class MutatingPolicies:
         return found
 
 
-async def _run(requests: list[_Request], obj: Object, reinvocation: Reinvocation, state: Invocations) -> Object:
+async def _run(
+    requests: list[_Request], obj: Object, reinvocation: Reinvocation, state: Invocations
+) -> Object:
     """Invoke the policies in order and record which must be invoked again in the second round."""
     changed = False
     for request in requests:
@@ -224,7 +242,9 @@ class _Request:
         kind = self._types.body_type_of(info, subresource)
         if kind is None:
             why = "There can be a delay between when CustomResourceDefinitions are created and when they are available."
-            message = f"Resource kind {obj.get('apiVersion')}, Kind={obj.get('kind')} not found. {why}"
+            message = (
+                f"Resource kind {obj.get('apiVersion')}, Kind={obj.get('kind')} not found. {why}"
+            )
             raise StatusError(503, "ServiceUnavailable", message, {})
         mutated = mutation.apply(obj, kind, evaluation)
         if mutated is obj:

@@ -45,7 +45,9 @@ class _ApplyConfiguration(Mutation):
         """See :meth:`Mutation.apply`: merge the configuration by the schema of the kind."""
         value = evaluation.evaluate(self.expression)
         if not isinstance(value, dict) or TYPE not in value:
-            raise MutationError("unsupported return type from ApplyConfiguration expression: null_type")
+            raise MutationError(
+                "unsupported return type from ApplyConfiguration expression: null_type"
+            )
         configuration = {**_json(value), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
         try:
             merged = overlay(kind, obj, configuration)
@@ -73,10 +75,14 @@ class _JSONPatch(Mutation):
 def _operation(value: Any) -> dict[str, Any]:
     """Return one operation in its JSON form."""
     if not isinstance(value, dict) or value.get(TYPE) != "JSONPatch":
-        raise MutationError("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
+        raise MutationError(
+            "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
+        )
     for name in ("op", "path", "from"):
         if not isinstance(value.get(name, ""), str):
-            raise MutationError(f"unexpected type {type(value[name]).__name__} for JSONPatchType '{name}' field")
+            raise MutationError(
+                f"unexpected type {type(value[name]).__name__} for JSONPatchType '{name}' field"
+            )
     operation = {"op": value.get("op", ""), "path": value.get("path", "")}
     if value.get("from"):
         operation["from"] = value["from"]

@@ -24,7 +24,11 @@ class NamespaceLifecycle(StorePlugin):
             if ctx.operation == "DELETE" and ctx.name in _PROTECTED:
                 raise forbidden(NAMESPACES, ctx.name, "this namespace may not be deleted")
             return
-        if not ctx.namespace or ctx.operation == "DELETE" or ctx.info.plural == "localsubjectaccessreviews":
+        if (
+            not ctx.namespace
+            or ctx.operation == "DELETE"
+            or ctx.info.plural == "localsubjectaccessreviews"
+        ):
             return
         namespace = self._store.get(NAMESPACES, "", ctx.namespace)
         if namespace is None:

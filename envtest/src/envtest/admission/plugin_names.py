@@ -74,14 +74,21 @@ def enabled_plugins(enable: Iterable[str] = (), disable: Iterable[str] = ()) -> 
     that would change responses but is not implemented.
     """
     enabled, disabled = list(enable), list(disable)
-    for flag, names in (("enable-admission-plugins", enabled), ("disable-admission-plugins", disabled)):
+    for flag, names in (
+        ("enable-admission-plugins", enabled),
+        ("disable-admission-plugins", disabled),
+    ):
         for name in names:
             if name not in _KNOWN:
                 raise ValueError(f'{flag} plugin "{name}" is unknown')
     both = sorted({*enabled} & {*disabled})
     if both:
-        raise ValueError(f"{both} in enable-admission-plugins and disable-admission-plugins overlapped")
+        raise ValueError(
+            f"{both} in enable-admission-plugins and disable-admission-plugins overlapped"
+        )
     for name in enabled:
         if name in _NOT_IMPLEMENTED:
-            raise ValueError(f'enable-admission-plugins: envtest does not implement the plugin "{name}"')
+            raise ValueError(
+                f'enable-admission-plugins: envtest does not implement the plugin "{name}"'
+            )
     return DEFAULT_PLUGINS.difference(disabled)

@@ -36,7 +36,11 @@ class RuntimeClass(StorePlugin):
         fixed = (runtime_class.get("overhead") or {}).get("podFixed")
         if fixed:
             if spec.get("overhead") and not _equal(spec["overhead"], fixed):
-                raise rejection(ctx, obj, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+                raise rejection(
+                    ctx,
+                    obj,
+                    "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+                )
             spec["overhead"] = dict(fixed)
         scheduling = runtime_class.get("scheduling") or {}
         selector = spec.get("nodeSelector") or {}
@@ -51,7 +55,9 @@ class RuntimeClass(StorePlugin):
             spec["nodeSelector"] = selector = {**selector, name: value}
         tolerations = spec.get("tolerations") or []
         wanted = scheduling.get("tolerations") or ()
-        missing = [each for each in wanted if not any(_covers(present, each) for present in tolerations)]
+        missing = [
+            each for each in wanted if not any(_covers(present, each) for present in tolerations)
+        ]
         if missing:
             spec["tolerations"] = [*tolerations, *missing]
 
@@ -64,7 +70,9 @@ class RuntimeClass(StorePlugin):
             return
         fixed = ((self._class_of(ctx, obj) or {}).get("overhead") or {}).get("podFixed")
         if not fixed:
-            why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            why = (
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            )
             raise rejection(ctx, obj, why)
 
     def _class_of(self, ctx: RequestContext, obj: Object) -> Object | None:
@@ -78,7 +86,9 @@ class RuntimeClass(StorePlugin):
 
 
 def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    quantities = [{name: parse_quantity(text).value for name, text in each.items()} for each in (one, other)]
+    quantities = [
+        {name: parse_quantity(text).value for name, text in each.items()} for each in (one, other)
+    ]
     return quantities[0] == quantities[1]
 
 
@@ -95,7 +105,12 @@ def _covers(present: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     )
     same_effect = not present.get("effect") or present["effect"] == other.get("effect")
     seconds, wanted = present.get("tolerationSeconds"), other.get("tolerationSeconds")
-    return same_key and same_value and same_effect and (seconds is None or (wanted is not None and seconds >= wanted))
+    return (
+        same_key
+        and same_value
+        and same_effect
+        and (seconds is None or (wanted is not None and seconds >= wanted))
+    )
 
 
 class PodTopologyLabels(StorePlugin):

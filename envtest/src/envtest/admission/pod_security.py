@@ -61,7 +61,11 @@ def _level_of(labels: Mapping[str, str], mode: str, errors: list[FieldError]) ->
     name, version = labels.get(_PREFIX + mode), labels.get(f"{_PREFIX}{mode}-version")
     minor = LATEST
     if name is not None and name not in LEVELS:
-        errors.append(invalid(key("metadata.labels", _PREFIX + mode), name, f"must be one of {', '.join(LEVELS)}"))
+        errors.append(
+            invalid(
+                key("metadata.labels", _PREFIX + mode), name, f"must be one of {', '.join(LEVELS)}"
+            )
+        )
         name = "restricted" if mode == "enforce" else None
     if version is not None and version != "latest":
         match = re.fullmatch(r"v1\.(0|[1-9][0-9]{0,5})", version)
@@ -115,14 +119,20 @@ class PodSecurity(StorePlugin):
         policy = _Policy.of(namespace["metadata"].get("labels") or {})
         if old is None:
             if policy.errors:
-                raise invalid_object("", "Namespace", namespace["metadata"].get("name") or "", policy.errors)
+                raise invalid_object(
+                    "", "Namespace", namespace["metadata"].get("name") or "", policy.errors
+                )
             return
         before = _Policy.of(old["metadata"].get("labels") or {})
         if policy.errors and policy.errors != before.errors:
             raise invalid_object("", "Namespace", ctx.name, policy.errors)
         is_weaker = LEVELS.index(policy.enforce.name) <= LEVELS.index(before.enforce.name)
         same_version = policy.enforce.version == before.enforce.version
-        if policy.enforce == before.enforce or policy.enforce.name == "privileged" or (is_weaker and same_version):
+        if (
+            policy.enforce == before.enforce
+            or policy.enforce.name == "privileged"
+            or (is_weaker and same_version)
+        ):
             return
         for text in self._existing_violations(ctx.name, policy.enforce):
             ctx.warn(text)
@@ -148,12 +158,21 @@ def _joined(found: list[Violation]) -> str:
 
 def _is_significant(pod: Object, old: Object) -> bool:
     """Return whether an update can change the result: a new image, container or security profile."""
-    annotations, old_annotations = (each["metadata"].get("annotations") or {} for each in (pod, old))
-    names = {name for name in annotations.keys() | old_annotations.keys() if name.startswith(_PROFILE_ANNOTATIONS)}
+    annotations, old_annotations = (
+        each["metadata"].get("annotations") or {} for each in (pod, old)
+    )
+    names = {
+        name
+        for name in annotations.keys() | old_annotations.keys()
+        if name.startswith(_PROFILE_ANNOTATIONS)
+    }
     if any(annotations.get(name) != old_annotations.get(name) for name in names):
         return True
     images, old_images = (
-        [[(each.get("name"), each.get("image")) for each in spec.get(kind) or ()] for kind in _CONTAINERS]
+        [
+            [(each.get("name"), each.get("image")) for each in spec.get(kind) or ()]
+            for kind in _CONTAINERS
+        ]
         for spec in (pod["spec"], old["spec"])
     )
     return images != old_images

@@ -50,7 +50,10 @@ _VOLUMES: Final = frozenset(
         "secret",
     ]
 )
-_SELINUX_TYPES: Final = {0: ("", "container_t", "container_init_t", "container_kvm_t"), 31: ("container_engine_t",)}
+_SELINUX_TYPES: Final = {
+    0: ("", "container_t", "container_init_t", "container_kvm_t"),
+    31: ("container_engine_t",),
+}
 _SYSCTLS: Final = {
     0: (
         "kernel.shm_rmid_forced",
@@ -118,13 +121,19 @@ class _Pod(NamedTuple):
 
     def containers_where(self, condition: Callable[[Mapping[str, Any]], Any]) -> list[str]:
         """Return the names of the containers whose security context meets ``condition``."""
-        return [str(each.get("name")) for each in self.containers if condition(each.get("securityContext") or {})]
+        return [
+            str(each.get("name"))
+            for each in self.containers
+            if condition(each.get("securityContext") or {})
+        ]
 
 
 _Check: TypeAlias = Callable[[_Pod], Violation | None]
 
 
-def violations(level: Level, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> list[Violation]:
+def violations(
+    level: Level, metadata: Mapping[str, Any], spec: Mapping[str, Any]
+) -> list[Violation]:
     """Return the checks of ``level`` that a pod with this metadata and spec fails, in the order of their messages."""
     if level.name == "privileged":
         return []
@@ -156,7 +165,9 @@ def _containers(names: Sequence[str]) -> str:
 
 def _setters(pod_is_bad: object, names: Sequence[str]) -> str:
     """Return who violates a rule that both pods and containers can violate."""
-    return " and ".join([*(["pod"] if pod_is_bad else []), *([_containers(names)] if names else [])])
+    return " and ".join(
+        [*(["pod"] if pod_is_bad else []), *([_containers(names)] if names else [])]
+    )
 
 
 def _since(table: Mapping[int, Sequence[str]], version: int) -> set[str]:
@@ -175,15 +186,22 @@ def _app_armor(pod: _Pod) -> Violation | None:
     annotations = {
         name: value
         for name, value in pod.annotations.items()
-        if name.startswith(_APP_ARMOR) and value not in ("", "runtime/default") and not value.startswith("localhost/")
+        if name.startswith(_APP_ARMOR)
+        and value not in ("", "runtime/default")
+        and not value.startswith("localhost/")
     }
     holders = [pod.security, *(each.get("securityContext") or {} for each in pod.containers)]
     values = {str(each["appArmorProfile"].get("type")) for each in holders if is_bad(each)}
     values |= {f'{name}="{value}"' for name, value in annotations.items()}
     if not values:
         return None
-    setters = [*filter(None, [_setters(is_bad(pod.security), names)]), *(["annotation"] if annotations else [])]
-    detail = f"{' and '.join(setters)} must not set AppArmor profile type to {_quoted(sorted(values))}"
+    setters = [
+        *filter(None, [_setters(is_bad(pod.security), names)]),
+        *(["annotation"] if annotations else []),
+    ]
+    detail = (
+        f"{' and '.join(setters)} must not set AppArmor profile type to {_quoted(sorted(values))}"
+    )
     return Violation(_plural("forbidden AppArmor profile", values), detail)
 
 
@@ -191,7 +209,9 @@ def _baseline_capabilities(pod: _Pod) -> Violation | None:
     names = pod.containers_where(lambda each: set(_added(each)) - _CAPABILITIES)
     if not names:
         return None
-    bad = {name for each in pod.containers for name in _added(each.get("securityContext") or {})} - _CAPABILITIES
+    bad = {
+        name for each in pod.containers for name in _added(each.get("securityContext") or {})
+    } - _CAPABILITIES
     detail = f"{_containers(names)} must not include {_quoted(sorted(bad))} in securityContext.capabilities.add"
     return Violation("non-default capabilities", detail)
 
@@ -201,18 +221,30 @@ def _added(security: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _host_namespaces(pod: _Pod) -> Violation | None:
-    shared = [f"{name}=true" for name in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(name)]
+    shared = [
+        f"{name}=true" for name in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(name)
+    ]
     return Violation("host namespaces", ", ".join(shared)) if shared else None
 
 
 def _host_path_volumes(pod: _Pod) -> Violation | None:
-    names = [str(each.get("name")) for each in pod.spec.get("volumes") or () if each.get("hostPath") is not None]
-    return Violation("hostPath volumes", f"{_plural('volume', names)} {_quoted(names)}") if names else None
+    names = [
+        str(each.get("name"))
+        for each in pod.spec.get("volumes") or ()
+        if each.get("hostPath") is not None
+    ]
+    return (
+        Violation("hostPath volumes", f"{_plural('volume', names)} {_quoted(names)}")
+        if names
+        else None
+    )
 
 
 def _host_ports(pod: _Pod) -> Violation | None:
     used = {
-        str(each.get("name")): [port["hostPort"] for port in each.get("ports") or () if port.get("hostPort")]
+        str(each.get("name")): [
+            port["hostPort"] for port in each.get("ports") or () if port.get("hostPort")
+        ]
         for each in pod.containers
     }
     names = [name for name, ports in used.items() if ports]
@@ -220,18 +252,26 @@ def _host_ports(pod: _Pod) -> Violation | None:
         return None
     numbers = sorted({str(number) for ports in used.values() for number in ports})
     verb = "uses" if len(names) == 1 else "use"
-    return Violation("hostPort", f"{_containers(names)} {verb} {_plural('hostPort', numbers)} {', '.join(numbers)}")
+    return Violation(
+        "hostPort",
+        f"{_containers(names)} {verb} {_plural('hostPort', numbers)} {', '.join(numbers)}",
+    )
 
 
 def _probe_hosts(pod: _Pod) -> Violation | None:
     if pod.version < 34:
         return None
     hosts = {str(each.get("name")): set(_hosts_of(each)) for each in pod.containers}
-    names, found = sorted(name for name in hosts if hosts[name]), sorted(set().union(*hosts.values()))
+    names, found = (
+        sorted(name for name in hosts if hosts[name]),
+        sorted(set().union(*hosts.values())),
+    )
     if not names:
         return None
     verb, word = "uses" if len(names) == 1 else "use", _plural("probe or lifecycle host", found)
-    return Violation("probe or lifecycle host", f"{_containers(names)} {verb} {word} {_quoted(found)}")
+    return Violation(
+        "probe or lifecycle host", f"{_containers(names)} {verb} {word} {_quoted(found)}"
+    )
 
 
 def _hosts_of(container: Mapping[str, Any]) -> Iterator[str]:
@@ -247,18 +287,26 @@ def _hosts_of(container: Mapping[str, Any]) -> Iterator[str]:
 def _privileged(pod: _Pod) -> Violation | None:
     names = pod.containers_where(lambda each: each.get("privileged"))
     return (
-        Violation("privileged", f"{_containers(names)} must not set securityContext.privileged=true") if names else None
+        Violation(
+            "privileged", f"{_containers(names)} must not set securityContext.privileged=true"
+        )
+        if names
+        else None
     )
 
 
 def _proc_mount(pod: _Pod) -> Violation | None:
-    types = {str((each.get("securityContext") or {}).get("procMount") or "Default") for each in pod.containers}
+    types = {
+        str((each.get("securityContext") or {}).get("procMount") or "Default")
+        for each in pod.containers
+    }
     types.discard("Default")
     if not types or pod.has_user_namespace:
         return None
     names = pod.containers_where(lambda each: each.get("procMount") not in (None, "Default"))
     return Violation(
-        "procMount", f"{_containers(names)} must not set securityContext.procMount to {_quoted(sorted(types))}"
+        "procMount",
+        f"{_containers(names)} must not set securityContext.procMount to {_quoted(sorted(types))}",
     )
 
 
@@ -275,11 +323,16 @@ def _selinux(pod: _Pod) -> Violation | None:
     if not setters:
         return None
     holders = [pod.security, *(each.get("securityContext") or {} for each in pod.containers)]
-    types = {str((each.get("seLinuxOptions") or {}).get("type") or "") for each in holders} - allowed
+    types = {
+        str((each.get("seLinuxOptions") or {}).get("type") or "") for each in holders
+    } - allowed
     parts = [f"{_plural('type', types)} {_quoted(sorted(types))}"] if types else []
     found = set().union(*(problems(each) for each in holders))
     parts += [text for text in ("user may not be set", "role may not be set") if text in found]
-    return Violation("seLinuxOptions", f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(parts)}")
+    return Violation(
+        "seLinuxOptions",
+        f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(parts)}",
+    )
 
 
 def _has_bad_seccomp(security: Mapping[str, Any]) -> bool:
@@ -292,9 +345,14 @@ def _baseline_seccomp(pod: _Pod) -> Violation | None:
         bad = sorted(
             f'{name}="{value}"'
             for name, value in pod.annotations.items()
-            if (name == _POD_SECCOMP or name.startswith(_CONTAINER_SECCOMP)) and value == "unconfined"
+            if (name == _POD_SECCOMP or name.startswith(_CONTAINER_SECCOMP))
+            and value == "unconfined"
         )
-        return Violation("seccompProfile", f"forbidden {_plural('annotation', bad)} {', '.join(bad)}") if bad else None
+        return (
+            Violation("seccompProfile", f"forbidden {_plural('annotation', bad)} {', '.join(bad)}")
+            if bad
+            else None
+        )
     return _explicit_seccomp(pod)
 
 
@@ -303,15 +361,22 @@ def _explicit_seccomp(pod: _Pod) -> Violation | None:
     if not setters:
         return None
     holders = [pod.security, *(each.get("securityContext") or {} for each in pod.containers)]
-    types = sorted({str(each["seccompProfile"].get("type")) for each in holders if _has_bad_seccomp(each)})
+    types = sorted(
+        {str(each["seccompProfile"].get("type")) for each in holders if _has_bad_seccomp(each)}
+    )
     return Violation(
-        "seccompProfile", f"{setters} must not set securityContext.seccompProfile.type to {_quoted(types)}"
+        "seccompProfile",
+        f"{setters} must not set securityContext.seccompProfile.type to {_quoted(types)}",
     )
 
 
 def _sysctls(pod: _Pod) -> Violation | None:
     allowed = _since(_SYSCTLS, pod.version)
-    bad = [each["name"] for each in pod.security.get("sysctls") or () if each.get("name") not in allowed]
+    bad = [
+        each["name"]
+        for each in pod.security.get("sysctls") or ()
+        if each.get("name") not in allowed
+    ]
     return Violation("forbidden sysctls", ", ".join(bad)) if bad else None
 
 
@@ -329,7 +394,9 @@ def _host_process(pod: _Pod) -> Violation | None:
 
 def _privilege_escalation(pod: _Pod) -> Violation | None:
     names = (
-        [] if pod.is_windows else pod.containers_where(lambda each: each.get("allowPrivilegeEscalation") is not False)
+        []
+        if pod.is_windows
+        else pod.containers_where(lambda each: each.get("allowPrivilegeEscalation") is not False)
     )
     if pod.version < 8 or not names:
         return None
@@ -340,15 +407,21 @@ def _privilege_escalation(pod: _Pod) -> Violation | None:
 def _restricted_capabilities(pod: _Pod) -> Violation | None:
     if pod.version < 22 or pod.is_windows:
         return None
-    keeping = pod.containers_where(lambda each: "ALL" not in ((each.get("capabilities") or {}).get("drop") or ()))
+    keeping = pod.containers_where(
+        lambda each: "ALL" not in ((each.get("capabilities") or {}).get("drop") or ())
+    )
     adding = pod.containers_where(lambda each: set(_added(each)) - {"NET_BIND_SERVICE"})
     details = []
     if keeping:
         details.append(f'{_containers(keeping)} must set securityContext.capabilities.drop=["ALL"]')
     if adding:
-        added = {name for each in pod.containers for name in _added(each.get("securityContext") or {})}
+        added = {
+            name for each in pod.containers for name in _added(each.get("securityContext") or {})
+        }
         bad = _quoted(sorted(added - {"NET_BIND_SERVICE"}))
-        details.append(f"{_containers(adding)} must not include {bad} in securityContext.capabilities.add")
+        details.append(
+            f"{_containers(adding)} must not include {bad} in securityContext.capabilities.add"
+        )
     return Violation("unrestricted capabilities", "; ".join(details)) if details else None
 
 
@@ -360,7 +433,8 @@ def _restricted_volumes(pod: _Pod) -> Violation | None:
     types = sorted({sources[name] for name in names})
     verb, word = "uses" if len(names) == 1 else "use", _plural("restricted volume type", types)
     return Violation(
-        "restricted volume types", f"{_plural('volume', names)} {_quoted(names)} {verb} {word} {_quoted(types)}"
+        "restricted volume types",
+        f"{_plural('volume', names)} {_quoted(names)} {verb} {word} {_quoted(types)}",
     )
 
 
@@ -378,14 +452,17 @@ def _run_as_non_root(pod: _Pod) -> Violation | None:
     implicit = pod.containers_where(lambda each: each.get("runAsNonRoot") is None)
     if is_set or not implicit:
         return None
-    return Violation(reason, f"pod or {_containers(implicit)} must set securityContext.runAsNonRoot=true")
+    return Violation(
+        reason, f"pod or {_containers(implicit)} must set securityContext.runAsNonRoot=true"
+    )
 
 
 def _run_as_user(pod: _Pod) -> Violation | None:
     if pod.version < 23 or pod.has_user_namespace:
         return None
     setters = _setters(
-        pod.security.get("runAsUser") == 0, pod.containers_where(lambda each: each.get("runAsUser") == 0)
+        pod.security.get("runAsUser") == 0,
+        pod.containers_where(lambda each: each.get("runAsUser") == 0),
     )
     return Violation("runAsUser=0", f"{setters} must not set runAsUser=0") if setters else None
 

@@ -36,7 +36,12 @@ __all__ = ["BINDINGS", "POLICIES", "ValidatingPolicies"]
 _GROUP: Final = "admissionregistration.k8s.io"
 POLICIES: Final = GroupResource(_GROUP, "validatingadmissionpolicies")
 BINDINGS: Final = GroupResource(_GROUP, "validatingadmissionpolicybindings")
-_CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
+_CODES: Final = {
+    "Forbidden": 403,
+    "Unauthorized": 401,
+    "RequestEntityTooLarge": 413,
+    "Invalid": 422,
+}
 _FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 
 
@@ -74,20 +79,27 @@ class _Policy(Policy):
     def __init__(self, policy: Object) -> None:
         super().__init__(policy)
         spec = policy.get("spec") or {}
-        self.validations = [_Validation(index, each) for index, each in enumerate(spec.get("validations") or ())]
+        self.validations = [
+            _Validation(index, each) for index, each in enumerate(spec.get("validations") or ())
+        ]
         self.annotations = [
-            (each["key"], Expression(each["valueExpression"])) for each in spec.get("auditAnnotations") or ()
+            (each["key"], Expression(each["valueExpression"]))
+            for each in spec.get("auditAnnotations") or ()
         ]
 
 
 class ValidatingPolicies:
     """All policies with their bindings, as a step of the admission chain."""
 
-    def __init__(self, store: Store, registry: Registry, matcher: Matcher, authorizer: Authorizer) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, matcher: Matcher, authorizer: Authorizer
+    ) -> None:
         self._store = store
         self._matcher = matcher
         self._authorizer = authorizer
-        self._source = PolicySource(store, registry, policies=POLICIES, bindings=BINDINGS, compile_policy=_Policy)
+        self._source = PolicySource(
+            store, registry, policies=POLICIES, bindings=BINDINGS, compile_policy=_Policy
+        )
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Evaluate all bound policies: raise StatusError, warn or add audit annotations as the bindings require."""
@@ -132,7 +144,11 @@ class ValidatingPolicies:
         try:
             parameters = await self._source.parameters(policy, binding, ctx)
         except ConfigurationError as error:
-            return [] if policy.ignores_failure else [_Failure(f"failed to configure binding: {error}", "", -1)]
+            return (
+                []
+                if policy.ignores_failure
+                else [_Failure(f"failed to configure binding: {error}", "", -1)]
+            )
         for parameter in parameters:
             inputs = {**variables, "params": parameter}
             if policy.conditions:
@@ -146,7 +162,11 @@ class ValidatingPolicies:
                 try:
                     failure = validation.failure(evaluation)
                 except ExpressionError as error:
-                    failure = None if policy.ignores_failure else _Failure(str(error), "", validation.index)
+                    failure = (
+                        None
+                        if policy.ignores_failure
+                        else _Failure(str(error), "", validation.index)
+                    )
                 if failure is not None:
                     failures.append(failure)
             _record_annotations(policy, ctx, evaluation)
@@ -158,7 +178,9 @@ class ValidatingPolicies:
         subject = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
         denied = None
         if "Deny" in binding.actions:
-            denied = _denied(ctx, obj, f"{subject} denied request: {failure.message}", failure.reason)
+            denied = _denied(
+                ctx, obj, f"{subject} denied request: {failure.message}", failure.reason
+            )
         if "Warn" in binding.actions:
             ctx.warn(f"Validation failed for {subject}: {failure.message}")
         if "Audit" in binding.actions:
@@ -185,6 +207,8 @@ def _record_annotations(policy: _Policy, ctx: RequestContext, evaluation: Evalua
 
 
 def _denied(ctx: RequestContext, obj: Object, message: str, reason: str) -> StatusError:
-    error = forbidden(ctx.info.resource, display_name(ctx, obj), message, causes=[{"message": message}])
+    error = forbidden(
+        ctx.info.resource, display_name(ctx, obj), message, causes=[{"message": message}]
+    )
     reason = reason or "Invalid"
     return StatusError(_CODES.get(reason, 422), reason, error.message, error.details)

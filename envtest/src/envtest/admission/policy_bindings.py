@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from envtest.admission.conditions import Expression, ExpressionError, MatchConditions, request_variables
+from envtest.admission.conditions import (
+    Expression,
+    ExpressionError,
+    MatchConditions,
+    request_variables,
+)
 from envtest.admission.matching import NAMESPACES, Matcher, Rule, label_selector, request_namespace
 from envtest.admission.review import admission_request
 from envtest.apimachinery.errors import GroupResource
@@ -50,7 +55,9 @@ class MatchResources:
         self.excluded = [Rule(rule) for rule in resources.get("excludeResourceRules") or ()]
         self.equivalent = resources.get("matchPolicy", "Equivalent") == "Equivalent"
 
-    def match(self, matcher: Matcher, ctx: RequestContext, obj: Object, old: Object | None) -> ResourceInfo | None:
+    def match(
+        self, matcher: Matcher, ctx: RequestContext, obj: Object, old: Object | None
+    ) -> ResourceInfo | None:
         """Return the resource that a rule matched, ``None`` when the request does not match."""
         if not matcher.object_matches(obj, old, self.objects):
             return None
@@ -72,8 +79,12 @@ class Policy:
         self.name: str = policy["metadata"]["name"]
         self.resources = MatchResources(spec.get("matchConstraints"))
         self.ignores_failure = spec.get("failurePolicy") == "Ignore"
-        self.conditions = MatchConditions(spec.get("matchConditions") or (), ignore_errors=self.ignores_failure)
-        self.variables = [(each["name"], Expression(each["expression"])) for each in spec.get("variables") or ()]
+        self.conditions = MatchConditions(
+            spec.get("matchConditions") or (), ignore_errors=self.ignores_failure
+        )
+        self.variables = [
+            (each["name"], Expression(each["expression"])) for each in spec.get("variables") or ()
+        ]
         self.param_kind: Mapping[str, str] | None = spec.get("paramKind")
 
 
@@ -128,8 +139,12 @@ class PolicySource(Generic[P]):
             for record in self._store.list(self._bindings):
                 binding = Binding(record.obj())
                 bindings.setdefault(binding.policy, []).append(binding)
-            policies = (record for record in self._store.list(self._policies) if record.name in bindings)
-            self._bound = [Bound(self._compile(record.obj()), bindings[record.name]) for record in policies]
+            policies = (
+                record for record in self._store.list(self._policies) if record.name in bindings
+            )
+            self._bound = [
+                Bound(self._compile(record.obj()), bindings[record.name]) for record in policies
+            ]
         return self._bound
 
     def check(self, policy: Policy) -> None:
@@ -145,7 +160,9 @@ class PolicySource(Generic[P]):
             raise ConfigurationError(f"failed to find resource referenced by paramKind: '{text}'")
         return info
 
-    async def parameters(self, policy: Policy, binding: Binding, ctx: RequestContext) -> list[Object | None]:
+    async def parameters(
+        self, policy: Policy, binding: Binding, ctx: RequestContext
+    ) -> list[Object | None]:
         """Return the parameters of a binding; ``[None]`` when it uses none. Raises ConfigurationError."""
         reference = binding.param_ref
         if policy.param_kind is None or reference is None:
@@ -158,19 +175,29 @@ class PolicySource(Generic[P]):
                 why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
                 raise ConfigurationError(why)
         elif reference.get("namespace"):
-            raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+            raise ConfigurationError(
+                "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
+            )
         records = self._parameter_records(info, reference, namespace)
         found: list[Object | None] = [await from_storage(info, record) for record in records]
         if not found and reference.get("parameterNotFoundAction") != "Allow":
-            raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
+            raise ConfigurationError(
+                "no params found for policy binding with `Deny` parameterNotFoundAction"
+            )
         return found
 
-    def _parameter_records(self, info: ResourceInfo, reference: Mapping[str, Any], namespace: str) -> Iterator[Any]:
+    def _parameter_records(
+        self, info: ResourceInfo, reference: Mapping[str, Any], namespace: str
+    ) -> Iterator[Any]:
         if reference.get("name"):
             record = self._store.get(info.storage, namespace, reference["name"])
             return iter([record] if record is not None else [])
         selector = label_selector(reference.get("selector"))
-        return (record for record in self._store.list(info.storage, namespace) if selector.matches(record.labels))
+        return (
+            record
+            for record in self._store.list(info.storage, namespace)
+            if selector.matches(record.labels)
+        )
 
 
 def is_exempt(matcher: Matcher, ctx: RequestContext) -> bool:
@@ -198,7 +225,10 @@ class Evaluation:
     """
 
     def __init__(
-        self, variables: Iterable[tuple[str, Expression]], inputs: Mapping[str, Any], check: AuthorizationCheck
+        self,
+        variables: Iterable[tuple[str, Expression]],
+        inputs: Mapping[str, Any],
+        check: AuthorizationCheck,
     ) -> None:
         self._check = check
         self._composed: dict[str, Any] = {}
@@ -208,7 +238,9 @@ class Evaluation:
             try:
                 self._composed[name] = self.evaluate(expression)
             except ExpressionError as error:
-                self._failures[name] = f'composited variable "{name}" fails to evaluate: {error.reason}'
+                self._failures[name] = (
+                    f'composited variable "{name}" fails to evaluate: {error.reason}'
+                )
 
     def evaluate(self, expression: Expression) -> Any:
         """Return the value of an expression. Raises ExpressionError."""

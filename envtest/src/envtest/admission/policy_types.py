@@ -52,7 +52,11 @@ def expression_warnings(policy: Object, registry: Registry) -> list[dict[str, st
     environments = [_Environment(each, params, spec) for each in types]
     warnings = []
     for path, source in sources:
-        texts = [f"{each.type}: {problem}\n" for each in environments if (problem := each.problem(source))]
+        texts = [
+            f"{each.type}: {problem}\n"
+            for each in environments
+            if (problem := each.problem(source))
+        ]
         if texts:
             warnings.append({"fieldRef": path, "warning": "\n".join(texts)})
     return warnings
@@ -76,7 +80,9 @@ class _Environment:
             self._variables[variable.get("name") or ""] = kind
 
     def _check(self, source: str) -> CELType:
-        return check_expression(source, params=self._has_params, variables=self._variables, types=self._types)
+        return check_expression(
+            source, params=self._has_params, variables=self._variables, types=self._types
+        )
 
     def problem(self, source: str) -> str:
         """Return the type error of an expression, or an empty string."""
@@ -131,4 +137,7 @@ def _schema(info: ResourceInfo) -> Schema | None:
     if info.schema is None or not info.is_crd or info.schema.is_schemaless:
         return info.schema
     general = {"apiVersion": _STRING, "kind": _STRING, "metadata": object_meta().raw}
-    return Schema({**info.schema.raw, "properties": {**info.schema.raw.get("properties", {}), **general}}, resolve)
+    return Schema(
+        {**info.schema.raw, "properties": {**info.schema.raw.get("properties", {}), **general}},
+        resolve,
+    )

@@ -13,7 +13,13 @@ from fractions import Fraction
 from typing import Any, Final
 
 from envtest.admission.namespace_lifecycle import rejection
-from envtest.admission.resources import Quantities, add, format_quantities, parse_quantities, pod_resources
+from envtest.admission.resources import (
+    Quantities,
+    add,
+    format_quantities,
+    parse_quantities,
+    pod_resources,
+)
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
@@ -29,7 +35,14 @@ _CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
 _ONE: Final = parse_quantity("1")
 _COUNTED: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
 _NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-_REQUIRED_RESOURCES: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+_REQUIRED_RESOURCES: Final = (
+    "cpu",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+    "limits.cpu",
+    "limits.memory",
+)
 _CLASS_INFIX: Final = ".storageclass.storage.k8s.io/"
 _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 _DEVICE_CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
@@ -43,7 +56,10 @@ def object_usage(resource: GroupResource, obj: Object) -> Quantities:
     used: Quantities = {f"count/{resource}": _ONE}
     if resource == _PODS:
         if (obj.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
-            used |= {"pods": _ONE, **_compute(pod_resources(obj, "requests"), pod_resources(obj, "limits"))}
+            used |= {
+                "pods": _ONE,
+                **_compute(pod_resources(obj, "requests"), pod_resources(obj, "limits")),
+            }
     elif resource == _SERVICES:
         used |= _service_usage(obj.get("spec") or {})
     elif resource == _CLAIMS:
@@ -84,7 +100,9 @@ def _claim_usage(claim: Object) -> Quantities:
     used = {"persistentvolumeclaims": _ONE}
     storage = parse_quantities((spec.get("resources") or {}).get("requests")).get("storage")
     if storage is not None:
-        allocated = parse_quantities((claim.get("status") or {}).get("allocatedResources")).get("storage", storage)
+        allocated = parse_quantities((claim.get("status") or {}).get("allocatedResources")).get(
+            "storage", storage
+        )
         largest = max(storage, allocated, key=lambda quantity: quantity.value)
         used["requests.storage"] = largest._replace(value=Fraction(math.ceil(largest.value)))
     annotations = claim["metadata"].get("annotations") or {}
@@ -104,7 +122,10 @@ def _device_usage(devices: Mapping[str, Any]) -> Quantities:
                 is_counted = option.get("allocationMode") == "ExactCount"
                 count = option.get("count", 1) if is_counted else _MAX_DEVICES
                 largest[name] = max(largest.get(name, 0), count)
-        used = add(used, {f"{name}{_DEVICES}": parse_quantity(str(count)) for name, count in largest.items()})
+        used = add(
+            used,
+            {f"{name}{_DEVICES}": parse_quantity(str(count)) for name, count in largest.items()},
+        )
     return used
 
 
@@ -117,7 +138,10 @@ def quota_applies(quota: Object, resource: GroupResource, obj: Object) -> bool:
         return all(_scope_matches(scope, obj.get("spec") or {}) for scope in scopes)
     if resource == _CLAIMS and scopes:
         names = _volume_classes(obj)
-        return all(each.get("scopeName") == "VolumeAttributesClass" and _selects(each, names) for each in scopes)
+        return all(
+            each.get("scopeName") == "VolumeAttributesClass" and _selects(each, names)
+            for each in scopes
+        )
     return not scopes
 
 
@@ -125,7 +149,11 @@ def _volume_classes(claim: Object) -> set[str]:
     """Return the VolumeAttributesClasses that a claim has, or is changed to."""
     spec, status = claim.get("spec") or {}, claim.get("status") or {}
     modified = (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName")
-    names = (spec.get("volumeAttributesClassName"), status.get("currentVolumeAttributesClassName"), modified)
+    names = (
+        spec.get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        modified,
+    )
     return {name for name in names if name}
 
 
@@ -183,10 +211,19 @@ def _crosses_namespaces(affinity: Any) -> bool:
 def used_status(quota: Object, objects: Iterable[tuple[GroupResource, Object]]) -> dict[str, str]:
     """Compute ``status.used`` of a quota from all objects of its namespace."""
     hard = (quota.get("spec") or {}).get("hard") or {}
-    used: Quantities = {name: Quantity(_ONE.value * 0, parse_quantity(text).family) for name, text in hard.items()}
+    used: Quantities = {
+        name: Quantity(_ONE.value * 0, parse_quantity(text).family) for name, text in hard.items()
+    }
     for resource, obj in objects:
         if quota_applies(quota, resource, obj):
-            used = add(used, {name: value for name, value in object_usage(resource, obj).items() if name in hard})
+            used = add(
+                used,
+                {
+                    name: value
+                    for name, value in object_usage(resource, obj).items()
+                    if name in hard
+                },
+            )
     return format_quantities(used)
 
 
@@ -199,11 +236,15 @@ class QuotaAdmission:
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check and charge the quotas. Raises StatusError (403) if one is exceeded or its status lacks the resource."""
         can_grow = ctx.operation == "UPDATE" and ctx.info.resource in (_SERVICES, _CLAIMS)
-        if ctx.subresource and not (can_grow and ctx.subresource == "status" and ctx.info.resource == _CLAIMS):
+        if ctx.subresource and not (
+            can_grow and ctx.subresource == "status" and ctx.info.resource == _CLAIMS
+        ):
             return
         if not ctx.namespace or not (ctx.operation == "CREATE" or can_grow):
             return
-        checked = [(record, self._charge(ctx, record.obj(), obj, old)) for record in self._quotas(ctx)]
+        checked = [
+            (record, self._charge(ctx, record.obj(), obj, old)) for record in self._quotas(ctx)
+        ]
         for record, quota in checked:
             if quota is not None and not ctx.dry_run:
                 self._store.update(QUOTAS, quota, record)
@@ -211,7 +252,9 @@ class QuotaAdmission:
     def _quotas(self, ctx: RequestContext) -> list[Any]:
         return list(self._store.list(QUOTAS, ctx.namespace))
 
-    def _charge(self, ctx: RequestContext, quota: Object, obj: Object, old: Object | None) -> Object | None:
+    def _charge(
+        self, ctx: RequestContext, quota: Object, obj: Object, old: Object | None
+    ) -> Object | None:
         """Return the quota with the request added to it, ``None`` when it limits none of the added resources."""
         status = quota.get("status") or {}
         hard, used = parse_quantities(status.get("hard")), parse_quantities(status.get("used"))
@@ -220,7 +263,9 @@ class QuotaAdmission:
         added = object_usage(ctx.info.resource, obj)
         if old is not None and quota_applies(quota, ctx.info.resource, old):
             before = object_usage(ctx.info.resource, old)
-            added = {name: _subtract(quantity, before.get(name)) for name, quantity in added.items()}
+            added = {
+                name: _subtract(quantity, before.get(name)) for name, quantity in added.items()
+            }
             added = {name: quantity for name, quantity in added.items() if quantity.value > 0}
         name = quota["metadata"]["name"]
         if ctx.info.resource == _PODS:
@@ -228,7 +273,9 @@ class QuotaAdmission:
         delta = {key: quantity for key, quantity in added.items() if key in hard}
         unknown = sorted(key for key in delta if key not in used)
         if unknown:
-            raise rejection(ctx, obj, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
+            raise rejection(
+                ctx, obj, f"status unknown for quota: {name}, resources: {','.join(unknown)}"
+            )
         if not delta:
             return None
         total = add(used, delta)
@@ -238,7 +285,9 @@ class QuotaAdmission:
                 ",".join(f"{key}={each[key]}" for key in exceeded) for each in (delta, used, hard)
             )
             raise rejection(
-                ctx, obj, f"exceeded quota: {name}, requested: {requested}, used: {had}, limited: {limited}"
+                ctx,
+                obj,
+                f"exceeded quota: {name}, requested: {requested}, used: {had}, limited: {limited}",
             )
         quota["status"] = {**status, "used": format_quantities(total)}
         return quota
@@ -248,17 +297,23 @@ def _subtract(after: Quantity, before: Quantity | None) -> Quantity:
     return after if before is None else after._replace(value=after.value - before.value)
 
 
-def _require_explicit(ctx: RequestContext, name: str, hard: Mapping[str, Quantity], pod: Object) -> None:
+def _require_explicit(
+    ctx: RequestContext, name: str, hard: Mapping[str, Quantity], pod: Object
+) -> None:
     """Reject a pod unless each container sets every CPU and memory request or limit that the quota restricts."""
     required = [each for each in _REQUIRED_RESOURCES if each in hard]
     missing: dict[str, list[str]] = {}
     spec = pod.get("spec") or {}
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") or {}
-        given = _compute(parse_quantities(resources.get("requests")), parse_quantities(resources.get("limits")))
+        given = _compute(
+            parse_quantities(resources.get("requests")), parse_quantities(resources.get("limits"))
+        )
         for resource in required:
             if resource not in given:
                 missing.setdefault(resource, []).append(container.get("name", ""))
     if missing:
-        listed = "; ".join(f"{resource} for: {','.join(sorted(missing[resource]))}" for resource in sorted(missing))
+        listed = "; ".join(
+            f"{resource} for: {','.join(sorted(missing[resource]))}" for resource in sorted(missing)
+        )
         raise rejection(ctx, pod, f"failed quota: {name}: must specify {listed}")

@@ -121,7 +121,9 @@ class Review:
         document = msgspec.json.decode(body, type=dict[str, Any])
         api_version, kind = document.get("apiVersion") or "", document.get("kind") or ""
         if not kind:
-            raise ValueError(f"Object 'Kind' is missing in '{body[:1024].decode(errors='replace')}'")
+            raise ValueError(
+                f"Object 'Kind' is missing in '{body[:1024].decode(errors='replace')}'"
+            )
         response = document.get("response")
         if not isinstance(response, dict):
             raise _invalid("webhook response was absent")
@@ -131,7 +133,9 @@ class Review:
                     f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got {api_version}, Kind={kind}"
                 )
             if response.get("uid") != self.uid:
-                raise _invalid(f"expected response.uid={go_quote(self.uid)}, got {go_quote(response.get('uid') or '')}")
+                raise _invalid(
+                    f"expected response.uid={go_quote(self.uid)}, got {go_quote(response.get('uid') or '')}"
+                )
         patch = self._patch(response, mutating=mutating)
         return AdmissionResponse(
             allowed=response.get("allowed") is True,
@@ -155,16 +159,22 @@ class Review:
             if not encoded and patch_type is not None:
                 raise _invalid("webhook returned response.patchType but not response.patch")
             if encoded and patch_type != "JSONPatch":
-                raise _invalid(f"webhook returned invalid response.patchType of {go_quote(patch_type or '')}")
+                raise _invalid(
+                    f"webhook returned invalid response.patchType of {go_quote(patch_type or '')}"
+                )
         if not encoded:
             return []
         document = b64decode(encoded, validate=True)
         try:
             patch = orjson.loads(document)
         except ValueError as error:
-            raise InvalidResponse(f"received undecodable patch in webhook response: {error}") from error
+            raise InvalidResponse(
+                f"received undecodable patch in webhook response: {error}"
+            ) from error
         if not isinstance(patch, list):
-            raise InvalidResponse("received undecodable patch in webhook response: it is not a list")
+            raise InvalidResponse(
+                "received undecodable patch in webhook response: it is not a list"
+            )
         return patch
 
 
@@ -178,4 +188,6 @@ def rejection(webhook: str, status: Mapping[str, Any] | None) -> StatusError:
     details = status.get("details")
     seconds = (details or {}).get("retryAfterSeconds")
     headers = {"Retry-After": str(seconds)} if seconds else None
-    return StatusError(max(code, 400), status.get("reason") or "", message, details, headers=headers)
+    return StatusError(
+        max(code, 400), status.get("reason") or "", message, details, headers=headers
+    )

@@ -77,7 +77,9 @@ def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _mount_token(spec: dict[str, Any]) -> None:
     volumes = spec.get("volumes") or []
-    name = next((volume["name"] for volume in volumes if volume["name"].startswith(_VOLUME_PREFIX)), "")
+    name = next(
+        (volume["name"] for volume in volumes if volume["name"].startswith(_VOLUME_PREFIX)), ""
+    )
     exists = bool(name)
     name = name or _VOLUME_PREFIX + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(5))
     mounted = False

@@ -36,7 +36,10 @@ _PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS: Final = 300
-_FINALIZERS: Final = {_CLAIMS: "kubernetes.io/pvc-protection", _VOLUMES: "kubernetes.io/pv-protection"}
+_FINALIZERS: Final = {
+    _CLAIMS: "kubernetes.io/pvc-protection",
+    _VOLUMES: "kubernetes.io/pv-protection",
+}
 
 
 class Priority(StorePlugin):
@@ -51,7 +54,11 @@ class Priority(StorePlugin):
         """
         if ctx.info.resource == _PRIORITY_CLASSES:
             if ctx.operation == "DELETE" and ctx.name in SYSTEM_PRIORITIES:
-                raise forbidden(_PRIORITY_CLASSES, ctx.name, "this is a system priority class and cannot be deleted")
+                raise forbidden(
+                    _PRIORITY_CLASSES,
+                    ctx.name,
+                    "this is a system priority class and cannot be deleted",
+                )
             return
         if ctx.subresource:
             return
@@ -90,7 +97,11 @@ class Priority(StorePlugin):
             if not defaults:
                 return "", 0, "PreemptLowerPriority"
             lowest = min(defaults, key=lambda each: int(each["value"]))
-            return lowest["metadata"]["name"], lowest["value"], lowest.get("preemptionPolicy", "PreemptLowerPriority")
+            return (
+                lowest["metadata"]["name"],
+                lowest["value"],
+                lowest.get("preemptionPolicy", "PreemptLowerPriority"),
+            )
         record = self._store.get(_PRIORITY_CLASSES, "", name)
         if record is not None:
             found = record.obj()
@@ -111,19 +122,31 @@ class DefaultTolerationSeconds(Plugin):
             return
         spec = obj.setdefault("spec", {})
         tolerations = spec.get("tolerations") or []
-        missing = [key for key in (_NOT_READY, _UNREACHABLE) if not any(_tolerates(each, key) for each in tolerations)]
+        missing = [
+            key
+            for key in (_NOT_READY, _UNREACHABLE)
+            if not any(_tolerates(each, key) for each in tolerations)
+        ]
         if missing:
             spec["tolerations"] = [
                 *tolerations,
                 *(
-                    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
+                    {
+                        "key": key,
+                        "operator": "Exists",
+                        "effect": "NoExecute",
+                        "tolerationSeconds": _TOLERATION_SECONDS,
+                    }
                     for key in missing
                 ),
             ]
 
 
 def _tolerates(toleration: dict[str, Any], key: str) -> bool:
-    return toleration.get("key", "") in (key, "") and toleration.get("effect", "") in ("NoExecute", "")
+    return toleration.get("key", "") in (key, "") and toleration.get("effect", "") in (
+        "NoExecute",
+        "",
+    )
 
 
 class TaintNodesByCondition(Plugin):
@@ -137,7 +160,10 @@ class TaintNodesByCondition(Plugin):
             return
         spec = obj.setdefault("spec", {})
         taints = spec.get("taints") or []
-        if not any(taint.get("key") == _NOT_READY and taint.get("effect") == "NoSchedule" for taint in taints):
+        if not any(
+            taint.get("key") == _NOT_READY and taint.get("effect") == "NoSchedule"
+            for taint in taints
+        ):
             spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
 
 

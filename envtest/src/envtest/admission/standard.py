@@ -74,7 +74,9 @@ class _LazyMutator(_LazyStep):
         super().__init__(store, table)
         self._step = cache(create)
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+    async def mutate(
+        self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation
+    ) -> Object:
         return await self._step().mutate(ctx, obj, old, reinvocation) if self._enabled else obj
 
 
@@ -133,7 +135,9 @@ def standard_chain(
     def validating() -> Validator:
         from envtest.admission.webhooks import HookSource, ValidatingWebhooks
 
-        return ValidatingWebhooks(HookSource(store, _VALIDATING_HOOKS), matcher, webhooks, authorizer)
+        return ValidatingWebhooks(
+            HookSource(store, _VALIDATING_HOOKS), matcher, webhooks, authorizer
+        )
 
     def policies() -> Validator:
         from envtest.admission.policies import ValidatingPolicies
@@ -155,7 +159,10 @@ def standard_chain(
         "ResourceQuota": _LazyValidator(store, _QUOTAS, quotas),
     }
     return AdmissionChain(
-        [*(plugin for name, plugin in plugins.items() if name in enabled), DeviceAdminAccess(store)],
+        [
+            *(plugin for name, plugin in plugins.items() if name in enabled),
+            DeviceAdminAccess(store),
+        ],
         [mutator for name, mutator in mutators.items() if name in enabled],
         [validator for name, validator in validators.items() if name in enabled],
         final_plugins=[_EscalationCheck(authorizer)],

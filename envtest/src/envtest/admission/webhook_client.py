@@ -89,7 +89,9 @@ class ServiceEndpoints:
         spec = service.obj().get("spec") or {}
         if spec.get("type") == "ExternalName":
             return f"https://{spec['externalName']}:{port}"
-        port_names = {each.get("name") or "" for each in spec.get("ports") or () if each["port"] == port}
+        port_names = {
+            each.get("name") or "" for each in spec.get("ports") or () if each["port"] == port
+        }
         for address in self.addresses(namespace, name, port_names):
             return f"https://{address}"
         raise CallFailed(f"no endpoints available for service {go_quote(name)}")
@@ -142,7 +144,11 @@ class WebhookClient:
         service = config.get("service")
         server_name: str | None = None
         if service is not None:
-            namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
+            namespace, name, port = (
+                service["namespace"],
+                service["name"],
+                service.get("port") or 443,
+            )
             path = _clean_path(service.get("path") or "")
             server_name = f"{name}.{namespace}.svc"
             shown = f"https://{server_name}:{port}{path}"
@@ -156,7 +162,9 @@ class WebhookClient:
             prefix = f"Post {go_quote(f'{url}?timeout={seconds}s')}: "
         try:
             async with asyncio.timeout(seconds):
-                return await self._post(url, server_name, config.get("caBundle") or "", body, seconds)
+                return await self._post(
+                    url, server_name, config.get("caBundle") or "", body, seconds
+                )
         except TimeoutError:
             raise CallFailed(f"{prefix}context deadline exceeded") from None
         except aiohttp.TooManyRedirects:
@@ -180,11 +188,17 @@ class WebhookClient:
         namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
         url = self.endpoints.resolve(namespace, name, port) + target
         try:
-            verified = False if spec.get("insecureSkipTLSVerify") else self._context(spec.get("caBundle") or "")
+            verified = (
+                False
+                if spec.get("insecureSkipTLSVerify")
+                else self._context(spec.get("caBundle") or "")
+            )
         except (ssl.SSLError, ValueError) as error:
             raise CallFailed(f"unable to load root certificates: {error}") from error
         server_name = f"{name}.{namespace}.svc"
-        async with self.send(url, method, headers, body, verified=verified, server_name=server_name) as response:
+        async with self.send(
+            url, method, headers, body, verified=verified, server_name=server_name
+        ) as response:
             yield response
 
     @asynccontextmanager
@@ -230,7 +244,9 @@ class WebhookClient:
             )
         return self._session
 
-    async def _post(self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int) -> bytes:
+    async def _post(
+        self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int
+    ) -> bytes:
         request = self._open_session().post(
             url,
             params={"timeout": f"{seconds}s"},
@@ -244,7 +260,11 @@ class WebhookClient:
             content = await read_bounded(response)
             if not 200 <= response.status <= 206:
                 text = response.headers.get("Content-Type", "").startswith("text/")
-                raise CallFailed(_http_error(response.status, content.decode(errors="replace").strip() if text else ""))
+                raise CallFailed(
+                    _http_error(
+                        response.status, content.decode(errors="replace").strip() if text else ""
+                    )
+                )
             return content
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:
@@ -303,7 +323,11 @@ def _describe(error: aiohttp.ClientError, url: str) -> str:
         return f"tls: failed to verify certificate: x509: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         parts = urlsplit(url)
-        reason = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else error.os_error
+        reason = (
+            "connection refused"
+            if isinstance(error.os_error, ConnectionRefusedError)
+            else error.os_error
+        )
         return f"dial tcp {parts.hostname}:{parts.port or 443}: connect: {reason}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "EOF"

@@ -15,10 +15,22 @@ from typing import Any, Final
 from envtest.admission.chain import Reinvocation
 from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
 from envtest.admission.matching import Match, Matcher, Rule, label_selector
-from envtest.admission.review import AdmissionResponse, InvalidResponse, Review, admission_request, rejection
+from envtest.admission.review import (
+    AdmissionResponse,
+    InvalidResponse,
+    Review,
+    admission_request,
+    rejection,
+)
 from envtest.admission.versions import convert, decode_patched
 from envtest.admission.webhook_client import CallFailed, WebhookClient
-from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, forbidden, internal_error
+from envtest.apimachinery.errors import (
+    GroupResource,
+    StatusError,
+    bad_request,
+    forbidden,
+    internal_error,
+)
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.apply.jsonpatch import json_patch
@@ -56,7 +68,9 @@ class Hook:
         self.side_effects: str | None = webhook.get("sideEffects")
         self.reinvocable = webhook.get("reinvocationPolicy") == "IfNeeded"
         self.versions = tuple(webhook.get("admissionReviewVersions") or ("v1",))
-        self.conditions = MatchConditions(webhook.get("matchConditions") or (), ignore_errors=self.ignores_failure)
+        self.conditions = MatchConditions(
+            webhook.get("matchConditions") or (), ignore_errors=self.ignores_failure
+        )
 
 
 class HookSource:
@@ -82,13 +96,17 @@ class HookSource:
 
 
 class _Webhooks:
-    def __init__(self, source: HookSource, matcher: Matcher, client: WebhookClient, authorizer: Authorizer) -> None:
+    def __init__(
+        self, source: HookSource, matcher: Matcher, client: WebhookClient, authorizer: Authorizer
+    ) -> None:
         self._source = source
         self._matcher = matcher
         self._client = client
         self._authorizer = authorizer
 
-    async def _match(self, hook: Hook, ctx: RequestContext, obj: Object, old: Object | None) -> Match | None:
+    async def _match(
+        self, hook: Hook, ctx: RequestContext, obj: Object, old: Object | None
+    ) -> Match | None:
         """Return how the hook matches the request; errors of its selectors count only when its rules match."""
         if not self._matcher.object_matches(obj, old, hook.objects):
             return None
@@ -113,7 +131,14 @@ class _Webhooks:
         return match if decision.matches else None
 
     async def _post(
-        self, hook: Hook, ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo, *, mutating: bool
+        self,
+        hook: Hook,
+        ctx: RequestContext,
+        obj: Object,
+        old: Object | None,
+        info: ResourceInfo,
+        *,
+        mutating: bool,
     ) -> AdmissionResponse:
         """Call the hook. Raises _HookUnavailable, or StatusError when the hook does not support the request."""
         if ctx.dry_run and hook.side_effects not in ("None", "NoneOnDryRun"):
@@ -136,7 +161,9 @@ class _Webhooks:
 class MutatingWebhooks(_Webhooks):
     """The mutating webhooks, as a step of the admission chain."""
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+    async def mutate(
+        self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation
+    ) -> Object:
         """Return the object after all hooks that match the request."""
         hooks = self._source.hooks()
         if not hooks or self._matcher.is_exempt(ctx):
@@ -160,8 +187,14 @@ class MutatingWebhooks(_Webhooks):
                     raise internal_error(str(error)) from error
                 ctx.audit[f"failed-open.mutation.webhook.admission.k8s.io/{annotation}"] = hook.name
                 patched = None
-            mutated = {"configuration": hook.configuration, "webhook": hook.name, "mutated": patched is not None}
-            ctx.audit[f"mutation.webhook.admission.k8s.io/{annotation}"] = json.dumps(mutated, separators=(",", ":"))
+            mutated = {
+                "configuration": hook.configuration,
+                "webhook": hook.name,
+                "mutated": patched is not None,
+            }
+            ctx.audit[f"mutation.webhook.admission.k8s.io/{annotation}"] = json.dumps(
+                mutated, separators=(",", ":")
+            )
             if patched is not None:
                 obj = patched
                 reinvocation.requested = True
@@ -210,7 +243,13 @@ class ValidatingWebhooks(_Webhooks):
                 raise outcome
 
     async def _call(
-        self, hook: Hook, index: int, ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo
+        self,
+        hook: Hook,
+        index: int,
+        ctx: RequestContext,
+        obj: Object,
+        old: Object | None,
+        info: ResourceInfo,
     ) -> None:
         new_version = await convert(ctx.info, info, obj)
         old_version = await convert(ctx.info, info, old) if old else old
@@ -219,7 +258,9 @@ class ValidatingWebhooks(_Webhooks):
         except _HookUnavailable as error:
             if not hook.ignores_failure:
                 raise internal_error(str(error)) from error
-            ctx.audit[f"failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}"] = hook.name
+            ctx.audit[f"failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}"] = (
+                hook.name
+            )
             return
         if not response.allowed:
             raise rejection(hook.name, response.status)

@@ -70,7 +70,13 @@ class Remote:
 class APIServices:
     """Follows the store. ``track`` records the managers of changed fields, ``now`` returns the time of conditions."""
 
-    def __init__(self, store: Store, client: WebhookClient, track: Callable[[], Track], now: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        client: WebhookClient,
+        track: Callable[[], Track],
+        now: Callable[[], str],
+    ) -> None:
         self._store = store
         self._client = client
         self._track = track
@@ -82,7 +88,11 @@ class APIServices:
         store.followers.append(self._follow)
 
     def fork(
-        self, store: Store, client: WebhookClient, track: Callable[[], Track], now: Callable[[], str]
+        self,
+        store: Store,
+        client: WebhookClient,
+        track: Callable[[], Track],
+        now: Callable[[], str],
     ) -> APIServices:
         """Return the same APIServices for a copy of the cluster."""
         copied = APIServices(store, client, track, now)
@@ -108,18 +118,27 @@ class APIServices:
             self._changed(change)
         elif self._remotes and resource in (_SERVICES, _SLICES):
             record = change.record
-            name = record.name if resource == _SERVICES else (record.labels or {}).get(_SERVICE_NAME)
+            name = (
+                record.name if resource == _SERVICES else (record.labels or {}).get(_SERVICE_NAME)
+            )
             for remote in self._remotes.values():
-                if (remote.service["namespace"], remote.service["name"]) == (record.namespace, name):
+                if (remote.service["namespace"], remote.service["name"]) == (
+                    record.namespace,
+                    name,
+                ):
                     self._check_soon(remote)
 
     def _changed(self, change: Change) -> None:
         name = change.record.name
         known = next((remote for remote in self._remotes.values() if remote.name == name), None)
-        if known is None and _HAS_SERVICE not in change.record.data:  # by far the most: those of this server
+        if (
+            known is None and _HAS_SERVICE not in change.record.data
+        ):  # by far the most: those of this server
             return
         spec = change.record.obj()["spec"]
-        if known is not None and change.type != DELETED and known.spec == spec:  # a write of the status
+        if (
+            known is not None and change.type != DELETED and known.spec == spec
+        ):  # a write of the status
             return
         self.generation += 1
         if known is not None:
@@ -157,17 +176,24 @@ class APIServices:
             record = self._store.get(_SERVICES, namespace, name)
             if record is None:
                 return "ServiceNotFound", f"{shown} is not present"
-            ports = [each for each in record.obj()["spec"].get("ports") or () if each["port"] == port]
+            ports = [
+                each for each in record.obj()["spec"].get("ports") or () if each["port"] == port
+            ]
             if not ports:
                 return "ServicePortError", f"{shown} is not listening on port {port}"
             port_name = go_quote(ports[0].get("name") or "")
-            return "MissingEndpoints", f"endpoints for {shown} have no addresses with port name {port_name}"
+            return (
+                "MissingEndpoints",
+                f"endpoints for {shown} have no addresses with port name {port_name}",
+            )
         path = f"/apis/{remote.group}/{remote.version}"
         url = f"https://{name}.{namespace}.svc:{port}{path}"
         failed = "FailedDiscoveryCheck", f"failing or missing response from {url}: "
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                async with self._client.relay(remote.spec, "GET", path, [("Accept", "application/json")]) as response:
+                async with self._client.relay(
+                    remote.spec, "GET", path, [("Accept", "application/json")]
+                ) as response:
                     content = await read_bounded(response)
         except TimeoutError:
             return failed[0], f"{failed[1]}context deadline exceeded"
@@ -196,7 +222,9 @@ class APIServices:
             "reason": reason,
             "message": message,
         }
-        set_condition(after.setdefault("status", {}).setdefault("conditions", []), condition, now=self._now())
+        set_condition(
+            after.setdefault("status", {}).setdefault("conditions", []), condition, now=self._now()
+        )
         if after != before:
             self._track()(before, after, manager="kube-apiserver", now=self._now())
             self._store.update(API_SERVICES, after, record)
@@ -208,7 +236,9 @@ class APIServices:
             return None
         return await self.relay(request, parts[2], parts[3])
 
-    async def relay(self, request: Request, group: str, version: str) -> Response | SentResponse | None:
+    async def relay(
+        self, request: Request, group: str, version: str
+    ) -> Response | SentResponse | None:
         """Relay a request to the server that serves a group in this version; ``None`` if no other server does."""
         remote = self._remotes.get((group, version))
         if remote is None:
@@ -219,7 +249,11 @@ class APIServices:
             return _unavailable("envtest relays no upgraded connections")
         headers = [*relayed_headers(request.headers.items()), *identity_headers(request.user)]
         opened = self._client.relay(
-            remote.spec, request.method, origin_form(request.raw.rel_url), headers, await request.body() or None
+            remote.spec,
+            request.method,
+            origin_form(request.raw.rel_url),
+            headers,
+            await request.body() or None,
         )
         try:
             return await relay_response(opened, request.raw.connection, CallFailed)
@@ -235,7 +269,11 @@ def _listed_resources(content: bytes) -> list[dict[str, Any]]:
     except orjson.JSONDecodeError:
         return []
     resources = document.get("resources") if isinstance(document, dict) else None
-    return [each for each in resources if isinstance(each, dict)] if isinstance(resources, list) else []
+    return (
+        [each for each in resources if isinstance(each, dict)]
+        if isinstance(resources, list)
+        else []
+    )
 
 
 def identity_headers(user: User) -> list[tuple[str, str]]:
@@ -249,4 +287,9 @@ def identity_headers(user: User) -> list[tuple[str, str]]:
 
 def _unavailable(text: str) -> Response:
     """Return the response of a server that cannot be reached: text, as kube-aggregator sends it."""
-    return Response(f"{text}\n".encode(), 503, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})
+    return Response(
+        f"{text}\n".encode(),
+        503,
+        "text/plain; charset=utf-8",
+        {"X-Content-Type-Options": "nosniff"},
+    )

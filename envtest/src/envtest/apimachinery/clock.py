@@ -100,7 +100,10 @@ class Clock:
     def call_later(self, seconds: float, callback: Callable[[], Any]) -> Timer:
         """Call ``callback`` on the running event loop after ``seconds`` of this clock."""
         timer = Timer(self.time() + max(0.0, seconds), callback)
-        if len(self._heap) > _MIN_PURGE and sum(not each[2].active for each in self._heap[:_MIN_PURGE]) == _MIN_PURGE:
+        if (
+            len(self._heap) > _MIN_PURGE
+            and sum(not each[2].active for each in self._heap[:_MIN_PURGE]) == _MIN_PURGE
+        ):
             self._heap = [each for each in self._heap if each[2].active]
             heapify(self._heap)
         self._started += 1
@@ -163,7 +166,9 @@ class Clock:
         further ahead of real time than :data:`MAX_OFFSET`, and RuntimeError if timers start each other endlessly.
         """
         if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError(f"seconds: {seconds}: must be a finite number of at least 0, time does not go backwards")
+            raise ValueError(
+                f"seconds: {seconds}: must be a finite number of at least 0, time does not go backwards"
+            )
         async with self._advancing:
             offset = checked_offset(self._offset + seconds)
             target = self.time() + seconds
@@ -185,7 +190,9 @@ class Clock:
                 return
             self._move_to(timer.when)
             timer.fire()
-        raise RuntimeError(f"more than {_MAX_FIRINGS} timers fired: a controller starts a timer again without a delay")
+        raise RuntimeError(
+            f"more than {_MAX_FIRINGS} timers fired: a controller starts a timer again without a delay"
+        )
 
     def _reschedule(self) -> None:
         if self._handle is not None:
@@ -197,5 +204,7 @@ class Clock:
 def checked_offset(offset: float) -> float:
     """Return ``offset``. Raises ValueError if it is not between 0 and :data:`MAX_OFFSET` seconds."""
     if not 0 <= offset <= MAX_OFFSET:
-        raise ValueError(f"the clock cannot be {offset:g} seconds ahead: must be from 0 to {MAX_OFFSET:g}")
+        raise ValueError(
+            f"the clock cannot be {offset:g} seconds ahead: must be from 0 to {MAX_OFFSET:g}"
+        )
     return offset

@@ -112,14 +112,21 @@ def unauthorized() -> StatusError:
 
 
 def forbidden(
-    resource: GroupResource, name: str, why: str, *, causes: Sequence[Mapping[str, Any]] | None = None
+    resource: GroupResource,
+    name: str,
+    why: str,
+    *,
+    causes: Sequence[Mapping[str, Any]] | None = None,
 ) -> StatusError:
     """Return a 403 for a resource; ``why`` is the text after ``is forbidden:``. ``name`` may be empty."""
     description = f'{resource} "{name}"' if name else str(resource)
     if not resource.resource:
         return StatusError(403, "Forbidden", f"forbidden: {why}", {})
     return StatusError(
-        403, "Forbidden", f"{description} is forbidden: {why}", _details(resource, name, causes=list(causes or ()))
+        403,
+        "Forbidden",
+        f"{description} is forbidden: {why}",
+        _details(resource, name, causes=list(causes or ())),
     )
 
 
@@ -162,7 +169,11 @@ def not_acceptable(message: str) -> StatusError:
 
 
 def not_acceptable_here(
-    served: Iterable[str] = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf"),
+    served: Iterable[str] = (
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+    ),
 ) -> StatusError:
     """Return a 406 from routing: none of the media types in ``Accept`` is served."""
     message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(served)}"
@@ -177,7 +188,9 @@ def already_exists(resource: GroupResource, name: str, *, terminating: bool = Fa
     return StatusError(409, "AlreadyExists", message, _details(resource, name))
 
 
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
 
 
 def conflict(resource: GroupResource, name: str, why: str = MODIFIED) -> StatusError:
@@ -188,7 +201,9 @@ def conflict(resource: GroupResource, name: str, why: str = MODIFIED) -> StatusE
 
 def apply_conflict(message: str, causes: Sequence[tuple[str, str]]) -> StatusError:
     """Return a 409 of a server-side apply; ``causes`` are (message, field path) pairs."""
-    listed = [{"reason": "FieldManagerConflict", "message": text, "field": path} for text, path in causes]
+    listed = [
+        {"reason": "FieldManagerConflict", "message": text, "field": path} for text, path in causes
+    ]
     return StatusError(409, "Conflict", message, {"causes": listed})
 
 
@@ -204,7 +219,10 @@ def request_entity_too_large(limit: int) -> StatusError:
 
 def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
     """Return a 415 from the resource's handler, with the accepted media types."""
-    message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+    message = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ", ".join(accepted)
+    )
     return StatusError(415, "UnsupportedMediaType", message)
 
 
@@ -225,20 +243,31 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
         details["kind"] = kind
     if errors:
         details["causes"] = [error.cause() for error in errors]
-    return StatusError(422, "Invalid", f'{qualified_kind} "{name}" is invalid: {aggregate(errors)}', details)
+    return StatusError(
+        422, "Invalid", f'{qualified_kind} "{name}" is invalid: {aggregate(errors)}', details
+    )
 
 
-def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, Any] | None = None) -> StatusError:
+def too_many_requests(
+    message: str, retry_after: int, *, details: Mapping[str, Any] | None = None
+) -> StatusError:
     """Return a 429; ``retry_after`` in seconds, 0 if the client cannot know when to try again."""
     if not retry_after:
         return StatusError(429, "TooManyRequests", message, dict(details or {}))
     body = {"retryAfterSeconds": retry_after, **(details or {})}
-    return StatusError(429, "TooManyRequests", message, body, headers={"Retry-After": str(retry_after)})
+    return StatusError(
+        429, "TooManyRequests", message, body, headers={"Retry-After": str(retry_after)}
+    )
 
 
 def internal_error(message: str) -> StatusError:
     """Return a 500 ``InternalError``: ``Internal error occurred: message``."""
-    return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+    return StatusError(
+        500,
+        "InternalError",
+        f"Internal error occurred: {message}",
+        {"causes": [{"message": message}]},
+    )
 
 
 def service_unavailable(message: str) -> StatusError:
@@ -259,7 +288,9 @@ def rv_too_large(requested: int, current: int) -> StatusError:
         "Timeout",
         message,
         {
-            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "causes": [
+                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            ],
             "retryAfterSeconds": 1,
         },
         headers={"Retry-After": "1"},

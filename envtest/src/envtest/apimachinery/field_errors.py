@@ -74,7 +74,9 @@ _WORDS = {
     "FieldValueTypeInvalid": "Invalid value",
     "InternalError": "Internal error",
 }
-_VALUELESS = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"})
+_VALUELESS = frozenset(
+    {"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"}
+)
 
 
 class FieldError(NamedTuple):
@@ -179,7 +181,9 @@ def type_invalid(path: str, value: Any, detail: str) -> FieldError:
 def not_supported(path: str, value: Any, supported: Iterable[Any]) -> FieldError:
     """Return the error for a value that is not in ``supported``, which are quoted in their order."""
     words = ", ".join(go_quote(str(item)) for item in supported)
-    return FieldError("FieldValueNotSupported", path, value, f"supported values: {words}" if words else "")
+    return FieldError(
+        "FieldValueNotSupported", path, value, f"supported values: {words}" if words else ""
+    )
 
 
 def forbidden(path: str, detail: str) -> FieldError:

@@ -67,7 +67,9 @@ class _Parser:
             if kind == "end":
                 return requirements
             if kind not in {"id", "!"}:
-                raise _SelectorError(f"found '{literal}', expected: !, identifier, or 'end of string'")
+                raise _SelectorError(
+                    f"found '{literal}', expected: !, identifier, or 'end of string'"
+                )
             try:
                 requirements.append(self.requirement())
             except _SelectorError as error:
@@ -154,7 +156,9 @@ class _Parser:
 def _requirement(key: str, operator: str, values: list[str]) -> Requirement:
     errors: list[str] = []
     if operator in {"in", "notin"} and not values:
-        errors.append("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
+        errors.append(
+            "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
+        )
     if operator in {">", "<"}:
         errors += [
             f"values[{index}]: Invalid value: {go_value(value)}: for 'Gt', 'Lt' operators, the value must be an integer"
@@ -164,7 +168,9 @@ def _requirement(key: str, operator: str, values: list[str]) -> Requirement:
     for index, value in enumerate(values):
         problems = label_value(value)
         if problems:
-            errors.append(f"values[{index}][{key}]: Invalid value: {go_value(value)}: {'; '.join(problems)}")
+            errors.append(
+                f"values[{index}][{key}]: Invalid value: {go_value(value)}: {'; '.join(problems)}"
+            )
     if errors:
         raise _SelectorError(errors[0] if len(errors) == 1 else "[" + ", ".join(errors) + "]")
     allowed = frozenset(values)
@@ -208,7 +214,11 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[s
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     for expression in selector.get("matchExpressions") or ():
-        key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or ()
+        key, operator, values = (
+            expression.get("key", ""),
+            expression.get("operator"),
+            expression.get("values") or (),
+        )
         fits = {
             "In": labels.get(key) in values,
             "NotIn": labels.get(key) not in values,

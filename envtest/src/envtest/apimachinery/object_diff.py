@@ -37,24 +37,35 @@ def object_diff(before: Object | None, after: Object | None) -> list[str]:
         if len(lines) == MAX_LINES:
             lines.append("... more fields")
             break
-        secret = path.split(".", 1)[0] in hidden or (bool(hidden) and path.startswith("metadata.annotations"))
+        secret = path.split(".", 1)[0] in hidden or (
+            bool(hidden) and path.startswith("metadata.annotations")
+        )
         lines.append(_line(path, old, new, secret=secret))
     return lines
 
 
-def _changes(path: str, old: Any, new: Any, depth: int, ignored: frozenset[str]) -> Iterator[tuple[str, Any, Any]]:
+def _changes(
+    path: str, old: Any, new: Any, depth: int, ignored: frozenset[str]
+) -> Iterator[tuple[str, Any, Any]]:
     if old == new or path in ignored:
         return
     old_items, new_items = _items(old), _items(new)
     mixed = type(old) is not type(new) and _ABSENT not in (old, new)
-    if depth >= _MAX_DEPTH or mixed or not (old_items or new_items) or None in (old_items, new_items):
+    if (
+        depth >= _MAX_DEPTH
+        or mixed
+        or not (old_items or new_items)
+        or None in (old_items, new_items)
+    ):
         yield path, old, new
         return
     assert old_items is not None
     assert new_items is not None
     for key in {**old_items, **new_items}:
         inner = f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}" if path else str(key)
-        yield from _changes(inner, old_items.get(key, _ABSENT), new_items.get(key, _ABSENT), depth + 1, ignored)
+        yield from _changes(
+            inner, old_items.get(key, _ABSENT), new_items.get(key, _ABSENT), depth + 1, ignored
+        )
 
 
 def _items(value: Any) -> Mapping[Any, Any] | None:

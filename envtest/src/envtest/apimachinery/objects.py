@@ -85,7 +85,9 @@ def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def find_condition(conditions: Iterable[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:
+def find_condition(
+    conditions: Iterable[Mapping[str, Any]] | None, kind: str
+) -> Mapping[str, Any] | None:
     """Return the condition of type ``kind``, or ``None``."""
     for condition in conditions or ():
         if condition.get("type") == kind:
@@ -104,7 +106,9 @@ def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *
             continue
         transitioned = existing.get("status") != condition["status"]
         merged = {**existing, **condition}
-        merged["lastTransitionTime"] = now if transitioned else existing.get("lastTransitionTime", now)
+        merged["lastTransitionTime"] = (
+            now if transitioned else existing.get("lastTransitionTime", now)
+        )
         conditions[index] = merged
         return merged != existing
     conditions.append({**condition, "lastTransitionTime": now})

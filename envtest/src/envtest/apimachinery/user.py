@@ -62,9 +62,13 @@ def user_info(user: User) -> dict[str, Any]:
     return info
 
 
-def user_from_info(name: str, uid: str, groups: Iterable[str], extra: Mapping[str, Iterable[str]] | None) -> User:
+def user_from_info(
+    name: str, uid: str, groups: Iterable[str], extra: Mapping[str, Iterable[str]] | None
+) -> User:
     """Return the user in the spec of a SubjectAccessReview."""
-    return User(name, uid, tuple(groups), {key: tuple(values) for key, values in (extra or {}).items()})
+    return User(
+        name, uid, tuple(groups), {key: tuple(values) for key, values in (extra or {}).items()}
+    )
 
 
 def service_account_username(namespace: str, name: str) -> str:

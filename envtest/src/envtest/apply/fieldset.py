@@ -18,7 +18,15 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-__all__ = ["FieldSet", "InvalidFields", "Path", "field_element", "format_path", "key_element", "value_element"]
+__all__ = [
+    "FieldSet",
+    "InvalidFields",
+    "Path",
+    "field_element",
+    "format_path",
+    "key_element",
+    "value_element",
+]
 
 Path: TypeAlias = tuple[str, ...]
 """Path elements, from the root of an object."""
@@ -54,7 +62,9 @@ def value_element(value: Any) -> str:
 def key_element(keys: Mapping[str, Any]) -> str:
     """Return the element of a list map's item, from the values of its key fields."""
     try:
-        return _cached_key_element(*[(name, value.__class__, value) for name, value in keys.items()])
+        return _cached_key_element(
+            *[(name, value.__class__, value) for name, value in keys.items()]
+        )
     except TypeError:  # a value is not hashable
         return _encode_keys(keys)
 
@@ -121,13 +131,19 @@ def _element_order(element: str) -> tuple[Any, ...]:
         return 0, content
     if kind == "i":
         return 3, int(content)
-    return (1, _map_order(orjson.loads(content))) if kind == "k" else (2, _value_order(orjson.loads(content)))
+    return (
+        (1, _map_order(orjson.loads(content)))
+        if kind == "k"
+        else (2, _value_order(orjson.loads(content)))
+    )
 
 
 def _ordered(elements: Iterable[str]) -> list[str]:
     """Sort elements in the order in which structured-merge-diff iterates over them."""
     names = sorted(elements)
-    if len(names) > 1 and not names[0][0] == "f" == names[-1][0]:  # not all are fields, whose order is that of strings
+    if (
+        len(names) > 1 and not names[0][0] == "f" == names[-1][0]
+    ):  # not all are fields, whose order is that of strings
         names.sort(key=_element_order)
     return names
 
@@ -171,7 +187,9 @@ class FieldSet:
 
     __slots__ = ("children", "members")
 
-    def __init__(self, members: set[str] | None = None, children: dict[str, FieldSet] | None = None) -> None:
+    def __init__(
+        self, members: set[str] | None = None, children: dict[str, FieldSet] | None = None
+    ) -> None:
         self.members: set[str] = set() if members is None else members
         self.children: dict[str, FieldSet] = {} if children is None else children
 
@@ -201,7 +219,9 @@ class FieldSet:
                     encoded[element] = {}
                 continue
             encoded_child = child.encode()
-            encoded[element] = {".": {}, **encoded_child} if element in self.members else encoded_child
+            encoded[element] = (
+                {".": {}, **encoded_child} if element in self.members else encoded_child
+            )
         return encoded
 
     def insert(self, path: Path) -> None:
@@ -232,7 +252,10 @@ class FieldSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FieldSet):
             return NotImplemented
-        return self.members == other.members and self._nonempty_children() == other._nonempty_children()
+        return (
+            self.members == other.members
+            and self._nonempty_children() == other._nonempty_children()
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

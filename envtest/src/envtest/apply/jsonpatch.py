@@ -16,7 +16,13 @@ import orjson
 from envtest.apimachinery.errors import StatusError
 from envtest.apply.value_operations import json_equal
 
-__all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "PatchTestFailed", "json_patch"]
+__all__ = [
+    "MAX_COPIED_BYTES",
+    "MAX_OPERATIONS",
+    "PatchNotApplicable",
+    "PatchTestFailed",
+    "json_patch",
+]
 
 MAX_OPERATIONS: Final = 10_000
 """The maximum number of operations in one patch."""
@@ -104,7 +110,9 @@ def _index(items: list[Any], key: str, *, limit: int) -> int:
     except ValueError as error:
         raise PatchNotApplicable(f'strconv.Atoi: parsing "{key}": invalid syntax') from error
     if not -limit <= index < limit:
-        raise PatchNotApplicable(f"Unable to access invalid index: {index}: invalid index referenced")
+        raise PatchNotApplicable(
+            f"Unable to access invalid index: {index}: invalid index referenced"
+        )
     return index + limit if index < 0 else index
 
 
@@ -142,21 +150,27 @@ def _wrap_errors(step: str) -> Iterator[None]:
 
 def _add(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
-    container, key = _locate(document, path, 'add operation does not apply: doc is missing path: "{}"')
+    container, key = _locate(
+        document, path, 'add operation does not apply: doc is missing path: "{}"'
+    )
     with _wrap_errors(f"add for path: '{path}'"):
         _insert(container, key, operation.get("value"))
 
 
 def _remove(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
-    container, key = _locate(document, path, 'remove operation does not apply: doc is missing path: "{}"')
+    container, key = _locate(
+        document, path, 'remove operation does not apply: doc is missing path: "{}"'
+    )
     with _wrap_errors(f"remove for path: '{path}'"):
         _pop(container, key)
 
 
 def _replace(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
-    container, key = _locate(document, path, "replace operation does not apply: doc is missing path: {}")
+    container, key = _locate(
+        document, path, "replace operation does not apply: doc is missing path: {}"
+    )
     if isinstance(container, dict):
         container[key] = operation.get("value")
         return
@@ -170,21 +184,29 @@ def _replace(document: Any, operation: dict[str, Any]) -> None:
 
 def _move(document: Any, operation: dict[str, Any]) -> None:
     source, path = operation.get("from"), operation.get("path")
-    container, key = _locate(document, source, "move operation does not apply: doc is missing from path: {}")
+    container, key = _locate(
+        document, source, "move operation does not apply: doc is missing from path: {}"
+    )
     with _wrap_errors(f"move for path: '{key}'"):
         value = _pop(container, key)
-    container, key = _locate(document, path, "move operation does not apply: doc is missing destination path: {}")
+    container, key = _locate(
+        document, path, "move operation does not apply: doc is missing destination path: {}"
+    )
     with _wrap_errors(f"move for path: '{path}'"):
         _insert(container, key, value)
 
 
 def _copy(document: Any, operation: dict[str, Any]) -> int:
     source, path = operation.get("from"), operation.get("path")
-    container, key = _locate(document, source, "copy operation does not apply: doc is missing from path: {}")
+    container, key = _locate(
+        document, source, "copy operation does not apply: doc is missing from path: {}"
+    )
     with _wrap_errors(f"copy for from: '{source}'"):
         data = orjson.dumps(_get(container, key))
     value = orjson.loads(data)
-    container, key = _locate(document, path, "copy operation does not apply: doc is missing destination path: {}")
+    container, key = _locate(
+        document, path, "copy operation does not apply: doc is missing destination path: {}"
+    )
     with _wrap_errors(f"copy for path: '{path}'"):
         _insert(container, key, value)
     return len(data)

@@ -27,7 +27,14 @@ from envtest.apply.updater import (
     OwnedFields,
     Updater,
 )
-from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
+from envtest.apply.value_operations import (
+    ABSENT,
+    TypeMismatch,
+    compare,
+    field_set,
+    json_equal,
+    validate,
+)
 
 __all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "restore_times"]
 
@@ -77,12 +84,19 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
         if not fields_type:
             raise InvalidFields(f"missing fieldsType in managed fields entry {index}")
         if fields_type != "FieldsV1":
-            raise InvalidFields(f'invalid fieldsType "{fields_type}" in managed fields entry {index}')
+            raise InvalidFields(
+                f'invalid fieldsType "{fields_type}" in managed fields entry {index}'
+            )
         applied = operation == APPLY
         manager = ManagerId(
-            entry.get("manager") or "", operation, "" if applied else version, entry.get("subresource") or ""
+            entry.get("manager") or "",
+            operation,
+            "" if applied else version,
+            entry.get("subresource") or "",
         )
-        managers[manager] = OwnedFields(FieldSet.decode(entry.get("fieldsV1") or {}), version, applied)
+        managers[manager] = OwnedFields(
+            FieldSet.decode(entry.get("fieldsV1") or {}), version, applied
+        )
         if time := entry.get("time"):
             times[manager] = time
     return managers, times
@@ -139,7 +153,10 @@ def restore_times(new: Object, old: Mapping[str, Any]) -> bool:
 
 def _without_times(entries: Sequence[Mapping[str, Any]]) -> list[bytes]:
     return [
-        orjson.dumps({name: value for name, value in entry.items() if name != "time"}, option=orjson.OPT_SORT_KEYS)
+        orjson.dumps(
+            {name: value for name, value in entry.items() if name != "time"},
+            option=orjson.OPT_SORT_KEYS,
+        )
         for entry in entries
     ]
 
@@ -188,7 +205,9 @@ class Tracker:
         self._subresource = subresource
         self._types = types
         self._updater = Updater(
-            self._type_of, convert or _set_api_version, {api_version: reset} if reset is not None and reset else {}
+            self._type_of,
+            convert or _set_api_version,
+            {api_version: reset} if reset is not None and reset else {},
         )
 
     def _type_of(self, api_version: str) -> ObjectType | None:
@@ -228,9 +247,13 @@ class Tracker:
         """
         metadata = new["metadata"]
         sent_managers = metadata.pop("managedFields", None)
-        empty: dict[str, Any] = {name: [] for name, value in new.items() if value is None and sent.get(name) == []}
+        empty: dict[str, Any] = {
+            name: [] for name, value in new.items() if value is None and sent.get(name) == []
+        }
         try:
-            entries = self._track(old, {**new, **empty} if empty else new, sent_managers, manager, now)
+            entries = self._track(
+                old, {**new, **empty} if empty else new, sent_managers, manager, now
+            )
         except ConversionPending:
             metadata["managedFields"] = sent_managers
             raise
@@ -270,7 +293,13 @@ class Tracker:
         return {"apiVersion": self._api_version, "kind": self._kind_name, **self._kind.zero}
 
     def _update(
-        self, live: Mapping[str, Any], new: Mapping[str, Any], managers: Managers, times: Times, manager: str, now: str
+        self,
+        live: Mapping[str, Any],
+        new: Mapping[str, Any],
+        managers: Managers,
+        times: Times,
+        manager: str,
+        now: str,
     ) -> tuple[Managers, Times]:
         managers = self._updater.update(live, new, self._api_version, managers, _CURRENT_OPERATION)
         operation = managers.pop(_CURRENT_OPERATION, None)
@@ -294,7 +323,15 @@ class Tracker:
                 f"failed to convert new object ({self._describe(live)}) to smd typed: {error}"
             ) from error
 
-    def apply(self, live: Mapping[str, Any] | None, applied: Object, *, manager: str, force: bool, now: str) -> Object:
+    def apply(
+        self,
+        live: Mapping[str, Any] | None,
+        applied: Object,
+        *,
+        manager: str,
+        force: bool,
+        now: str,
+    ) -> Object:
         """Return the object after ``applied`` was applied to ``live`` (``None``: created), with its managedFields.
 
         The result shares nothing with the arguments. It is not decoded yet: it has no defaults and can contain nulls.
@@ -314,13 +351,17 @@ class Tracker:
             if live is not None and not managers:
                 self._check_live(live, current)
             if not managers:
-                managers, times = self._update(self._empty(), current, managers, times, BEFORE_FIRST_APPLY, now)
+                managers, times = self._update(
+                    self._empty(), current, managers, times, BEFORE_FIRST_APPLY, now
+                )
         except (TypeMismatch, ConversionFailed) as error:
             raise plain_error(f"failed to create manager for existing fields: {error}") from error
         try:
             validate(self._kind.root, applied)
         except TypeMismatch as error:
-            raise plain_error(f"failed to create typed patch object ({self._describe(applied)}): {error}") from error
+            raise plain_error(
+                f"failed to create typed patch object ({self._describe(applied)}): {error}"
+            ) from error
         try:
             result, managers = self._apply(current, applied, managers, manager, force=force)
         except (TypeMismatch, ConversionFailed) as error:
@@ -339,24 +380,38 @@ class Tracker:
         version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
         if version == self._api_version and kind == self._kind_name:
             return
-        raise bad_request(f"invalid object type: {_format_group_version(str(version))}, Kind={kind}")
+        raise bad_request(
+            f"invalid object type: {_format_group_version(str(version))}, Kind={kind}"
+        )
 
     def _describe(self, obj: Mapping[str, Any]) -> str:
-        return f"{full_name(obj)}; {_format_group_version(self._api_version)}, Kind={self._kind_name}"
+        return (
+            f"{full_name(obj)}; {_format_group_version(self._api_version)}, Kind={self._kind_name}"
+        )
 
     def _apply(
-        self, live: Mapping[str, Any], applied: Object, managers: Managers, manager: str, *, force: bool
+        self,
+        live: Mapping[str, Any],
+        applied: Object,
+        managers: Managers,
+        manager: str,
+        *,
+        force: bool,
     ) -> tuple[Any, Managers]:
         own_id = ManagerId(manager or "unknown", APPLY, "", self._subresource)
         try:
-            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), own_id, force=force)
+            result, after = self._updater.apply(
+                live, applied, self._api_version, dict(managers), own_id, force=force
+            )
         except Conflicts as conflicts:
             if manager != "kubectl":
                 raise _conflict_status(conflicts.by_manager) from conflicts
             remaining = self._without_last_applied(live, conflicts)
             if remaining:
                 raise _conflict_status(remaining) from conflicts
-            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), own_id, force=True)
+            result, after = self._updater.apply(
+                live, applied, self._api_version, dict(managers), own_id, force=True
+            )
         if own_id in after:
             fields = after[own_id].fields - _NEVER_OWNED
             if fields:
@@ -365,7 +420,9 @@ class Tracker:
                 del after[own_id]
         return result, after
 
-    def _without_last_applied(self, live: Mapping[str, Any], conflicts: Conflicts) -> dict[ManagerId, list[Path]]:
+    def _without_last_applied(
+        self, live: Mapping[str, Any], conflicts: Conflicts
+    ) -> dict[ManagerId, list[Path]]:
         """Return the conflicts without unchanged fields that kubectl itself set last, by client-side apply."""
         try:
             last = orjson.loads(_last_applied(live))
@@ -392,7 +449,10 @@ def _without_managers(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return obj
-    return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+    return {
+        **obj,
+        "metadata": {name: value for name, value in metadata.items() if name != "managedFields"},
+    }
 
 
 def _format_group_version(api_version: str) -> str:
@@ -456,7 +516,9 @@ def _conflict_status(by_manager: Mapping[ManagerId, list[Path]]) -> StatusError:
         for path in by_manager[manager]
     ]
     if len(causes) == 1:
-        return apply_conflict(f"Apply failed with 1 conflict: {causes[0][0]}: {causes[0][1]}", causes)
+        return apply_conflict(
+            f"Apply failed with 1 conflict: {causes[0][0]}: {causes[0][1]}", causes
+        )
     lines = []
     for manager in sorted(by_manager):
         lines.append(f"conflicts with {_format_manager(manager)}:")

@@ -27,7 +27,9 @@ def overlay(kind: ObjectType, live: Object, configuration: Mapping[str, Any]) ->
     try:
         validate(root, configuration)
     except TypeMismatch as error:
-        raise InvalidConfiguration(f"failed to convert patch object to typed object: {error}") from error
+        raise InvalidConfiguration(
+            f"failed to convert patch object to typed object: {error}"
+        ) from error
     atomic = list(_atomic_paths(root, configuration, ""))
     if atomic:
         why = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
@@ -35,7 +37,9 @@ def overlay(kind: ObjectType, live: Object, configuration: Mapping[str, Any]) ->
     try:
         validate(root, live, allow_duplicates=True)
     except TypeMismatch as error:
-        raise InvalidConfiguration(f"failed to convert original object to typed object: {error}") from error
+        raise InvalidConfiguration(
+            f"failed to convert original object to typed object: {error}"
+        ) from error
     try:
         merged = merge(root, live, configuration)
     except TypeMismatch as error:

@@ -35,8 +35,12 @@ def to_scale(entries: Entries, paths: Mapping[str, Path]) -> list[dict[str, Any]
     for manager, owned in managers.items():
         path = paths.get(owned.api_version)
         if path and owned.fields.has(path):
-            scale_managers[manager] = OwnedFields(FieldSet.of(_REPLICAS), _SCALE_VERSION, owned.applied)
-    return encode_managers(scale_managers, {manager: times[manager] for manager in scale_managers if manager in times})
+            scale_managers[manager] = OwnedFields(
+                FieldSet.of(_REPLICAS), _SCALE_VERSION, owned.applied
+            )
+    return encode_managers(
+        scale_managers, {manager: times[manager] for manager in scale_managers if manager in times}
+    )
 
 
 def from_scale(
@@ -62,6 +66,8 @@ def from_scale(
             result[manager] = owned._replace(fields=rest)
     for manager, owned in scale_managers.items():
         if owned.fields.has(_REPLICAS):
-            result[manager] = OwnedFields(FieldSet.of(paths[api_version]), api_version, owned.applied)
+            result[manager] = OwnedFields(
+                FieldSet.of(paths[api_version]), api_version, owned.applied
+            )
     times = {manager: times[manager] for manager in result if manager in times}
     return encode_managers(result, times)

@@ -26,7 +26,9 @@ __all__ = ["ANYTHING", "ObjectType", "Type"]
 
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
-_TIMES: Final = frozenset(f"io.k8s.apimachinery.pkg.apis.meta.v1.{name}" for name in ("Time", "MicroTime"))
+_TIMES: Final = frozenset(
+    f"io.k8s.apimachinery.pkg.apis.meta.v1.{name}" for name in ("Time", "MicroTime")
+)
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
@@ -55,7 +57,12 @@ class Type:
     )
 
     def __init__(
-        self, schema: Schema | None, *, preserve: bool = False, metadata: Type | None = None, root: bool = False
+        self,
+        schema: Schema | None,
+        *,
+        preserve: bool = False,
+        metadata: Type | None = None,
+        root: bool = False,
     ) -> None:
         self._schema = schema
         self._metadata = metadata
@@ -124,7 +131,9 @@ class Type:
         """Report whether ``name`` is a declared field, and not only a key of a map."""
         if self._schema is None:
             return False
-        return name in self._schema.properties or (self._is_object and name in ("apiVersion", "kind", "metadata"))
+        return name in self._schema.properties or (
+            self._is_object and name in ("apiVersion", "kind", "metadata")
+        )
 
     @property
     def has_fields(self) -> bool:
@@ -134,7 +143,9 @@ class Type:
     @property
     def _is_object(self) -> bool:
         """Whether the value is a whole object: the root of a custom resource, or an embedded resource."""
-        return self._root or (self._metadata is not None and self._schema is not None and self._schema.embedded)
+        return self._root or (
+            self._metadata is not None and self._schema is not None and self._schema.embedded
+        )
 
     def field(self, name: str) -> Type | None:
         """Return the type of a field or map value; ``None`` when ``name`` is not allowed."""
@@ -228,7 +239,10 @@ class ObjectType:
     @classmethod
     def custom(cls, schema: Schema | None, metadata: Schema) -> ObjectType:
         """Return the type of a custom resource; ``metadata`` is the schema of ``ObjectMeta``."""
-        return cls(Type(schema if schema is not None else _FREE_FORM, metadata=Type(metadata), root=True), {})
+        return cls(
+            Type(schema if schema is not None else _FREE_FORM, metadata=Type(metadata), root=True),
+            {},
+        )
 
 
 def _zero_object(schema: Schema, zero_value: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,7 +255,10 @@ def _zero_object(schema: Schema, zero_value: Mapping[str, Any]) -> dict[str, Any
         if isinstance(value, dict):
             fields[name] = _zero_object(schema.properties[name], value)
         elif name not in ("apiVersion", "kind"):
-            is_optional = name not in schema.required and schema.properties[name].type in ("array", "object")
+            is_optional = name not in schema.required and schema.properties[name].type in (
+                "array",
+                "object",
+            )
             if value is not None or not is_optional:
                 fields[name] = value
     return fields

@@ -77,7 +77,11 @@ def _field(schema: Schema | None, name: str) -> Schema | None:
 
 def _strategy(schema: Schema | None) -> str:
     """Return ``merge``, ``replace`` or an empty string."""
-    others = [name for name in schema.patch_strategy if name != "retainKeys"] if schema is not None else []
+    others = (
+        [name for name in schema.patch_strategy if name != "retainKeys"]
+        if schema is not None
+        else []
+    )
     return others[0] if others else ""
 
 
@@ -103,11 +107,15 @@ def _merge_map(original: _Map, patch: _Map, schema: Schema | None) -> _Map:
     return original
 
 
-def _merge_value(original: _Map, name: str, value: Any, schema: Schema | None, *, deletes: bool) -> None:
+def _merge_value(
+    original: _Map, name: str, value: Any, schema: Schema | None, *, deletes: bool
+) -> None:
     current = original.get(name)
     field = _field(schema, name)
     if isinstance(current, dict) and isinstance(value, dict):
-        original[name] = value if _strategy(field) == "replace" else _merge_map(current, value, field)
+        original[name] = (
+            value if _strategy(field) == "replace" else _merge_map(current, value, field)
+        )
     elif isinstance(current, list) and isinstance(value, list):
         original[name] = _merge_list_value(current, value, field, deletes=deletes)
     elif not deletes:
@@ -205,13 +213,17 @@ def _check_items(*lists: list[Any]) -> bool:
     if not kinds:
         raise plain_error("no elements in any of the given slices")
     if kinds[0] == "[]interface {}":
-        raise StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+        raise StatusError(
+            422, "Invalid", "the server rejected our request due to an error in our request", {}
+        )
     if any(kind != kinds[0] for kind in kinds):
         raise plain_error(f"list element types are not identical: {go_text(list(lists))}")
     return kinds[0] == "map[string]interface {}"
 
 
-def _merge_list_value(current: list[Any], patch: list[Any], field: Schema | None, *, deletes: bool) -> list[Any]:
+def _merge_list_value(
+    current: list[Any], patch: list[Any], field: Schema | None, *, deletes: bool
+) -> list[Any]:
     if _strategy(field) != "merge" and not deletes:
         return patch
     if not current and not patch:
@@ -219,7 +231,9 @@ def _merge_list_value(current: list[Any], patch: list[Any], field: Schema | None
     key = field.patch_merge_key if field is not None else ""
     if not _check_items(current, patch):
         if deletes:
-            return [item for item in current if not any(json_equal(item, deleted) for deleted in patch)]
+            return [
+                item for item in current if not any(json_equal(item, deleted) for deleted in patch)
+            ]
         merged = _unique([*current, *patch])
     else:
         if not key:
@@ -248,7 +262,9 @@ def _unique(items: list[Any]) -> list[Any]:
     return items
 
 
-def _apply_item_directives(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+def _apply_item_directives(
+    current: list[Any], patch: list[Any], key: str
+) -> tuple[list[Any], list[Any]]:
     """Apply the ``$patch`` directives of items; return the remaining items of both lists."""
     plain, replace = [], False
     for item in patch:
@@ -257,7 +273,9 @@ def _apply_item_directives(current: list[Any], patch: list[Any], key: str) -> tu
         elif item[_PATCH] == "delete":
             if key not in item:
                 raise _no_merge_key(item, key)
-            current = [one for one in current if not (key in one and _same_key(one[key], item[key]))]
+            current = [
+                one for one in current if not (key in one and _same_key(one[key], item[key]))
+            ]
         elif item[_PATCH] == "replace":
             replace = True
         elif item[_PATCH] == "merge":
@@ -267,7 +285,9 @@ def _apply_item_directives(current: list[Any], patch: list[Any], key: str) -> tu
     return (plain, []) if replace else (current, plain)
 
 
-def _merge_items(current: list[Any], patch: list[Any], key: str, schema: Schema | None) -> list[Any]:
+def _merge_items(
+    current: list[Any], patch: list[Any], key: str, schema: Schema | None
+) -> list[Any]:
     merged = list(current)
     for item in patch:
         if key not in item:
@@ -329,13 +349,18 @@ def _precedes(left: Any, right: Any, order: list[Any], key: str) -> bool:
     return one < other if one >= 0 and other >= 0 else True
 
 
-def _in_order(listed: list[Any], others: list[Any], order: list[Any], live: list[Any], key: str) -> list[Any]:
+def _in_order(
+    listed: list[Any], others: list[Any], order: list[Any], live: list[Any], key: str
+) -> list[Any]:
     """Merge the items that the patch does not list into those that it lists, at their position in the live list."""
     listed, others = _sorted_by(listed, order, key), _sorted_by(others, live, key)
     merged: list[Any] = []
     other_index = listed_index = 0
     while other_index < len(others) and listed_index < len(listed):
-        one, other = _position(live, others[other_index], key), _position(live, listed[listed_index], key)
+        one, other = (
+            _position(live, others[other_index], key),
+            _position(live, listed[listed_index], key),
+        )
         if 0 <= one < other:
             merged.append(others[other_index])
             other_index += 1

@@ -31,9 +31,13 @@ _SPEC_AND_METADATA: Final = FieldSet.of(("f:spec",), ("f:metadata",))
 _APPROVAL_RESETS: Final = FieldSet.of(("f:spec",), ("f:status", "f:certificate"))
 _STATUS_RESETS: Final = {
     ("apps", "deployments"): FieldSet.of(("f:spec",), ("f:metadata", "f:labels")),
-    ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(("f:spec",), ("f:metadata",)),
+    ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(
+        ("f:spec",), ("f:metadata",)
+    ),
     ("apiregistration.k8s.io", "apiservices"): FieldSet.of(("f:spec",), ("f:metadata",)),
-    ("", "pods"): FieldSet.of(("f:spec",), ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:ownerReferences")),
+    ("", "pods"): FieldSet.of(
+        ("f:spec",), ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:ownerReferences")
+    ),
 }
 
 
@@ -76,7 +80,9 @@ class _ConversionCache:
         key = orjson.dumps([api_version, obj])
         found = self._results.get(key)
         if found is None:
-            raise ConversionPending(lambda: self._convert(key, orjson.loads(orjson.dumps(obj)), api_version))
+            raise ConversionPending(
+                lambda: self._convert(key, orjson.loads(orjson.dumps(obj)), api_version)
+            )
         if isinstance(found, str):
             raise ConversionFailed(found)
         return found
@@ -127,7 +133,9 @@ class Trackers:
     def scale(self) -> Tracker:
         """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale_ownership`."""
         if self._scale is None:
-            self._scale = Tracker(ObjectType.builtin(_SCALE), "autoscaling/v1", "Scale", subresource="scale")
+            self._scale = Tracker(
+                ObjectType.builtin(_SCALE), "autoscaling/v1", "Scale", subresource="scale"
+            )
         return self._scale
 
     def _in_version(self, info: ResourceInfo, api_version: str) -> ObjectType | None:
@@ -138,7 +146,9 @@ class Trackers:
         group, _, version = api_version.rpartition("/")
         other = self._registry.by_kind(group, version, info.kind)
         if other is None and info.is_crd and api_version not in info.versions:
-            raise ConversionFailed(f"request to convert CR to an invalid group/version: {api_version}")
+            raise ConversionFailed(
+                f"request to convert CR to an invalid group/version: {api_version}"
+            )
         return None if other is None else self.type_of(other)
 
     def type_of(self, info: ResourceInfo) -> ObjectType:

@@ -94,19 +94,26 @@ class Updater:
     """
 
     def __init__(
-        self, types: Callable[[str], ObjectType | None], convert: Convert, reset: Mapping[str, FieldSet]
+        self,
+        types: Callable[[str], ObjectType | None],
+        convert: Convert,
+        reset: Mapping[str, FieldSet],
     ) -> None:
         self._types = types
         self._convert_object = convert
         self._reset = reset
 
-    def update(self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId) -> Managers:
+    def update(
+        self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId
+    ) -> Managers:
         """Return the managers after ``manager`` changed ``live`` to ``new``. Raises TypeMismatch, ConversionFailed."""
         old, current = _VersionedValue(live, api_version), _VersionedValue(new, api_version)
         managers = self._follow_schema_changes(old, managers)
         managers, change = self._transfer_ownership(old, current, managers, manager, force=True)
         before = managers[manager].fields if manager in managers else FieldSet()
-        fields = self._without_reset_fields((before - change.removed) | change.modified | change.added, api_version)
+        fields = self._without_reset_fields(
+            (before - change.removed) | change.modified | change.added, api_version
+        )
         if fields:
             managers[manager] = OwnedFields(fields, api_version, applied=False)
         else:
@@ -114,7 +121,14 @@ class Updater:
         return managers
 
     def apply(
-        self, live: Any, config: Any, api_version: str, managers: Managers, manager: ManagerId, *, force: bool
+        self,
+        live: Any,
+        config: Any,
+        api_version: str,
+        managers: Managers,
+        manager: ManagerId,
+        *,
+        force: bool,
     ) -> tuple[Any, Managers]:
         """Return the object after ``config`` was applied to ``live`` (``ABSENT``: no change), and its managers.
 
@@ -137,7 +151,9 @@ class Updater:
             raise LookupError(api_version)
         return kind.root
 
-    def _convert(self, typed: _VersionedValue, api_version: str, failure: str) -> _VersionedValue | None:
+    def _convert(
+        self, typed: _VersionedValue, api_version: str, failure: str
+    ) -> _VersionedValue | None:
         """Return ``None`` when the version is unknown. Raises ConversionFailed with ``failure`` in its message."""
         if typed.api_version == api_version:
             return typed
@@ -160,7 +176,13 @@ class Updater:
         return Comparison(*(self._without_reset_fields(part, old.api_version) for part in change))
 
     def _transfer_ownership(
-        self, old: _VersionedValue, new: _VersionedValue, managers: Managers, manager: ManagerId, *, force: bool
+        self,
+        old: _VersionedValue,
+        new: _VersionedValue,
+        managers: Managers,
+        manager: ManagerId,
+        *,
+        force: bool,
     ) -> tuple[Managers, Comparison]:
         """Remove the changed fields from the other managers, or raise Conflicts."""
         change = self._compare(old, new)
@@ -188,7 +210,11 @@ class Updater:
         return {other: owned for other, owned in remaining.items() if owned.fields}, change
 
     def _prune(
-        self, merged: _VersionedValue, managers: Managers, manager: ManagerId, last: OwnedFields | None
+        self,
+        merged: _VersionedValue,
+        managers: Managers,
+        manager: ManagerId,
+        last: OwnedFields | None,
     ) -> _VersionedValue:
         """Remove the fields that only the last apply of ``manager`` had set."""
         if last is None or not last.fields:
@@ -200,16 +226,22 @@ class Updater:
         if whole is None:
             return merged
         root = self._root(last.api_version)
-        pruned = _VersionedValue(remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version)
+        pruned = _VersionedValue(
+            remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version
+        )
         pruned = self._add_back_owned(whole, pruned, managers)
         pruned = self._add_back_dangling(whole, pruned, last)
         return self._convert(pruned, merged.api_version, "failed to prune fields") or merged
 
-    def _add_back_owned(self, merged: _VersionedValue, pruned: _VersionedValue, managers: Managers) -> _VersionedValue:
+    def _add_back_owned(
+        self, merged: _VersionedValue, pruned: _VersionedValue, managers: Managers
+    ) -> _VersionedValue:
         """Add back fields that other managers own, or that the manager's new configuration sets."""
         by_version: dict[str, FieldSet] = {pruned.api_version: FieldSet()}
         for owned in managers.values():
-            by_version[owned.api_version] = by_version.get(owned.api_version, FieldSet()) | owned.fields
+            by_version[owned.api_version] = (
+                by_version.get(owned.api_version, FieldSet()) | owned.fields
+            )
         for version, fields in by_version.items():
             failure = "failed to prune fields: failed add back owned items: failed to convert {} object at version "
             failure += version
@@ -218,7 +250,9 @@ class Updater:
             if whole is None or rest is None:
                 continue
             root = self._root(version)
-            kept = with_named_parents(root, field_set(root, rest.value)) | with_named_parents(root, fields)
+            kept = with_named_parents(root, field_set(root, rest.value)) | with_named_parents(
+                root, fields
+            )
             removed = with_named_parents(root, field_set(root, whole.value)) - kept
             merged, pruned = whole, _VersionedValue(remove(root, whole.value, removed), version)
         return pruned

@@ -14,7 +14,13 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from envtest.apimachinery.repetition import repeated_positions
-from envtest.apply.fieldset import FieldSet, field_element, format_element, key_element, value_element
+from envtest.apply.fieldset import (
+    FieldSet,
+    field_element,
+    format_element,
+    key_element,
+    value_element,
+)
 from envtest.apply.schema_types import Type
 from envtest.formats.go_format import go_syntax, go_text, go_type
 
@@ -49,7 +55,11 @@ class TypeMismatch(Exception):
 
     def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
         lines = [f"{path}: {message}" if path else message for path, message in errors]
-        super().__init__(lines[0] if len(lines) == 1 else "\n".join(["errors:", *(f"  {line}" for line in lines)]))
+        super().__init__(
+            lines[0]
+            if len(lines) == 1
+            else "\n".join(["errors:", *(f"  {line}" for line in lines)])
+        )
 
 
 class _InvalidItem(ValueError):
@@ -152,7 +162,9 @@ def _prefix(path: str, errors: list[tuple[str, str]], start: int) -> None:
     errors[start:] = [(path + rest, message) for rest, message in errors[start:]]
 
 
-def _validate_items(kind: Type, items: list[Any], duplicates: bool, errors: list[tuple[str, str]]) -> None:
+def _validate_items(
+    kind: Type, items: list[Any], duplicates: bool, errors: list[tuple[str, str]]
+) -> None:
     seen: set[str] = set()
     for index, item in enumerate(items):
         element = f"i:{index}"
@@ -286,7 +298,9 @@ def _all_paths(kind: Type, value: Any) -> FieldSet | None:
         for name, item in value.items():
             element = field_element(name)
             found.members.add(element)
-            if isinstance(item, dict | list) and (item_paths := _all_paths(kind.field(name) or _UNKNOWN, item)):
+            if isinstance(item, dict | list) and (
+                item_paths := _all_paths(kind.field(name) or _UNKNOWN, item)
+            ):
                 found.children[element] = item_paths
         return found
     if form == _LIST and not kind.list_atomic and isinstance(value, list) and value:
@@ -340,7 +354,9 @@ def _descend(kind: Type, element: str, left: Any, right: Any, found: Comparison)
             into.children[element] = part
 
 
-def _compare_fields(kind: Type, left: dict[str, Any], right: dict[str, Any], found: Comparison) -> None:
+def _compare_fields(
+    kind: Type, left: dict[str, Any], right: dict[str, Any], found: Comparison
+) -> None:
     for name, one in left.items():
         other = right.get(name, ABSENT)
         if one is other:

@@ -14,7 +14,14 @@ from envtest.apimachinery.user import ANONYMOUS, User
 
 __all__ = ["Attributes", "attributes_of", "forbidden_message", "forbidden_request"]
 
-_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {
+    "POST": "create",
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
@@ -48,7 +55,9 @@ class Attributes(NamedTuple):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def attributes_of(method: str, path: str, query: Mapping[str, str], user: User = ANONYMOUS) -> Attributes:
+def attributes_of(
+    method: str, path: str, query: Mapping[str, str], user: User = ANONYMOUS
+) -> Attributes:
     """Return the attributes of a request. ``query`` maps each parameter to its first value."""
     non_resource = Attributes(user=user, verb=method.lower(), path=path)
     parts = path.strip("/").split("/")
@@ -105,7 +114,11 @@ def forbidden_message(attributes: Attributes, reason: str = "") -> str:
     """Return the message of a 403, without the name of the object that precedes it."""
     user = f'User "{attributes.user.name}" cannot {attributes.verb}'
     if attributes.is_resource_request:
-        scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+        scope = (
+            f'in the namespace "{attributes.namespace}"'
+            if attributes.namespace
+            else "at the cluster scope"
+        )
         message = f'{user} resource "{attributes.combined_resource}" in API group "{attributes.group}" {scope}'
     else:
         message = f'{user} path "{attributes.path}"'
@@ -131,7 +144,12 @@ def _exact_name(field_selector: str) -> str:
         for operator in ("==", "="):
             key, found, value = requirement.partition(operator)
             if found:
-                if key == "metadata.name" and value and value not in (".", "..") and not set(value) & set("/%"):
+                if (
+                    key == "metadata.name"
+                    and value
+                    and value not in (".", "..")
+                    and not set(value) & set("/%")
+                ):
                     return value
                 break
     return ""

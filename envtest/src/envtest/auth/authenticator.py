@@ -19,7 +19,14 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from envtest.apimachinery.clock import Clock
-from envtest.apimachinery.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
+from envtest.apimachinery.user import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    CREDENTIAL_ID,
+    MASTERS,
+    User,
+    with_groups,
+)
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
@@ -55,7 +62,9 @@ def load_token_file(path: Path) -> dict[str, User]:
             continue
         location = f"{path}, line {reader.line_num}"
         if len(row) < 3:
-            raise TokenFileError(f"{location}: must have at least three columns (token, user, uid), got {len(row)}")
+            raise TokenFileError(
+                f"{location}: must have at least three columns (token, user, uid), got {len(row)}"
+            )
         token, name, uid = row[0], row[1], row[2]
         if not token or not name:
             raise TokenFileError(f"{location}: token and user must not be empty")
@@ -104,7 +113,9 @@ class Authenticator:
         """Reject ``token`` from now on, as if it had expired."""
         self._static.pop(_digest(token), None)
 
-    def authenticate(self, authorization: str, peer_certificate: bytes | None = None) -> User | None:
+    def authenticate(
+        self, authorization: str, peer_certificate: bytes | None = None
+    ) -> User | None:
         """Return the user of a request with this ``Authorization`` header and client certificate (DER, verified).
 
         ``None`` means 401: an unknown token, no credential while anonymous requests are disabled, or a certificate that
@@ -129,7 +140,9 @@ class Authenticator:
         user = self._static.get(_digest(token))
         if user is not None:
             own = self._tokens.audiences
-            valid_audiences = [audience for audience in audiences if audience in own] if audiences else list(own)
+            valid_audiences = (
+                [audience for audience in audiences if audience in own] if audiences else list(own)
+            )
             if not valid_audiences:
                 raise InvalidToken(_INVALID)
             return TokenIdentity(with_groups(user, AUTHENTICATED), valid_audiences)

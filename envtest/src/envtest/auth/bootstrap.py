@@ -31,7 +31,12 @@ _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 Rule = dict[str, Any]
 
 
-def _rule(verbs: Sequence[str] | str, group: str | Sequence[str], *resources: str, names: Sequence[str] = ()) -> Rule:
+def _rule(
+    verbs: Sequence[str] | str,
+    group: str | Sequence[str],
+    *resources: str,
+    names: Sequence[str] = (),
+) -> Rule:
     groups = [group] if isinstance(group, str) else list(group)
     rule: Rule = {"verbs": _verb_list(verbs), "apiGroups": groups, "resources": list(resources)}
     if names:
@@ -118,7 +123,13 @@ def _view() -> list[Rule]:
         ),
         _rule(_READ, "policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
         _rule(_READ, "networking.k8s.io", "ingresses", "ingresses/status", "networkpolicies"),
-        _rule(_READ, "resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
+        _rule(
+            _READ,
+            "resource.k8s.io",
+            "resourceclaims",
+            "resourceclaims/status",
+            "resourceclaimtemplates",
+        ),
     ]
 
 
@@ -187,7 +198,9 @@ def _admin() -> list[Rule]:
 def _node() -> list[Rule]:
     return [
         _rule("create", "authentication.k8s.io", "tokenreviews"),
-        _rule("create", "authorization.k8s.io", "localsubjectaccessreviews", "subjectaccessreviews"),
+        _rule(
+            "create", "authorization.k8s.io", "localsubjectaccessreviews", "subjectaccessreviews"
+        ),
         _rule(_READ, "", "services"),
         _rule("create get list watch", "", "nodes"),
         _rule("patch update", "", "nodes/status"),
@@ -320,10 +333,14 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
         _rule("get", "", "nodes/metrics"),
     ],
     "system:basic-user": lambda: [
-        _rule("create", "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+        _rule(
+            "create", "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"
+        ),
         _rule("create", "authentication.k8s.io", "selfsubjectreviews"),
     ],
-    "system:public-info-viewer": lambda: [_urls("get", "/healthz", "/livez", "/readyz", "/version", "/version/")],
+    "system:public-info-viewer": lambda: [
+        _urls("get", "/healthz", "/livez", "/readyz", "/version", "/version/")
+    ],
     "system:aggregate-to-admin": _admin,
     "system:aggregate-to-edit": _edit,
     "system:aggregate-to-view": _view,
@@ -369,10 +386,17 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
     ],
     **{
         f"system:certificates.k8s.io:{name}-approver": partial(_approval, f"kubernetes.io/{name}")
-        for name in ("legacy-unknown", "kubelet-serving", "kube-apiserver-client", "kube-apiserver-client-kubelet")
+        for name in (
+            "legacy-unknown",
+            "kubelet-serving",
+            "kube-apiserver-client",
+            "kube-apiserver-client-kubelet",
+        )
     },
     **{
-        f"system:certificates.k8s.io:certificatesigningrequests:{name}": partial(_client_request, name)
+        f"system:certificates.k8s.io:certificatesigningrequests:{name}": partial(
+            _client_request, name
+        )
         for name in ("nodeclient", "selfnodeclient")
     },
     "system:service-account-issuer-discovery": lambda: [
@@ -398,9 +422,15 @@ _CLUSTER_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
     "system:monitoring": ("system:monitoring", [("Group", "system:monitoring")]),
     "system:discovery": ("system:discovery", [("Group", AUTHENTICATED)]),
     "system:basic-user": ("system:basic-user", [("Group", AUTHENTICATED)]),
-    "system:public-info-viewer": ("system:public-info-viewer", [("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)]),
+    "system:public-info-viewer": (
+        "system:public-info-viewer",
+        [("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)],
+    ),
     "system:node-proxier": ("system:node-proxier", [("User", "system:kube-proxy")]),
-    "system:kube-controller-manager": ("system:kube-controller-manager", [("User", "system:kube-controller-manager")]),
+    "system:kube-controller-manager": (
+        "system:kube-controller-manager",
+        [("User", "system:kube-controller-manager")],
+    ),
     "system:kube-dns": ("system:kube-dns", [("ServiceAccount", "kube-dns")]),
     "system:kube-scheduler": ("system:kube-scheduler", [("User", "system:kube-scheduler")]),
     "system:volume-scheduler": ("system:volume-scheduler", [("User", "system:kube-scheduler")]),
@@ -423,7 +453,10 @@ _KUBE_SYSTEM_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
     },
     "system:controller:bootstrap-signer": lambda: [_rule(_READ, "", "secrets")],
     "system:controller:cloud-provider": lambda: [_rule("create get list watch", "", "configmaps")],
-    "system:controller:token-cleaner": lambda: [_rule("delete get list watch", "", "secrets"), *_events()],
+    "system:controller:token-cleaner": lambda: [
+        _rule("delete get list watch", "", "secrets"),
+        *_events(),
+    ],
 }
 _KUBE_SYSTEM_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
     "system::extension-apiserver-authentication-reader": (
@@ -456,7 +489,9 @@ def bootstrap_policy() -> Iterator[Object]:
     for controller, controller_rules in controller_roles():
         name = f"system:controller:{controller}"
         yield _object("ClusterRole", name, rules=controller_rules)
-        yield _binding("ClusterRoleBinding", name, "ClusterRole", name, [("ServiceAccount", controller)])
+        yield _binding(
+            "ClusterRoleBinding", name, "ClusterRole", name, [("ServiceAccount", controller)]
+        )
     for name in _AGGREGATED:
         rule = {"clusterRoleSelectors": [{"matchLabels": {f"{_AGGREGATE}{name}": "true"}}]}
         yield _object("ClusterRole", name, aggregationRule=rule, rules=None)
@@ -473,7 +508,14 @@ def bootstrap_policy() -> Iterator[Object]:
         *_events(),
     ]
     yield _object("Role", signer, "kube-public", rules=signer_rules)
-    yield _binding("RoleBinding", signer, "Role", signer, [("ServiceAccount", "bootstrap-signer")], "kube-public")
+    yield _binding(
+        "RoleBinding",
+        signer,
+        "Role",
+        signer,
+        [("ServiceAccount", "bootstrap-signer")],
+        "kube-public",
+    )
 
 
 def install_policy(store: Store, now: str) -> None:
@@ -501,7 +543,12 @@ def _object(kind: str, name: str, namespace: str = "", **fields: Any) -> Object:
 
 
 def _binding(
-    kind: str, name: str, role_kind: str, role: str, subjects: list[tuple[str, str]], namespace: str = ""
+    kind: str,
+    name: str,
+    role_kind: str,
+    role: str,
+    subjects: list[tuple[str, str]],
+    namespace: str = "",
 ) -> Object:
     ref = {"apiGroup": RBAC_GROUP, "kind": role_kind, "name": role}
     subject_refs: list[dict[str, str]] = []

@@ -14,7 +14,14 @@ from envtest.apimachinery.errors import StatusError, forbidden, not_found
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import MASTERS, User
 from envtest.auth.attributes import Attributes
-from envtest.auth.policy_rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
+from envtest.auth.policy_rules import (
+    PolicyRule,
+    compact,
+    compact_string,
+    compile_rules,
+    quoted_list,
+    uncovered,
+)
 from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
 from envtest.registry.resource import RequestContext
 
@@ -30,7 +37,9 @@ _ROLES = ("roles", "clusterroles")
 _BINDINGS = ("rolebindings", "clusterrolebindings")
 
 
-def check_escalation(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+def check_escalation(
+    authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None
+) -> None:
     """Check the permissions that ``obj``, a role or binding to be written, grants.
 
     Raises StatusError: 403 if the user does not have these permissions, 404 if a binding refers to a role that does not
@@ -44,9 +53,15 @@ def check_escalation(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Objec
         _check_binding(authorizer, ctx, obj, old)
 
 
-def _check_role(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+def _check_role(
+    authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None
+) -> None:
     rules, aggregation = obj.get("rules") or [], obj.get("aggregationRule")
-    if old is not None and (old.get("rules") or []) == rules and old.get("aggregationRule") == aggregation:
+    if (
+        old is not None
+        and (old.get("rules") or []) == rules
+        and old.get("aggregationRule") == aggregation
+    ):
         return
     name = obj.get("metadata", {}).get("name") or ctx.name
     if _is_allowed(authorizer, ctx, "escalate", ctx.info.plural, name):
@@ -54,14 +69,22 @@ def _check_role(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, ol
     missing = _missing(authorizer, ctx.user, ctx.namespace, compile_rules(rules))
     if missing:
         raise _escalation_error(ctx, name, missing)
-    if (aggregation or {}).get("clusterRoleSelectors") and _missing(authorizer, ctx.user, "", _EVERYTHING):
+    if (aggregation or {}).get("clusterRoleSelectors") and _missing(
+        authorizer, ctx.user, "", _EVERYTHING
+    ):
         why = "must have cluster-admin privileges to use the aggregationRule"
         raise forbidden(ctx.info.resource, name, why)
 
 
-def _check_binding(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+def _check_binding(
+    authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None
+) -> None:
     role_ref = obj.get("roleRef") or {}
-    if old is not None and old.get("roleRef") == role_ref and old.get("subjects") == obj.get("subjects"):
+    if (
+        old is not None
+        and old.get("roleRef") == role_ref
+        and old.get("subjects") == obj.get("subjects")
+    ):
         return
     role_name = role_ref.get("name", "")
     resource = "roles" if role_ref.get("kind") == "Role" else "clusterroles"
@@ -75,7 +98,9 @@ def _check_binding(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object,
         raise _escalation_error(ctx, obj.get("metadata", {}).get("name") or ctx.name, missing)
 
 
-def _is_allowed(authorizer: RBACAuthorizer, ctx: RequestContext, verb: str, resource: str, name: str) -> bool:
+def _is_allowed(
+    authorizer: RBACAuthorizer, ctx: RequestContext, verb: str, resource: str, name: str
+) -> bool:
     attributes = Attributes(
         user=ctx.user,
         verb=verb,
@@ -96,7 +121,9 @@ def _missing(
     return list(compact(uncovered(held, granted)))
 
 
-def _escalation_error(ctx: RequestContext, name: str, missing: Sequence[Mapping[str, Any]]) -> StatusError:
+def _escalation_error(
+    ctx: RequestContext, name: str, missing: Sequence[Mapping[str, Any]]
+) -> StatusError:
     permissions = "\n".join(sorted({compact_string(rule) for rule in missing}))
     subject = f'user "{ctx.user.name}" (groups={quoted_list(ctx.user.groups)})'
     why = f"{subject} is attempting to grant RBAC permissions not currently held:\n{permissions}"

@@ -64,7 +64,9 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
             extra.setdefault(unquote(key.removeprefix(_EXTRA_PREFIX)), []).append(value)
     if not name:
         if uid or groups or extra:
-            raise bad_request(f"requested {_go_user(uid, groups, extra)} without impersonating a user name")
+            raise bad_request(
+                f"requested {_go_user(uid, groups, extra)} without impersonating a user name"
+            )
         return None
     return User(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
 
@@ -93,11 +95,21 @@ class LastModes:
 
 def _request_key(attributes: Attributes) -> tuple[str, ...]:
     user = attributes.user
-    return (user.name, user.uid, attributes.verb, attributes.group, attributes.combined_resource, *user.groups)
+    return (
+        user.name,
+        user.uid,
+        attributes.verb,
+        attributes.group,
+        attributes.combined_resource,
+        *user.groups,
+    )
 
 
 def impersonate(
-    authorizer: Authorizer, attributes: Attributes, requested: User, last_modes: LastModes | None = None
+    authorizer: Authorizer,
+    attributes: Attributes,
+    requested: User,
+    last_modes: LastModes | None = None,
 ) -> User:
     """Return the impersonated user. Raises StatusError (403)."""
     last_modes = LastModes() if last_modes is None else last_modes
@@ -106,7 +118,12 @@ def impersonate(
         try:
             if mode:
                 on_request = attributes.with_verb(f"impersonate-on:{mode}:{attributes.verb}")
-                _check(authorizer, _with_associated_node_keys(on_request) if mode == "associated-node" else on_request)
+                _check(
+                    authorizer,
+                    _with_associated_node_keys(on_request)
+                    if mode == "associated-node"
+                    else on_request,
+                )
             user = _check_mode(authorizer, attributes.user, requested, mode)
         except StatusError as error:
             first_error = first_error or error
@@ -172,33 +189,49 @@ def _check_mode(authorizer: Authorizer, requestor: User, requested: User, mode: 
         authorizer,
         requested.extra,
         mode,
-        lambda key, value: attributes_for("userextras", value, group=_AUTHENTICATION_GROUP, subresource=key),
+        lambda key, value: attributes_for(
+            "userextras", value, group=_AUTHENTICATION_GROUP, subresource=key
+        ),
     )
     if user.name == ANONYMOUS.name:
         return with_groups(user, UNAUTHENTICATED)
     return user if UNAUTHENTICATED in user.groups else with_groups(user, AUTHENTICATED)
 
 
-def _check_groups(authorizer: Authorizer, groups: tuple[str, ...], mode: str, attributes_for: _GroupAttributes) -> None:
+def _check_groups(
+    authorizer: Authorizer, groups: tuple[str, ...], mode: str, attributes_for: _GroupAttributes
+) -> None:
     if mode and "" in groups:
         raise _forbidden(attributes_for(""), "impersonating the empty string group is not allowed")
     if mode and MASTERS in groups:
-        raise _forbidden(attributes_for(MASTERS), "impersonating the system:masters group is not allowed")
-    if mode and len(groups) >= _WILDCARD_THRESHOLD and authorizer.authorize(attributes_for("*")).allowed:
+        raise _forbidden(
+            attributes_for(MASTERS), "impersonating the system:masters group is not allowed"
+        )
+    if (
+        mode
+        and len(groups) >= _WILDCARD_THRESHOLD
+        and authorizer.authorize(attributes_for("*")).allowed
+    ):
         return
     for group in groups:
         _check(authorizer, attributes_for(group))
 
 
 def _check_extra(
-    authorizer: Authorizer, extra: Mapping[str, tuple[str, ...]], mode: str, attributes_for: _ExtraAttributes
+    authorizer: Authorizer,
+    extra: Mapping[str, tuple[str, ...]],
+    mode: str,
+    attributes_for: _ExtraAttributes,
 ) -> None:
     if mode:
         for key, values in extra.items():
             error = _extra_error(key, values)
             if error:
                 raise _forbidden(attributes_for("", ""), error)
-        use_wildcard = len(extra) >= _WILDCARD_THRESHOLD or sum(map(len, extra.values())) >= _WILDCARD_THRESHOLD
+        use_wildcard = (
+            len(extra) >= _WILDCARD_THRESHOLD
+            or sum(map(len, extra.values())) >= _WILDCARD_THRESHOLD
+        )
         if use_wildcard and authorizer.authorize(attributes_for("*", "*")).allowed:
             return
     for key, values in extra.items():
@@ -241,6 +274,10 @@ def _go_user(uid: str, groups: list[str], extra: Mapping[str, list[str]]) -> str
         return "[]string{" + ", ".join(go_quote(value) for value in values) + "}"
 
     go_groups = go_strings(groups) if groups else "[]string(nil)"
-    pairs = ", ".join(f"{go_quote(key)}:{go_strings(values)}" for key, values in sorted(extra.items()))
+    pairs = ", ".join(
+        f"{go_quote(key)}:{go_strings(values)}" for key, values in sorted(extra.items())
+    )
     go_extra = f"map[string][]string{{{pairs}}}" if extra else "map[string][]string(nil)"
-    return f'&user.DefaultInfo{{Name:"", UID:{go_quote(uid)}, Groups:{go_groups}, Extra:{go_extra}}}'
+    return (
+        f'&user.DefaultInfo{{Name:"", UID:{go_quote(uid)}, Groups:{go_groups}, Extra:{go_extra}}}'
+    )

@@ -46,7 +46,9 @@ class PolicyRule(NamedTuple):
         """Report whether this rule grants all permissions of ``other``."""
         if not (_covers(self.verbs, other.verbs) and _covers(self.groups, other.groups)):
             return False
-        if other.urls and not all(any(_url_covers(owned, url) for owned in self.urls) for url in other.urls):
+        if other.urls and not all(
+            any(_url_covers(owned, url) for owned in self.urls) for url in other.urls
+        ):
             return False
         if not all(_resource_covered(self.resources, resource) for resource in other.resources):
             return False
@@ -73,7 +75,9 @@ def _url_matches(rule: str, path: str) -> bool:
 
 
 def _url_covers(owned: str, url: str) -> bool:
-    return owned in ("*", url) or (owned.endswith("*") and url.rstrip("*").startswith(owned.rstrip("*")))
+    return owned in ("*", url) or (
+        owned.endswith("*") and url.rstrip("*").startswith(owned.rstrip("*"))
+    )
 
 
 def _covers(owned: frozenset[str], other: frozenset[str]) -> bool:
@@ -120,12 +124,19 @@ def compact(rules: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     others = []
     for rule in rules:
         names = rule.get("resourceNames") or []
-        if rule.get("nonResourceURLs") or len(rule["apiGroups"]) != 1 or len(rule["resources"]) != 1 or len(names) > 1:
+        if (
+            rule.get("nonResourceURLs")
+            or len(rule["apiGroups"]) != 1
+            or len(rule["resources"]) != 1
+            or len(names) > 1
+        ):
             others.append(dict(rule))
             continue
         key = (rule["apiGroups"][0], rule["resources"][0], names[0] if names else None)
         if key in joined:
-            joined[key]["verbs"] += [verb for verb in rule["verbs"] if verb not in joined[key]["verbs"]]
+            joined[key]["verbs"] += [
+                verb for verb in rule["verbs"] if verb not in joined[key]["verbs"]
+            ]
         else:
             joined[key] = {**rule, "verbs": list(rule["verbs"])}
     return [*joined.values(), *others]

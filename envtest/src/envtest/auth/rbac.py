@@ -89,7 +89,9 @@ class RBACAuthorizer:
         if not missing:
             return Decision(False)
         messages = list(missing)
-        return Decision(False, f"RBAC: {messages[0] if len(messages) == 1 else '[' + ', '.join(messages) + ']'}")
+        return Decision(
+            False, f"RBAC: {messages[0] if len(messages) == 1 else '[' + ', '.join(messages) + ']'}"
+        )
 
     def rules_for(self, user: User, namespace: str) -> tuple[list[PolicyRule], list[str]]:
         """Return all rules that apply to ``user`` in ``namespace``, and the errors for missing roles."""
@@ -103,7 +105,9 @@ class RBACAuthorizer:
                 found += rules
         return found, list(missing)
 
-    def role_rules(self, role_ref: Mapping[str, Any], namespace: str) -> tuple[PolicyRule, ...] | None:
+    def role_rules(
+        self, role_ref: Mapping[str, Any], namespace: str
+    ) -> tuple[PolicyRule, ...] | None:
         """Return the rules of the role that a binding in ``namespace`` refers to, ``None`` when it does not exist."""
         return self._rules(_role_key(role_ref, namespace))
 
@@ -113,7 +117,10 @@ class RBACAuthorizer:
         bindings = [self._cluster]
         if namespace and namespace in self._namespaced:
             bindings.append(self._namespaced[namespace])
-        subjects: list[Subject] = [("User", "", user.name), *(("Group", "", group) for group in user.groups)]
+        subjects: list[Subject] = [
+            ("User", "", user.name),
+            *(("Group", "", group) for group in user.groups),
+        ]
         account = service_account(user.name)
         if account is not None:
             subjects.append(("ServiceAccount", *account))
@@ -144,7 +151,9 @@ class RBACAuthorizer:
             }
         while self._changed:
             resource, (namespace, name) = self._changed.pop()
-            bindings = self._namespaced.setdefault(namespace, _Bindings()) if namespace else self._cluster
+            bindings = (
+                self._namespaced.setdefault(namespace, _Bindings()) if namespace else self._cluster
+            )
             record = self._store.get(resource, namespace, name)
             bindings.put(name, [] if record is None else list(_subject_grants(record)))
 
@@ -190,7 +199,11 @@ def _subject_grants(record: Record) -> Iterator[tuple[Subject, Grant]]:
     role_ref = binding.get("roleRef") or {}
     kind, name = role_ref.get("kind", ""), role_ref.get("name", "")
     role = _role_key(role_ref, namespace)
-    binding_text = f'RoleBinding "{record.name}/{namespace}"' if namespace else f'ClusterRoleBinding "{record.name}"'
+    binding_text = (
+        f'RoleBinding "{record.name}/{namespace}"'
+        if namespace
+        else f'ClusterRoleBinding "{record.name}"'
+    )
     for subject in binding.get("subjects") or ():
         subject_kind, subject_name = subject.get("kind", ""), subject.get("name", "")
         subject_namespace = ""
@@ -198,5 +211,7 @@ def _subject_grants(record: Record) -> Iterator[tuple[Subject, Grant]]:
         if subject_kind == "ServiceAccount":
             subject_namespace = subject.get("namespace") or namespace
             subject_text = f"{subject_name}/{subject_namespace}"
-        reason = f'RBAC: allowed by {binding_text} of {kind} "{name}" to {subject_kind} "{subject_text}"'
+        reason = (
+            f'RBAC: allowed by {binding_text} of {kind} "{name}" to {subject_kind} "{subject_text}"'
+        )
         yield (subject_kind, subject_namespace, subject_name), Grant(reason, role)

@@ -41,7 +41,15 @@ _METADATA_ORDER: Final = (
     "finalizers",
     "managedFields",
 )
-_MANAGED_ORDER: Final = ("manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource")
+_MANAGED_ORDER: Final = (
+    "manager",
+    "operation",
+    "apiVersion",
+    "time",
+    "fieldsType",
+    "fieldsV1",
+    "subresource",
+)
 
 
 class Reviews:
@@ -80,16 +88,24 @@ class Reviews:
         spec = _spec(obj)
         namespace = (obj.get("metadata") or {}).get("namespace", "")
         errors = _access_errors(spec) + _user_errors(spec)
-        errors += _metadata_errors(obj, "must be empty except for namespace", allowed=("namespace",))
+        errors += _metadata_errors(
+            obj, "must be empty except for namespace", allowed=("namespace",)
+        )
         resource = spec.get("resourceAttributes")
         if resource is not None and resource.get("namespace", "") != namespace:
             path = "spec.resourceAttributes.namespace"
-            errors.append(invalid(path, resource.get("namespace", ""), "must match metadata.namespace"))
+            errors.append(
+                invalid(path, resource.get("namespace", ""), "must match metadata.namespace")
+            )
         if spec.get("nonResourceAttributes") is not None:
             value = _format_non_resource(spec["nonResourceAttributes"])
-            errors.append(invalid("spec.nonResourceAttributes", value, "disallowed on this kind of request"))
+            errors.append(
+                invalid("spec.nonResourceAttributes", value, "disallowed on this kind of request")
+            )
         if not errors and namespace != ctx.namespace:
-            raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {ctx.namespace}")
+            raise bad_request(
+                f"spec.resourceAttributes.namespace must match namespace: {ctx.namespace}"
+            )
         return self._decide(obj, errors, _spec_user(spec))
 
     def _decide(self, obj: Object, errors: list[FieldError], user: User) -> Object:
@@ -111,12 +127,22 @@ class Reviews:
         for rule in rules:
             if rule.wire.get("resources"):
                 keys = ("verbs", "apiGroups", "resources", "resourceNames")
-                resource_rules.append({key: list(rule.wire[key]) for key in keys if rule.wire.get(key)})
+                resource_rules.append(
+                    {key: list(rule.wire[key]) for key in keys if rule.wire.get(key)}
+                )
             if rule.urls:
-                path_rules.append({"verbs": list(rule.wire["verbs"]), "nonResourceURLs": list(rule.urls)})
-        status = {"resourceRules": resource_rules, "nonResourceRules": path_rules, "incomplete": False}
+                path_rules.append(
+                    {"verbs": list(rule.wire["verbs"]), "nonResourceURLs": list(rule.urls)}
+                )
+        status = {
+            "resourceRules": resource_rules,
+            "nonResourceRules": path_rules,
+            "incomplete": False,
+        }
         if missing:
-            status["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+            status["evaluationError"] = (
+                missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+            )
         obj["status"] = status
         return obj
 
@@ -138,7 +164,11 @@ class Reviews:
         except InvalidToken as error:
             obj["status"] = {"user": {}, "error": str(error)}
             return obj
-        obj["status"] = {"authenticated": True, "user": user_info(identity.user), "audiences": identity.audiences}
+        obj["status"] = {
+            "authenticated": True,
+            "user": user_info(identity.user),
+            "audiences": identity.audiences,
+        }
         return obj
 
 
@@ -148,7 +178,9 @@ def _spec(obj: Object) -> dict[str, Any]:
 
 
 def _spec_user(spec: Mapping[str, Any]) -> User:
-    return user_from_info(spec.get("user", ""), spec.get("uid", ""), spec.get("groups") or (), spec.get("extra"))
+    return user_from_info(
+        spec.get("user", ""), spec.get("uid", ""), spec.get("groups") or (), spec.get("extra")
+    )
 
 
 def _requested_attributes(spec: Mapping[str, Any], user: User) -> Attributes:
@@ -157,7 +189,9 @@ def _requested_attributes(spec: Mapping[str, Any], user: User) -> Attributes:
         path = spec["nonResourceAttributes"]
         return Attributes(user=user, verb=path.get("verb", ""), path=path.get("path", ""))
     keys = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
-    return Attributes(user=user, is_resource_request=True, **{key: resource.get(key, "") for key in keys})
+    return Attributes(
+        user=user, is_resource_request=True, **{key: resource.get(key, "") for key in keys}
+    )
 
 
 def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
@@ -181,7 +215,9 @@ def _metadata_errors(obj: Object, why: str, allowed: tuple[str, ...] = ()) -> li
     metadata = obj.get("metadata") or {}
     if not any(value for key, value in metadata.items() if key not in ("managedFields", *allowed)):
         return []
-    entries = ",".join(_go_struct_json(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ())
+    entries = ",".join(
+        _go_struct_json(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ()
+    )
     printable = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
     return [invalid("metadata", Verbatim(_go_struct_json(printable, _METADATA_ORDER)), why)]
 

@@ -15,7 +15,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
 __all__ = ["PrivateKey", "PublicKey", "load_public_keys", "unpadded_base64"]
 
@@ -25,7 +28,9 @@ _CURVES: Final = {
     "secp521r1": ("ES512", "P-521", hashes.SHA512()),
 }
 _MAX_KEYS: Final = 64
-_UNSUPPORTED: Final = "the service account key is neither an RSA key nor a key of the curve P-256, P-384 or P-521"
+_UNSUPPORTED: Final = (
+    "the service account key is neither an RSA key nor a key of the curve P-256, P-384 or P-521"
+)
 
 
 class PublicKey:
@@ -40,7 +45,9 @@ class PublicKey:
         else:
             raise ValueError(_UNSUPPORTED)
         self._key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey = key
-        spki = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        spki = key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
         self.id = unpadded_base64(hashlib.sha256(spki).digest())
 
     def verify(self, signature: bytes, signed: bytes) -> bool:
@@ -65,7 +72,8 @@ class PublicKey:
             return {**common, "kty": "RSA", "n": _integer(numbers.n), "e": _integer(numbers.e)}
         point = self._key.public_numbers()
         coordinates = {
-            name: unpadded_base64(value.to_bytes(self._size, "big")) for name, value in (("x", point.x), ("y", point.y))
+            name: unpadded_base64(value.to_bytes(self._size, "big"))
+            for name, value in (("x", point.x), ("y", point.y))
         }
         return {**common, "kty": "EC", "crv": self._curve, **coordinates}
 
@@ -82,7 +90,9 @@ class PrivateKey:
     def pem(self) -> bytes:
         """The key as PEM (PKCS #8)."""
         return self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
 
     def sign(self, content: bytes) -> bytes:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from envtest.apimachinery.errors import GroupResource, bad_request, conflict, invalid_object, not_found
+from envtest.apimachinery.errors import (
+    GroupResource,
+    bad_request,
+    conflict,
+    invalid_object,
+    not_found,
+)
 from envtest.apimachinery.field_errors import FieldError, invalid
 from envtest.apimachinery.objects import Object, format_time
 from envtest.auth.tokens import BoundObject, ServiceAccountTokens
@@ -25,7 +31,9 @@ _MIN_SECONDS: Final = 600
 _MAX_SECONDS: Final = 1 << 32
 
 
-def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContext, obj: Object) -> Object:
+def request_token(
+    store: Store, tokens: ServiceAccountTokens, ctx: RequestContext, obj: Object
+) -> Object:
     """Return the TokenRequest with a token for the account of ``ctx`` in its status. Raises StatusError."""
     account = store.get(_SERVICE_ACCOUNTS, ctx.namespace, ctx.name)
     if account is None:
@@ -33,7 +41,9 @@ def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContex
     spec: dict[str, Any] = obj.get("spec") or {}
     requested = (obj.get("metadata") or {}).get("name") or ""
     if requested not in ("", ctx.name):
-        error = invalid("metadata.name", requested, "must match the service account name if specified")
+        error = invalid(
+            "metadata.name", requested, "must match the service account name if specified"
+        )
         raise invalid_object("authentication.k8s.io", "TokenRequest", ctx.name, [error])
     seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
     errors = _errors(seconds)
@@ -42,12 +52,21 @@ def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContex
     audiences = spec.get("audiences") or list(tokens.audiences)
     bound, node = _bound_objects(store, ctx, spec.get("boundObjectRef"))
     issued = tokens.issue(
-        ctx.namespace, ctx.name, account.uid, audiences=audiences, seconds=seconds, bound=bound, node=node
+        ctx.namespace,
+        ctx.name,
+        account.uid,
+        audiences=audiences,
+        seconds=seconds,
+        bound=bound,
+        node=node,
     )
     metadata = obj.setdefault("metadata", {})
     account_metadata = account.obj()["metadata"]
     metadata["name"], metadata["namespace"] = ctx.name, ctx.namespace
-    metadata["uid"], metadata["creationTimestamp"] = account.uid, account_metadata["creationTimestamp"]
+    metadata["uid"], metadata["creationTimestamp"] = (
+        account.uid,
+        account_metadata["creationTimestamp"],
+    )
     obj["spec"] = {
         "audiences": audiences,
         "expirationSeconds": seconds,
@@ -94,9 +113,14 @@ def _bound_objects(
         spec = record.obj().get("spec") or {}
         if spec.get("serviceAccountName", "") != ctx.name:
             why = (
-                f'cannot bind token for serviceaccount "{ctx.name}" to pod running with different serviceaccount name.'
+                f'cannot bind token for serviceaccount "{ctx.name}" to pod running with '
+                "different serviceaccount name."
             )
             raise bad_request(why)
         node_record = store.get(_BINDABLE["v1", "Node"], "", spec.get("nodeName", ""))
-        node = BoundObject("node", node_record.name, node_record.uid) if node_record is not None else None
+        node = (
+            BoundObject("node", node_record.name, node_record.uid)
+            if node_record is not None
+            else None
+        )
     return BoundObject(kind.lower(), name, record.uid), node

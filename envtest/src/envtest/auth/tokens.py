@@ -18,7 +18,12 @@ from typing import Any, Final, NamedTuple, Self
 import orjson
 
 from envtest.apimachinery.errors import GroupResource
-from envtest.apimachinery.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
+from envtest.apimachinery.user import (
+    CREDENTIAL_ID,
+    User,
+    service_account_groups,
+    service_account_username,
+)
 from envtest.auth.policy_rules import quoted_list
 from envtest.auth.token_keys import PrivateKey, PublicKey, load_public_keys, unpadded_base64
 from envtest.storage.store import Store
@@ -133,7 +138,10 @@ class ServiceAccountTokens:
     ) -> IssuedToken:
         """Issue a token of the account, valid for ``seconds``; ``node`` is the node of a bound pod."""
         now = int(self._clock())
-        private: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
+        private: dict[str, Any] = {
+            "namespace": namespace,
+            "serviceaccount": {"name": name, "uid": uid},
+        }
         for each in (bound, node):
             if each is not None:
                 private[each.kind] = {"name": each.name, "uid": each.uid}
@@ -162,7 +170,9 @@ class ServiceAccountTokens:
         }
         return self._sign(claims)
 
-    def authenticate(self, token: str, audiences: Sequence[str] | None = None) -> tuple[User, list[str]]:
+    def authenticate(
+        self, token: str, audiences: Sequence[str] | None = None
+    ) -> tuple[User, list[str]]:
         """Return the user of a token, and which of ``audiences`` (default: the API server's own) it is valid for.
 
         Raises InvalidToken, and its subclass ForeignToken.
@@ -191,7 +201,9 @@ class ServiceAccountTokens:
             "jwks_uri": self._key_set_url or f"https://{address}/openid/v1/jwks",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": sorted({key.algorithm for key in self._public.values()}),
+            "id_token_signing_alg_values_supported": sorted(
+                {key.algorithm for key in self._public.values()}
+            ),
         }
 
     def key_set(self) -> dict[str, Any]:
@@ -247,7 +259,9 @@ class ServiceAccountTokens:
         uid = claims[f"{prefix}service-account.uid"]
         secret = self._store.get(_BINDABLE["secret"], namespace, claims[f"{prefix}secret.name"])
         current = (
-            (secret.obj().get("data") or {}).get("token", "") if secret is not None and not secret.deleting else ""
+            (secret.obj().get("data") or {}).get("token", "")
+            if secret is not None and not secret.deleting
+            else ""
         )
         if current != _standard_base64(token):
             raise InvalidToken("service account token has been invalidated")
@@ -264,13 +278,17 @@ class ServiceAccountTokens:
             raise InvalidToken("service account token has been invalidated")
 
     def _check_bound(self, kind: str, namespace: str, reference: dict[str, str]) -> None:
-        record = self._store.get(_BINDABLE[kind], "" if kind == "node" else namespace, reference["name"])
+        record = self._store.get(
+            _BINDABLE[kind], "" if kind == "node" else namespace, reference["name"]
+        )
         if record is None or record.uid != reference["uid"]:
             raise InvalidToken("service account token has been invalidated")
 
 
 def _account_user(namespace: str, name: str, uid: str, extra: dict[str, tuple[str, ...]]) -> User:
-    return User(service_account_username(namespace, name), uid, service_account_groups(namespace), extra)
+    return User(
+        service_account_username(namespace, name), uid, service_account_groups(namespace), extra
+    )
 
 
 def _decode(text: str) -> bytes:

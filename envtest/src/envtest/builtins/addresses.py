@@ -38,13 +38,19 @@ class ServiceNetworkStrategy(BuiltinStrategy):
                 return
             for position, text in enumerate(before):
                 if networks[position] != text:
-                    yield invalid(f"spec.cidrs[{position}]", networks[position], "field is immutable")
+                    yield invalid(
+                        f"spec.cidrs[{position}]", networks[position], "field is immutable"
+                    )
             if not upgrades:
                 return
         if not networks:
             yield required("spec.cidrs", "at least one CIDR required")
         elif len(networks) > _FAMILIES:
-            yield invalid("spec.cidrs", internal_fields("CIDRs", {"cidrs": networks}), "may only hold up to 2 values")
+            yield invalid(
+                "spec.cidrs",
+                internal_fields("CIDRs", {"cidrs": networks}),
+                "may only hold up to 2 values",
+            )
         elif len(networks) == _FAMILIES and not is_dual_stack(networks):
             text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
             yield invalid("spec.cidrs", networks, text)

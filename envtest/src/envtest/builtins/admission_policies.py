@@ -9,8 +9,20 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, path_segment, qualified_name
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import (
+    dns_1035_label,
+    dns_subdomain,
+    path_segment,
+    qualified_name,
+)
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.admissionregistration import condition_errors, expression_errors, rule_errors
@@ -56,17 +68,23 @@ class PolicyStrategy(BuiltinStrategy):
         spec = obj["spec"]
         mutates = self.resource.kind.startswith("Mutating")
         if spec.get("failurePolicy") not in ("Fail", "Ignore"):
-            yield not_supported("spec.failurePolicy", spec.get("failurePolicy") or "", ("Fail", "Ignore"))
+            yield not_supported(
+                "spec.failurePolicy", spec.get("failurePolicy") or "", ("Fail", "Ignore")
+            )
         has_params = spec.get("paramKind") is not None
         if has_params:
             yield from _param_kind_errors(spec["paramKind"], "spec.paramKind")
-        yield from _constraint_errors(spec.get("matchConstraints"), "spec.matchConstraints", mutates=mutates)
+        yield from _constraint_errors(
+            spec.get("matchConstraints"), "spec.matchConstraints", mutates=mutates
+        )
         conditions = spec.get("matchConditions") or ()
         if old is None or _condition_inputs(old) != _condition_inputs(obj):
             yield from condition_errors(conditions, "spec.matchConditions", params=has_params)
         variables: dict[str, CELType] = {}
         for position, variable in enumerate(spec.get("variables") or ()):
-            yield from _variable_errors(variable, f"spec.variables[{position}]", variables, params=has_params)
+            yield from _variable_errors(
+                variable, f"spec.variables[{position}]", variables, params=has_params
+            )
         environment = {"params": has_params, "variables": variables}
         if mutates:
             yield from _mutations_errors(spec, environment)
@@ -75,7 +93,9 @@ class PolicyStrategy(BuiltinStrategy):
 
 
 def _status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
-    for position, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or ()):
+    for position, warning in enumerate(
+        (status.get("typeChecking") or {}).get("expressionWarnings") or ()
+    ):
         path = f"status.typeChecking.expressionWarnings[{position}]"
         if not warning.get("warning"):
             yield required(f"{path}.warning")
@@ -94,7 +114,9 @@ def _param_kind_errors(kind: Mapping[str, Any], path: str) -> Iterator[FieldErro
     if not api_version:
         yield required(f"{path}.apiVersion")
     elif api_version.count("/") > 1:
-        yield invalid(f"{path}.apiVersion", api_version, f"unexpected GroupVersion string: {api_version}")
+        yield invalid(
+            f"{path}.apiVersion", api_version, f"unexpected GroupVersion string: {api_version}"
+        )
     else:
         if group and (problems := dns_subdomain(group)):
             yield invalid(f"{path}.apiVersion", group, ",".join(problems))
@@ -109,7 +131,9 @@ def _param_kind_errors(kind: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield invalid(f"{path}.kind", name, text)
 
 
-def _constraint_errors(constraints: Mapping[str, Any] | None, path: str, *, mutates: bool) -> Iterator[FieldError]:
+def _constraint_errors(
+    constraints: Mapping[str, Any] | None, path: str, *, mutates: bool
+) -> Iterator[FieldError]:
     if constraints is None:
         yield required(path)
         return
@@ -121,7 +145,9 @@ def _constraint_errors(constraints: Mapping[str, Any] | None, path: str, *, muta
         for rule in rules:
             for operation in rule.get("operations") or ():
                 if operation not in _MUTATED_OPERATIONS:
-                    yield not_supported(f"{path}.resourceRules.operations", operation, _MUTATED_OPERATIONS)
+                    yield not_supported(
+                        f"{path}.resourceRules.operations", operation, _MUTATED_OPERATIONS
+                    )
 
 
 def _match_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -168,7 +194,9 @@ def _variable_errors(
         variables[name] = kind
 
 
-def _mutations_errors(spec: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[FieldError]:
+def _mutations_errors(
+    spec: Mapping[str, Any], environment: Mapping[str, Any]
+) -> Iterator[FieldError]:
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
@@ -181,7 +209,9 @@ def _mutations_errors(spec: Mapping[str, Any], environment: Mapping[str, Any]) -
         yield not_supported("spec.reinvocationPolicy", policy, ("IfNeeded", "Never"))
 
 
-def _mutation_errors(mutation: Mapping[str, Any], path: str, environment: Mapping[str, Any]) -> Iterator[FieldError]:
+def _mutation_errors(
+    mutation: Mapping[str, Any], path: str, environment: Mapping[str, Any]
+) -> Iterator[FieldError]:
     patch_type = mutation.get("patchType") or ""
     if not patch_type:
         yield required(f"{path}.patchType")
@@ -194,7 +224,9 @@ def _mutation_errors(mutation: Mapping[str, Any], path: str, environment: Mappin
         if other != patch_type:
             if patch is not None:
                 yield invalid(
-                    f"{path}.{field}", f"{{{field}}}", f"must not be specified when patchType is {patch_type}"
+                    f"{path}.{field}",
+                    f"{{{field}}}",
+                    f"must not be specified when patchType is {patch_type}",
                 )
             continue
         if patch is None:
@@ -203,12 +235,16 @@ def _mutation_errors(mutation: Mapping[str, Any], path: str, environment: Mappin
         expression = patch.get("expression") or ""
         if expression.strip():
             field_path = f"{path}.{field}.expression"
-            yield from expression_errors(expression, field_path, (kind,), patches=True, **environment)
+            yield from expression_errors(
+                expression, field_path, (kind,), patches=True, **environment
+            )
         else:
             yield required(f"{path}.{field}.expression", "expression is not specified")
 
 
-def _validations_errors(obj: Object, spec: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validations_errors(
+    obj: Object, spec: Mapping[str, Any], environment: Mapping[str, Any]
+) -> Iterator[FieldError]:
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         text = "validations or auditAnnotations must contain at least one item"
@@ -241,9 +277,13 @@ def _validation_errors(
     message_expression = validation.get("messageExpression") or ""
     if message_expression.strip():
         field_path = f"{path}.messageExpression"
-        yield from expression_errors(message_expression, field_path, ("string",), authorizer=False, **environment)
+        yield from expression_errors(
+            message_expression, field_path, ("string",), authorizer=False, **environment
+        )
     elif message_expression:
-        yield invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
+        yield invalid(
+            f"{path}.messageExpression", message_expression, "must be non-empty if specified"
+        )
     message = validation.get("message") or ""
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "must be non-empty if specified")
@@ -267,9 +307,13 @@ def _annotation_errors(
     if not expression.strip():
         yield required(f"{path}.valueExpression", "valueExpression is not specified")
     elif len(expression.strip()) > _MAX_AUDIT_EXPRESSION:
-        yield required(f"{path}.valueExpression", f"must not exceed {_MAX_AUDIT_EXPRESSION} bytes in length")
+        yield required(
+            f"{path}.valueExpression", f"must not exceed {_MAX_AUDIT_EXPRESSION} bytes in length"
+        )
     else:
-        yield from expression_errors(expression, f"{path}.valueExpression", ("string", "null_type"), **environment)
+        yield from expression_errors(
+            expression, f"{path}.valueExpression", ("string", "null_type"), **environment
+        )
 
 
 class PolicyBindingStrategy(BuiltinStrategy):

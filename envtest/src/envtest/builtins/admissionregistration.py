@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
@@ -64,7 +71,10 @@ def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldErro
     yield from _qualified_domain_errors(webhook.get("name") or "", f"{path}.name")
     for position, rule in enumerate(webhook.get("rules") or ()):
         yield from rule_errors(rule, f"{path}.rules[{position}]")
-    for name, values in (("failurePolicy", ("Fail", "Ignore")), ("matchPolicy", ("Equivalent", "Exact"))):
+    for name, values in (
+        ("failurePolicy", ("Fail", "Ignore")),
+        ("matchPolicy", ("Equivalent", "Exact")),
+    ):
         if webhook.get(name) not in values:
             yield not_supported(f"{path}.{name}", webhook.get(name) or "", values)
     effects = webhook.get("sideEffects")
@@ -77,7 +87,9 @@ def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never"))
     seconds = webhook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= 30:
-        yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
+        yield invalid(
+            f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds"
+        )
     for name in ("namespaceSelector", "objectSelector"):
         yield from label_selector_errors(webhook.get(name), f"{path}.{name}")
     client = webhook.get("clientConfig") or {}
@@ -87,7 +99,9 @@ def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield from webhook_url_errors(f"{path}.clientConfig.url", client["url"])
     else:
         yield from webhook_service_errors(f"{path}.clientConfig.service", client["service"])
-    yield from _version_errors(webhook.get("admissionReviewVersions") or (), f"{path}.admissionReviewVersions")
+    yield from _version_errors(
+        webhook.get("admissionReviewVersions") or (), f"{path}.admissionReviewVersions"
+    )
     yield from condition_errors(webhook.get("matchConditions") or (), f"{path}.matchConditions")
 
 
@@ -99,7 +113,9 @@ def _qualified_domain_errors(name: str, path: str) -> Iterator[FieldError]:
     if problems:
         yield invalid(path, name, ",".join(problems))
     elif len(name.split(".")) < 3:
-        yield invalid(path, name, "should be a domain with at least three segments separated by dots")
+        yield invalid(
+            path, name, "should be a domain with at least three segments separated by dots"
+        )
 
 
 def _version_errors(versions: Sequence[str], path: str) -> Iterator[FieldError]:
@@ -129,7 +145,9 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             yield from _resource_errors(values, field_path)
         elif "*" in values and len(values) > 1:
             noun = "API groups" if name == "apiGroups" else "API versions"
-            yield invalid(field_path, list(values), f"if '*' is present, must not specify other {noun}")
+            yield invalid(
+                field_path, list(values), f"if '*' is present, must not specify other {noun}"
+            )
         if name == "apiVersions":
             for position, value in enumerate(values):
                 if not value:
@@ -155,14 +173,18 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
         if not each:
             yield required(field_path)
         if each == "*/*" and len(resources) > 1:
-            yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
+            yield invalid(
+                path, list(resources), "if '*/*' is present, must not specify other resources"
+            )
         resource, slash, sub = each.partition("/")
         if not slash:
             continue
         if sub == "*":
             every_sub.add(resource)
         elif resource in every_sub:
-            yield invalid(field_path, each, f"if '{resource}/*' is present, must not specify {each}")
+            yield invalid(
+                field_path, each, f"if '{resource}/*' is present, must not specify {each}"
+            )
         if resource == "*":
             every_resource.add(sub)
         elif sub in every_resource:
@@ -185,7 +207,9 @@ def condition_errors(
         field_path = f"{path}[{position}]"
         name, expression = condition.get("name") or "", (condition.get("expression") or "").strip()
         if expression:
-            yield from expression_errors(expression, f"{field_path}.expression", ("bool",), params=params)
+            yield from expression_errors(
+                expression, f"{field_path}.expression", ("bool",), params=params
+            )
         else:
             yield required(f"{field_path}.expression")
         if not name:
@@ -197,7 +221,9 @@ def condition_errors(
         names.add(name)
 
 
-def expression_errors(expression: str, path: str, kinds: Sequence[CELType], **environment: Any) -> Iterator[FieldError]:
+def expression_errors(
+    expression: str, path: str, kinds: Sequence[CELType], **environment: Any
+) -> Iterator[FieldError]:
     """Yield the errors of a CEL expression whose value must have one of ``kinds``.
 
     ``environment`` are the arguments of :func:`envtest.schema.cel_admission.check_expression`.

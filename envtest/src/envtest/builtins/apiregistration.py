@@ -30,7 +30,12 @@ class APIServiceStrategy(BuiltinStrategy):
         super().prepare_create(obj, ctx)
         if obj["spec"].get("service") is None:
             message = "Local APIServices are always available"
-            condition = {"type": "Available", "status": "True", "reason": "Local", "message": message}
+            condition = {
+                "type": "Available",
+                "status": "True",
+                "reason": "Local",
+                "message": message,
+            }
             set_condition(obj["status"].setdefault("conditions", []), condition, now=ctx.now)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
@@ -47,14 +52,18 @@ class APIServiceStrategy(BuiltinStrategy):
             text = f'must be `spec.version+"."+spec.group`: {go_quote(f"{version}.{group}")}'
             yield invalid("metadata.name", obj["metadata"].get("name"), text)
         if not group and version != "v1":
-            yield required("spec.group", "only v1 may have an empty group and it better be legacy kube")
+            yield required(
+                "spec.group", "only v1 may have an empty group and it better be legacy kube"
+            )
         for problem in dns_subdomain(group) if group else ():
             yield invalid("spec.group", group, problem)
         for problem in dns_1035_label(version):
             yield invalid("spec.version", version, problem)
         for name, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
             if not 0 < (spec.get(name) or 0) <= limit:
-                yield invalid(f"spec.{name}", spec.get(name) or 0, f"must be positive and less than {limit}")
+                yield invalid(
+                    f"spec.{name}", spec.get(name) or 0, f"must be positive and less than {limit}"
+                )
         yield from _connection_errors(spec)
 
 
@@ -62,19 +71,33 @@ _STATUSES: Final = ("True", "False", "Unknown")
 
 
 def _connection_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    service, bundle, insecure = spec.get("service"), spec.get("caBundle") or "", spec.get("insecureSkipTLSVerify")
+    service, bundle, insecure = (
+        spec.get("service"),
+        spec.get("caBundle") or "",
+        spec.get("insecureSkipTLSVerify"),
+    )
     if service is None:
         if bundle:
             size = len(b64decode(bundle, validate=False))
-            yield invalid("spec.caBundle", f"{size} bytes", "local APIServices may not have a caBundle")
+            yield invalid(
+                "spec.caBundle", f"{size} bytes", "local APIServices may not have a caBundle"
+            )
         if insecure:
-            yield invalid("spec.insecureSkipTLSVerify", True, "local APIServices may not have insecureSkipTLSVerify")
+            yield invalid(
+                "spec.insecureSkipTLSVerify",
+                True,
+                "local APIServices may not have insecureSkipTLSVerify",
+            )
         return
     for name in ("namespace", "name"):
         if not service.get(name):
             yield required(f"spec.service.{name}")
     problems = port_number(service.get("port") or 0)
     if problems:
-        yield invalid("spec.service.port", service.get("port") or 0, f"port is not valid: {', '.join(problems)}")
+        yield invalid(
+            "spec.service.port",
+            service.get("port") or 0,
+            f"port is not valid: {', '.join(problems)}",
+        )
     if insecure and bundle:
         yield invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present")

@@ -36,7 +36,11 @@ STATUS_ANNOTATIONS: Final = (_STATUSES, _CONDITIONS)
 """The annotations of v1 with parts of v2's spec and status."""
 
 _ANNOTATIONS: Final = frozenset(
-    {*SPEC_ANNOTATIONS, *STATUS_ANNOTATIONS, *(f"{_PREFIX}scale-{way}-tolerance" for way in ("up", "down"))}
+    {
+        *SPEC_ANNOTATIONS,
+        *STATUS_ANNOTATIONS,
+        *(f"{_PREFIX}scale-{way}-tolerance" for way in ("up", "down")),
+    }
 )
 _DEFAULT_UTILIZATION: Final = 80
 _TYPES: Final = "io.k8s.api.autoscaling.v2"
@@ -143,7 +147,12 @@ def to_v1(obj: Object) -> Object:
     kept = {name: go_json(value, sort_keys=False) for name, value in texts.items() if value}
     if spec.get("behavior") is not None:
         kept[_BEHAVIOR] = go_json(_internal_behavior(spec["behavior"]), sort_keys=False)
-    new = {**obj, "metadata": dict(obj.get("metadata") or {}), "spec": new_spec, "status": new_status}
+    new = {
+        **obj,
+        "metadata": dict(obj.get("metadata") or {}),
+        "spec": new_spec,
+        "status": new_status,
+    }
     drop_annotations(new)
     if kept:
         new["metadata"]["annotations"] = {**(new["metadata"].get("annotations") or {}), **kept}
@@ -154,7 +163,10 @@ def to_v2(obj: Object) -> Object:
     """Return an object of v1 in v2, with the data of well-formed annotations; it is not normalized."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     texts = (obj.get("metadata") or {}).get("annotations") or {}
-    metrics = _parsed(texts.get(_METRICS), lambda items: [_new_metric(each) for each in _items(items)]) or []
+    metrics = (
+        _parsed(texts.get(_METRICS), lambda items: [_new_metric(each) for each in _items(items)])
+        or []
+    )
     target = spec.get("targetCPUUtilizationPercentage")
     if target is None and not metrics:
         target = _DEFAULT_UTILIZATION
@@ -164,15 +176,24 @@ def to_v2(obj: Object) -> Object:
     behavior = _parsed(texts.get(_BEHAVIOR), _behavior)
     if behavior:
         new_spec["behavior"] = behavior
-    statuses = _parsed(texts.get(_STATUSES), lambda items: [_new_metric_status(each) for each in _items(items)])
+    statuses = _parsed(
+        texts.get(_STATUSES), lambda items: [_new_metric_status(each) for each in _items(items)]
+    )
     if statuses is not None:
         new_status["currentMetrics"] = statuses
     elif (current := status.get("currentCPUUtilizationPercentage")) is not None:
         new_status["currentMetrics"] = [_cpu_metric("current", {"averageUtilization": current})]
-    conditions = _parsed(texts.get(_CONDITIONS), lambda items: [_condition(each) for each in _items(items)])
+    conditions = _parsed(
+        texts.get(_CONDITIONS), lambda items: [_condition(each) for each in _items(items)]
+    )
     if conditions:
         new_status["conditions"] = conditions
-    new = {**obj, "metadata": dict(obj.get("metadata") or {}), "spec": new_spec, "status": new_status}
+    new = {
+        **obj,
+        "metadata": dict(obj.get("metadata") or {}),
+        "spec": new_spec,
+        "status": new_status,
+    }
     drop_annotations(new)
     return new
 
@@ -247,7 +268,8 @@ def _internal_rules(rules: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {
         "StabilizationWindowSeconds": rules.get("stabilizationWindowSeconds"),
         "SelectPolicy": rules.get("selectPolicy"),
-        "Policies": policies and [{name[0].upper() + name[1:]: each[name] for name in _POLICY} for each in policies],
+        "Policies": policies
+        and [{name[0].upper() + name[1:]: each[name] for name in _POLICY} for each in policies],
         "Tolerance": rules.get("tolerance"),
     }
 
@@ -321,7 +343,11 @@ def _new_metric(value: Any) -> dict[str, Any]:
 def _target_type(source: str, target: Mapping[str, Any]) -> str:
     if source.endswith("esource"):
         return "AverageValue" if target.get("averageUtilization") is None else "Utilization"
-    is_average = target.get("averageValue") is not None if source == "object" else target.get("value") is None
+    is_average = (
+        target.get("averageValue") is not None
+        if source == "object"
+        else target.get("value") is None
+    )
     return "AverageValue" if is_average else "Value"
 
 
@@ -335,14 +361,18 @@ def _new_metric_status(value: Any) -> dict[str, Any]:
 
 
 def _condition(value: Any) -> dict[str, Any]:
-    decoded: dict[str, Any] = _decoded("HorizontalPodAutoscalerCondition", _fields_of(value, _CONDITION))
+    decoded: dict[str, Any] = _decoded(
+        "HorizontalPodAutoscalerCondition", _fields_of(value, _CONDITION)
+    )
     return decoded
 
 
 def _behavior(value: Any) -> dict[str, Any]:
     new = _fields_of(value, (name for name, _ in _DIRECTIONS))
     for name, rules in new.items():
-        fields = _fields_of(rules, ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance"))
+        fields = _fields_of(
+            rules, ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
+        )
         if "policies" in fields:
             fields["policies"] = [_fields_of(each, _POLICY) for each in _items(fields["policies"])]
         new[name] = fields

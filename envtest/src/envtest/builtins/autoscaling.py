@@ -15,7 +15,12 @@ from envtest.builtins.autoscaler_versions import (
     to_v1,
     to_v2,
 )
-from envtest.builtins.autoscaling_rules import api_version_errors, metric_errors, reference_errors, scaling_rule_errors
+from envtest.builtins.autoscaling_rules import (
+    api_version_errors,
+    metric_errors,
+    reference_errors,
+    scaling_rule_errors,
+)
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import nonnegative
 from envtest.registry.resource import RequestContext
@@ -71,13 +76,21 @@ class AutoscalerStrategy(BuiltinStrategy):
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """See :meth:`Strategy.prepare_update`: some annotations of v1 belong to the spec or the status."""
         super().prepare_update(new, old, ctx)
-        self._restore_annotations(new, old, SPEC_ANNOTATIONS if ctx.subresource == "status" else STATUS_ANNOTATIONS)
+        self._restore_annotations(
+            new, old, SPEC_ANNOTATIONS if ctx.subresource == "status" else STATUS_ANNOTATIONS
+        )
 
     def _restore_annotations(self, new: Object, old: Object | None, names: Sequence[str]) -> None:
-        if self.resource.version != "v1" or not (has_annotations(new) or (old is not None and has_annotations(old))):
+        if self.resource.version != "v1" or not (
+            has_annotations(new) or (old is not None and has_annotations(old))
+        ):
             return
         before = (old["metadata"].get("annotations") if old is not None else None) or {}
-        annotations = {name: text for name, text in new["metadata"].pop("annotations", {}).items() if name not in names}
+        annotations = {
+            name: text
+            for name, text in new["metadata"].pop("annotations", {}).items()
+            if name not in names
+        }
         annotations.update({name: before[name] for name in names if name in before})
         if annotations:
             new["metadata"]["annotations"] = annotations
@@ -99,16 +112,24 @@ class AutoscalerStrategy(BuiltinStrategy):
         elif maximum < 0:
             yield invalid("spec.maxReplicas", maximum, "must be greater than or equal to 1")
         if minimum is not None and maximum < minimum:
-            yield invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`")
+            yield invalid(
+                "spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`"
+            )
         target = spec.get("scaleTargetRef") or {}
         yield from reference_errors(target, "spec.scaleTargetRef")
         before = None if old is None else old["spec"].get("scaleTargetRef") or {}
-        if before is None or any(target.get(name) != before.get(name) for name in ("apiVersion", "kind")):
+        if before is None or any(
+            target.get(name) != before.get(name) for name in ("apiVersion", "kind")
+        ):
             needs_group = target.get("kind") != "ReplicationController"
             yield from api_version_errors(target, "spec.scaleTargetRef", needs_group=needs_group)
-        was_invalid = old is not None and any(map(_has_invalid_object, old["spec"].get("metrics") or ()))
+        was_invalid = old is not None and any(
+            map(_has_invalid_object, old["spec"].get("metrics") or ())
+        )
         for position, metric in enumerate(spec.get("metrics") or ()):
-            yield from metric_errors(metric, f"spec.metrics[{position}]", any_api_version=was_invalid)
+            yield from metric_errors(
+                metric, f"spec.metrics[{position}]", any_api_version=was_invalid
+            )
         for direction in ("scaleUp", "scaleDown"):
             rules = (spec.get("behavior") or {}).get(direction)
             if rules is not None:
@@ -130,7 +151,10 @@ def behavior_defaults(behavior: Mapping[str, Any]) -> Object:
             {"type": "Percent", "value": 100, "periodSeconds": 15},
         ],
     }
-    down = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
+    down = {
+        "selectPolicy": "Max",
+        "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+    }
     return {
         "scaleUp": {**up, **(behavior.get("scaleUp") or {})},
         "scaleDown": {**down, **(behavior.get("scaleDown") or {})},

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
 from envtest.apimachinery.name_rules import path_segment
 from envtest.schema.quantity import parse_quantity
 
@@ -35,7 +41,9 @@ def reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldE
             yield invalid(f"{path}.{name}", value, problem)
 
 
-def api_version_errors(reference: Mapping[str, Any], path: str, *, needs_group: bool) -> Iterator[FieldError]:
+def api_version_errors(
+    reference: Mapping[str, Any], path: str, *, needs_group: bool
+) -> Iterator[FieldError]:
     """Yield an error if the API version of a reference has several slashes, or no group although it needs one."""
     version = reference.get("apiVersion") or ""
     if version.count("/") > 1:
@@ -44,31 +52,43 @@ def api_version_errors(reference: Mapping[str, Any], path: str, *, needs_group: 
         yield invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
 
 
-def metric_errors(metric: Mapping[str, Any], path: str, *, any_api_version: bool = False) -> Iterator[FieldError]:
+def metric_errors(
+    metric: Mapping[str, Any], path: str, *, any_api_version: bool = False
+) -> Iterator[FieldError]:
     """Yield the errors of one metric: it has the source that its type names, and no other.
 
     ``any_api_version`` allows an invalid API version of the object that the metric describes.
     """
     kind = metric.get("type") or ""
-    present = [source for source in ("object", "external", "pods", "resource", "containerResource") if source in metric]
+    present = [
+        source
+        for source in ("object", "external", "pods", "resource", "containerResource")
+        if source in metric
+    ]
     expected = _METRICS.get(kind)
     if not kind:
         yield required(f"{path}.type", "must specify a metric source type")
     if expected is None:
         yield not_supported(f"{path}.type", kind, tuple(_METRICS))
     for source in present[:1]:
-        yield from _source_errors(source, metric[source], f"{path}.{source}", any_api_version=any_api_version)
+        yield from _source_errors(
+            source, metric[source], f"{path}.{source}", any_api_version=any_api_version
+        )
     if expected is None:  # kube-apiserver reports it twice
         yield not_supported(f"{path}.type", kind, tuple(_METRICS))
     elif expected not in present:
-        yield required(f"{path}.{expected}", "must populate information for the given metric source")
+        yield required(
+            f"{path}.{expected}", "must populate information for the given metric source"
+        )
     if len(present) > 1:
         for other in present:
             if other != expected:
                 yield forbidden(f"{path}.{other}", "must populate the given metric source only")
 
 
-def _source_errors(source: str, value: Mapping[str, Any], path: str, *, any_api_version: bool) -> Iterator[FieldError]:
+def _source_errors(
+    source: str, value: Mapping[str, Any], path: str, *, any_api_version: bool
+) -> Iterator[FieldError]:
     target = value.get("target") or {}
     if source in ("resource", "containerResource"):
         if not value.get("name"):
@@ -92,11 +112,15 @@ def _source_errors(source: str, value: Mapping[str, Any], path: str, *, any_api_
     total, average = target.get("value"), target.get("averageValue")
     if source == "pods":
         if average is None or parse_quantity(average).value <= 0:
-            yield required(f"{path}.target.averageValue", "must specify a positive target averageValue")
+            yield required(
+                f"{path}.target.averageValue", "must specify a positive target averageValue"
+            )
         return
     if total is None and average is None:
         options = (
-            "a target value or averageValue" if source == "object" else "a target value for metric or a per-pod target"
+            "a target value or averageValue"
+            if source == "object"
+            else "a target value for metric or a per-pod target"
         )
         yield required(f"{path}.target.averageValue", f"must set either {options}")
     if source == "external" and total is not None and average is not None:
@@ -133,9 +157,15 @@ def scaling_rule_errors(rules: Mapping[str, Any], path: str) -> Iterator[FieldEr
     """Yield the errors of the behavior in one direction: the window, and the policies."""
     window = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
-        yield invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
+        yield invalid(
+            f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero"
+        )
     if window is not None and window > _MAX_WINDOW:
-        yield invalid(f"{path}.stabilizationWindowSeconds", window, f"must be less than or equal to {_MAX_WINDOW}")
+        yield invalid(
+            f"{path}.stabilizationWindowSeconds",
+            window,
+            f"must be less than or equal to {_MAX_WINDOW}",
+        )
     select = rules.get("selectPolicy")
     if select is not None and select not in _SELECT_POLICIES:
         yield not_supported(f"{path}.selectPolicy", select, _SELECT_POLICIES)
@@ -146,7 +176,11 @@ def scaling_rule_errors(rules: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def _policy_errors(policy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, value, period = policy.get("type") or "", policy.get("value") or 0, policy.get("periodSeconds") or 0
+    kind, value, period = (
+        policy.get("type") or "",
+        policy.get("value") or 0,
+        policy.get("periodSeconds") or 0,
+    )
     if kind not in _POLICY_TYPES:
         yield not_supported(f"{path}.type", kind, _POLICY_TYPES)
     if value <= 0:
@@ -154,4 +188,6 @@ def _policy_errors(policy: Mapping[str, Any], path: str) -> Iterator[FieldError]
     if period <= 0:
         yield invalid(f"{path}.periodSeconds", period, "must be greater than zero")
     if period > _MAX_PERIOD:
-        yield invalid(f"{path}.periodSeconds", period, f"must be less than or equal to {_MAX_PERIOD}")
+        yield invalid(
+            f"{path}.periodSeconds", period, f"must be less than or equal to {_MAX_PERIOD}"
+        )

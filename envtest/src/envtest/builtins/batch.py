@@ -124,7 +124,9 @@ class JobStrategy(WorkloadStrategy):
                 yield invalid("spec.selector", selector, "`selector` not auto-generated")
         yield from super().check(obj, old, ctx)
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`; an update reports the errors of the new spec twice."""
         errors = list(self._new_spec_errors(spec))
         yield from errors
@@ -150,7 +152,11 @@ class JobStrategy(WorkloadStrategy):
         if spec.get("completionMode") != "Indexed":
             yield from immutable(spec, old, "completions")
         elif completions not in (old.get("completions"), spec.get("parallelism"), None):
-            yield invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
+            yield invalid(
+                "spec.completions",
+                completions,
+                "can only be modified in tandem with spec.parallelism",
+            )
         for name in (
             "selector",
             "completionMode",
@@ -160,7 +166,11 @@ class JobStrategy(WorkloadStrategy):
             yield from immutable(spec, old, name)
         for name, layout in (("podFailurePolicy", FAILURE_RULE), ("successPolicy", SUCCESS_RULE)):
             if spec.get(name) != old.get(name):
-                yield invalid(f"spec.{name}", internal_job_policy(spec.get(name), layout), "field is immutable")
+                yield invalid(
+                    f"spec.{name}",
+                    internal_job_policy(spec.get(name), layout),
+                    "field is immutable",
+                )
         if spec["template"] == old["template"]:
             return
         changed, before = copy_json(spec["template"]), old["template"]
@@ -175,9 +185,15 @@ class JobStrategy(WorkloadStrategy):
                     changed["spec"][part] = before["spec"][part]
         if changed != before:
             if old.get("suspend"):
-                yield invalid("spec.template.spec", internal_pod_spec(spec["template"]["spec"]), "field is immutable")
+                yield invalid(
+                    "spec.template.spec",
+                    internal_pod_spec(spec["template"]["spec"]),
+                    "field is immutable",
+                )
             else:
-                yield invalid("spec.template", internal_pod_template(spec["template"]), "field is immutable")
+                yield invalid(
+                    "spec.template", internal_pod_template(spec["template"]), "field is immutable"
+                )
 
 
 class CronJobStrategy(WorkloadStrategy):
@@ -201,12 +217,16 @@ class CronJobStrategy(WorkloadStrategy):
 
     def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
         """See :meth:`WorkloadStrategy.spec_warnings`."""
-        yield from template_warnings(spec["jobTemplate"]["spec"]["template"], "spec.jobTemplate.spec.template")
+        yield from template_warnings(
+            spec["jobTemplate"]["spec"]["template"], "spec.jobTemplate.spec.template"
+        )
         if "TZ" in (spec.get("schedule") or ""):
             link = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
             yield f"CRON_TZ or TZ used in spec.schedule is not officially supported, see {link} for more details"
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         schedule = spec.get("schedule") or ""
         if not schedule:
@@ -217,7 +237,11 @@ class CronJobStrategy(WorkloadStrategy):
                 yield invalid("spec.schedule", schedule, text)
         elif problem := _schedule_problem(schedule):
             yield invalid("spec.schedule", schedule, problem)
-        for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        for name in (
+            "startingDeadlineSeconds",
+            "successfulJobsHistoryLimit",
+            "failedJobsHistoryLimit",
+        ):
             yield from nonnegative(f"spec.{name}", spec.get(name))
         if spec.get("timeZone") is not None and (problem := _time_zone_problem(spec["timeZone"])):
             yield invalid("spec.timeZone", spec["timeZone"], problem)
@@ -229,7 +253,11 @@ class CronJobStrategy(WorkloadStrategy):
         job = spec["jobTemplate"]["spec"]
         yield from _job_errors({"completionMode": "NonIndexed", **job}, "spec.jobTemplate.spec")
         if job.get("selector") is not None:
-            yield invalid("spec.jobTemplate.spec.selector", job["selector"], "`selector` will be auto-generated")
+            yield invalid(
+                "spec.jobTemplate.spec.selector",
+                job["selector"],
+                "`selector` will be auto-generated",
+            )
         if job.get("manualSelector"):
             yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
 
@@ -242,7 +270,9 @@ def _time_zone_problem(zone: str) -> str:
     if not zone:
         return "timeZone must be nil or non-empty string"
     if zone.lower() == "local":
-        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        return (
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        )
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -101,7 +101,11 @@ def _renamed(raw: Any, release: str) -> Any:
 
 def type_name(name: str, release: str) -> str:
     """Return the name of a type in a release, which is ``name`` unless the type is different there."""
-    return f"{release}:{name}" if release != LATEST.release and name in _differences(release)["changed"] else name
+    return (
+        f"{release}:{name}"
+        if release != LATEST.release and name in _differences(release)["changed"]
+        else name
+    )
 
 
 def plain_name(name: str) -> str:
@@ -154,12 +158,18 @@ _SUBRESOURCES = {
 
 def all_resources(version: KubernetesVersion = LATEST) -> Iterator[Resource]:
     """Yield every resource that a version serves, in the order in which discovery lists the groups."""
-    unserved = frozenset() if version.is_latest else frozenset(_differences(version.release)["resources"])
+    unserved = (
+        frozenset() if version.is_latest else frozenset(_differences(version.release)["resources"])
+    )
     for group in orjson.loads((_DATA / "resources.json").read_bytes()):
         for name, entry in group["resources"].items():
             if f"{group['group']}/{group['version']}/{name}" not in unserved:
                 found = _resource(group, name, entry)
-                yield found if version.is_latest else found._replace(type=type_name(found.type, version.release))
+                yield (
+                    found
+                    if version.is_latest
+                    else found._replace(type=type_name(found.type, version.release))
+                )
 
 
 def _resource(group: Mapping[str, Any], plural: str, entry: Mapping[str, Any]) -> Resource:

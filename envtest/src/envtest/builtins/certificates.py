@@ -34,9 +34,32 @@ from envtest.schema.shaping import copy_json
 __all__ = ["CertificateRequestStrategy"]
 
 _USAGES: Final = (
-    *("any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment"),
-    *("decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel"),
-    *("ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime"),
+    *(
+        "any",
+        "cert sign",
+        "client auth",
+        "code signing",
+        "content commitment",
+        "crl sign",
+        "data encipherment",
+    ),
+    *(
+        "decipher only",
+        "digital signature",
+        "email protection",
+        "encipher only",
+        "ipsec end system",
+        "ipsec tunnel",
+    ),
+    *(
+        "ipsec user",
+        "key agreement",
+        "key encipherment",
+        "microsoft sgc",
+        "netscape sgc",
+        "ocsp signing",
+        "s/mime",
+    ),
     *("server auth", "signing", "timestamping"),
 )
 _APPROVED: Final = "Approved"
@@ -66,7 +89,9 @@ class CertificateRequestStrategy(PathSegmentNameStrategy):
         if ctx.user.uid:
             spec["uid"] = ctx.user.uid
         groups = list(ctx.user.groups)
-        spec["groups"] = groups if "system:authenticated" in groups else [*groups, "system:authenticated"]
+        spec["groups"] = (
+            groups if "system:authenticated" in groups else [*groups, "system:authenticated"]
+        )
         if ctx.user.extra:
             spec["extra"] = {name: list(values) for name, values in ctx.user.extra.items()}
 
@@ -91,12 +116,16 @@ class CertificateRequestStrategy(PathSegmentNameStrategy):
             return
         status, before = obj.get("status") or {}, old.get("status") or {}
         yield from _condition_errors(status.get("conditions") or [])
-        yield from _transition_errors(status.get("conditions") or [], before.get("conditions") or [], ctx.subresource)
+        yield from _transition_errors(
+            status.get("conditions") or [], before.get("conditions") or [], ctx.subresource
+        )
         certificate = status.get("certificate")
         if certificate != before.get("certificate"):
             yield from _certificate_errors(certificate)
             if before.get("certificate"):
-                yield forbidden("status.certificate", "updates may not modify existing certificate content")
+                yield forbidden(
+                    "status.certificate", "updates may not modify existing certificate content"
+                )
 
 
 def _set_times(status: dict[str, Any], before: dict[str, Any], now: str) -> None:
@@ -107,7 +136,9 @@ def _set_times(status: dict[str, Any], before: dict[str, Any], now: str) -> None
         if not condition.get("lastTransitionTime"):
             former = known.get(condition.get("type"), {})
             is_same = former.get("status") == condition.get("status")
-            condition["lastTransitionTime"] = (former.get("lastTransitionTime") if is_same else None) or now
+            condition["lastTransitionTime"] = (
+                former.get("lastTransitionTime") if is_same else None
+            ) or now
 
 
 def _spec_errors(spec: dict[str, Any]) -> Iterator[FieldError]:
@@ -138,8 +169,18 @@ def _request_problem(request: str) -> str:
     if found is None or found[1] != b"CERTIFICATE REQUEST":
         return _NOT_A_REQUEST
     try:
-        return "" if x509.load_pem_x509_csr(pem).is_signature_valid else "x509: signature verification failed"
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        return (
+            ""
+            if x509.load_pem_x509_csr(pem).is_signature_valid
+            else "x509: signature verification failed"
+        )
+    except (
+        ValueError,
+        TypeError,
+        InvalidSignature,
+        UnsupportedAlgorithm,
+        x509.InvalidVersion,
+    ) as error:
         return f"x509: malformed certificate request: {error}"
 
 
@@ -174,13 +215,19 @@ def _condition_errors(conditions: list[dict[str, Any]]) -> Iterator[FieldError]:
             yield duplicate(f"{path}.type", type_)
     if _APPROVED in types and _DENIED in types:
         last = max((_APPROVED, _DENIED), key=types.index)
-        yield invalid("status.conditions", last, "Approved and Denied conditions are mutually exclusive")
+        yield invalid(
+            "status.conditions", last, "Approved and Denied conditions are mutually exclusive"
+        )
 
 
-def _transition_errors(new: list[dict[str, Any]], old: list[dict[str, Any]], subresource: str) -> Iterator[FieldError]:
+def _transition_errors(
+    new: list[dict[str, Any]], old: list[dict[str, Any]], subresource: str
+) -> Iterator[FieldError]:
     path = "status.conditions"
     for type_ in _FINAL:
-        after, before = ([item for item in items if item.get("type") == type_] for items in (new, old))
+        after, before = (
+            [item for item in items if item.get("type") == type_] for items in (new, old)
+        )
         if len(after) < len(before):
             yield forbidden(path, f'updates may not remove a condition of type "{type_}"')
         elif subresource == "status" and type_ in (_APPROVED, _DENIED) and after != before:
@@ -196,7 +243,9 @@ def _certificate_errors(certificate: str | None) -> Iterator[FieldError]:
     problem = "" if types else "must contain at least one CERTIFICATE PEM block"
     for type_ in types:
         if type_ != b"CERTIFICATE":
-            problem = f'only CERTIFICATE PEM blocks are allowed, found "{type_.decode(errors="replace")}"'
+            problem = (
+                f'only CERTIFICATE PEM blocks are allowed, found "{type_.decode(errors="replace")}"'
+            )
             break
     if not problem:
         try:

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference
@@ -21,7 +28,9 @@ from envtest.schema.quantity import parse_quantity
 __all__ = ["PersistentVolumeClaimStrategy", "claim_errors"]
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_COPIED_SOURCES = frozenset({("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")})
+_COPIED_SOURCES = frozenset(
+    {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
+)
 """Group and kind of the sources that ``dataSource`` is limited to; ``dataSourceRef`` accepts others."""
 _RESIZE_STATES = (
     "ControllerResizeInProgress",
@@ -75,7 +84,9 @@ def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if "storage" not in requests:
         yield required(f"{path}.resources[storage]")
     elif parse_quantity(requests["storage"]).value <= 0:
-        yield invalid(f"{path}.resources[storage]", requests["storage"], "must be greater than zero")
+        yield invalid(
+            f"{path}.resources[storage]", requests["storage"], "must be greater than zero"
+        )
     name = spec.get("storageClassName")
     for problem in dns_subdomain(name) if name else ():
         yield invalid(f"{path}.storageClassName", name, problem)
@@ -87,7 +98,9 @@ def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield from _data_source_errors(spec.get(name), f"{path}.{name}")
     if source is not None and reference is not None:
         if reference.get("namespace"):
-            yield invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
+            yield invalid(
+                path, {}, "may not be specified when dataSourceRef.namespace is specified"
+            )
         elif _identity(source) != _identity(reference):
             yield invalid(path, {}, "must match dataSourceRef")
     attributes = spec.get("volumeAttributesClassName")
@@ -112,7 +125,9 @@ def _normalize_sources(spec: Object) -> None:
             return
         spec["dataSourceRef"] = {**source}
     elif source is None and reference is not None and _is_copied(reference):
-        spec["dataSource"] = {name: reference[name] for name in ("apiGroup", "kind", "name") if name in reference}
+        spec["dataSource"] = {
+            name: reference[name] for name in ("apiGroup", "kind", "name") if name in reference
+        }
 
 
 def _is_copied(source: Mapping[str, Any]) -> bool:
@@ -178,7 +193,10 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
         spec.pop("storageClassName", None)
     if (old.get("status") or {}).get("phase") == "Bound":
         resources, old_resources = (
-            {**(each.get("resources") or {}), "requests": {**((each.get("resources") or {}).get("requests") or {})}}
+            {
+                **(each.get("resources") or {}),
+                "requests": {**((each.get("resources") or {}).get("requests") or {})},
+            }
             for each in (spec, before)
         )
         resources["requests"]["storage"] = old_resources["requests"].get("storage")
@@ -188,18 +206,23 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
             before.pop("volumeAttributesClassName", None)
     if spec != before:
         text = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+            "spec is immutable after creation except resources.requests and "
+            "volumeAttributesClassName for bound claims"
         )
         yield forbidden("spec", f"{text}\n{difference(old['spec'], obj['spec'])}")
     old_size, new_size = (_quantity(_requests(each)) for each in (old, obj))
     if new_size < old_size and new_size <= _quantity((old.get("status") or {}).get("capacity")):
-        yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+        yield forbidden(
+            "spec.resources.requests.storage", "field can not be less than status.capacity"
+        )
     if obj["spec"].get("volumeMode") != old["spec"].get("volumeMode"):
         yield invalid("volumeMode", obj["spec"].get("volumeMode"), "field is immutable")
     name = obj["spec"].get("volumeAttributesClassName")
     if old["spec"].get("volumeAttributesClassName") is not None and not name:
         target = "nil" if name is None else "an empty string"
-        yield forbidden("spec.volumeAttributesClassName", f"update from non-nil value to {target} is forbidden")
+        yield forbidden(
+            "spec.volumeAttributesClassName", f"update from non-nil value to {target} is forbidden"
+        )
 
 
 def _requests(claim: Mapping[str, Any]) -> Mapping[str, str] | None:

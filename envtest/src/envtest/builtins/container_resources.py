@@ -37,7 +37,9 @@ def container_requirement_errors(
     yield from _requirement_errors(resources, path, claims, container_resource_errors)
 
 
-def pod_requirement_errors(resources: Mapping[str, Any], path: str, claims: Collection[str]) -> Iterator[FieldError]:
+def pod_requirement_errors(
+    resources: Mapping[str, Any], path: str, claims: Collection[str]
+) -> Iterator[FieldError]:
     """Yield the errors of the resources of a pod as a whole, without those that depend on its containers."""
     if resources.get("claims"):
         yield forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
@@ -67,7 +69,9 @@ def _requirement_errors(
             yield from name_errors(name, field_path)
             yield from quantity_errors(name, quantity, field_path)
             if is_huge_page(name) and not _is_multiple(quantity, name.removeprefix("hugepages-")):
-                yield invalid(field_path, quantity, f"{quantity} is not positive integer multiple of {name}")
+                yield invalid(
+                    field_path, quantity, f"{quantity} is not positive integer multiple of {name}"
+                )
     for name, quantity in requests.items():
         if name in limits:
             yield from _above_limit_errors(name, quantity, limits[name], path)
@@ -84,7 +88,9 @@ def _above_limit_errors(name: str, request: str, limit: str, path: str) -> Itera
     if requested != allowed and not is_overcommit_allowed(name):
         yield invalid(f"{path}.requests", request, f"must be equal to {name} limit of {limit}")
     elif requested > allowed:
-        yield invalid(f"{path}.requests", request, f"must be less than or equal to {name} limit of {limit}")
+        yield invalid(
+            f"{path}.requests", request, f"must be less than or equal to {name} limit of {limit}"
+        )
 
 
 def _is_multiple(quantity: str, page: str) -> bool:
@@ -95,13 +101,19 @@ def _is_multiple(quantity: str, page: str) -> bool:
     return size > 0 and size.denominator == 1 and parse_quantity(quantity).value % size == 0
 
 
-def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str, known: Collection[str]) -> Iterator[FieldError]:
+def _claim_errors(
+    claims: Sequence[Mapping[str, Any]], path: str, known: Collection[str]
+) -> Iterator[FieldError]:
     """Yield the errors of references to the claims of the pod: each claim, or request of a claim, is used once."""
     whole: set[str] = set()
     partial: set[str] = set()
     entries: set[str] = set()
     for position, claim in enumerate(claims):
-        field_path, name, request = f"{path}[{position}]", claim.get("name") or "", claim.get("request") or ""
+        field_path, name, request = (
+            f"{path}[{position}]",
+            claim.get("name") or "",
+            claim.get("request") or "",
+        )
         if not name:
             yield required(field_path)
             continue

@@ -96,7 +96,9 @@ def image_space_errors(container: Mapping[str, Any], path: str) -> Iterator[Fiel
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
 
 
-def _common_errors(container: Mapping[str, Any], path: str, pod: PodContext, names: set[str]) -> Iterator[FieldError]:
+def _common_errors(
+    container: Mapping[str, Any], path: str, pod: PodContext, names: set[str]
+) -> Iterator[FieldError]:
     """Yield the errors that all kinds of containers have in common; add the name to ``names``."""
     name = container.get("name") or ""
     if not name:
@@ -110,7 +112,9 @@ def _common_errors(container: Mapping[str, Any], path: str, pod: PodContext, nam
         yield required(f"{path}.image")
     policy = container.get("terminationMessagePolicy") or ""
     if policy not in ("File", "FallbackToLogsOnError"):
-        yield not_supported(f"{path}.terminationMessagePolicy", policy, ("FallbackToLogsOnError", "File"))
+        yield not_supported(
+            f"{path}.terminationMessagePolicy", policy, ("FallbackToLogsOnError", "File")
+        )
     yield from _port_errors(container.get("ports") or (), f"{path}.ports")
     yield from env_errors(container.get("env") or (), f"{path}.env")
     yield from env_from_errors(container.get("envFrom") or (), f"{path}.envFrom")
@@ -119,12 +123,18 @@ def _common_errors(container: Mapping[str, Any], path: str, pod: PodContext, nam
     pull_policy = container.get("imagePullPolicy") or ""
     if pull_policy not in _PULL_POLICIES:
         yield not_supported(f"{path}.imagePullPolicy", pull_policy, _PULL_POLICIES)
-    yield from container_requirement_errors(container.get("resources") or {}, f"{path}.resources", pod.claims)
-    yield from _resize_policy_errors(container.get("resizePolicy") or (), f"{path}.resizePolicy", pod)
+    yield from container_requirement_errors(
+        container.get("resources") or {}, f"{path}.resources", pod.claims
+    )
+    yield from _resize_policy_errors(
+        container.get("resizePolicy") or (), f"{path}.resizePolicy", pod
+    )
     yield from container_security_errors(container, path, host_users=pod.host_users)
 
 
-def _resize_policy_errors(policies: Sequence[Mapping[str, Any]], path: str, pod: PodContext) -> Iterator[FieldError]:
+def _resize_policy_errors(
+    policies: Sequence[Mapping[str, Any]], path: str, pod: PodContext
+) -> Iterator[FieldError]:
     """Yield the errors of the resize policies, which kube-apiserver reports without their position."""
     seen: set[str] = set()
     for position, policy in enumerate(policies):
@@ -141,7 +151,9 @@ def _resize_policy_errors(policies: Sequence[Mapping[str, Any]], path: str, pod:
             elif value not in supported:
                 yield not_supported(path, value, supported)
         if pod.restart_policy == "Never" and restart != "NotRequired":
-            yield invalid(path, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
+            yield invalid(
+                path, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+            )
 
 
 def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -150,7 +162,9 @@ def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldEr
     if policy is not None and policy not in _RESTART_POLICIES:
         yield not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
     if policy is None and rules:
-        yield required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+        yield required(
+            f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used"
+        )
     if len(rules) > _RESTART_RULES:
         yield too_many(f"{path}.restartPolicyRules", len(rules), _RESTART_RULES)
     for position, rule in enumerate(rules):
@@ -161,12 +175,16 @@ def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldEr
             yield required(f"{field_path}.exitCodes", "must be specified")
             continue
         if codes.get("operator") not in ("In", "NotIn"):
-            yield not_supported(f"{field_path}.exitCodes.operator", codes.get("operator") or "", ("In", "NotIn"))
+            yield not_supported(
+                f"{field_path}.exitCodes.operator", codes.get("operator") or "", ("In", "NotIn")
+            )
         if len(codes.get("values") or ()) > _EXIT_CODES:
             yield too_many(f"{field_path}.exitCodes.values", len(codes["values"]), _EXIT_CODES)
 
 
-def _ephemeral_errors(container: Mapping[str, Any], path: str, others: Collection[str]) -> Iterator[FieldError]:
+def _ephemeral_errors(
+    container: Mapping[str, Any], path: str, others: Collection[str]
+) -> Iterator[FieldError]:
     """Yield the errors of an ephemeral container, which lacks fields and can share a container's namespaces."""
     text = "cannot be set for an Ephemeral Container"
     target = container.get("targetContainerName")
@@ -183,7 +201,9 @@ def _ephemeral_errors(container: Mapping[str, Any], path: str, others: Collectio
                 yield forbidden(f"{path}.volumeMounts[{position}].{name}", text)
 
 
-def _host_port_errors(container: Mapping[str, Any], path: str, used: set[str]) -> Iterator[FieldError]:
+def _host_port_errors(
+    container: Mapping[str, Any], path: str, used: set[str]
+) -> Iterator[FieldError]:
     for position, port in enumerate(container.get("ports") or ()):
         if port.get("hostPort"):
             text = f"{port.get('protocol') or ''}/{port.get('hostIP') or ''}/{port['hostPort']}"
@@ -195,7 +215,11 @@ def _host_port_errors(container: Mapping[str, Any], path: str, used: set[str]) -
 def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for position, port in enumerate(ports):
-        field_path, name, number = f"{path}[{position}]", port.get("name") or "", port.get("containerPort") or 0
+        field_path, name, number = (
+            f"{path}[{position}]",
+            port.get("name") or "",
+            port.get("containerPort") or 0,
+        )
         if name:
             problems = port_name(name)
             for problem in problems:

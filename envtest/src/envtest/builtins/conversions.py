@@ -24,8 +24,14 @@ _EVENT_FIELDS = (
 _TYPES = {
     ("v1", "Event"): "io.k8s.api.core.v1.Event",
     ("events.k8s.io/v1", "Event"): "io.k8s.api.events.v1.Event",
-    ("autoscaling/v1", "HorizontalPodAutoscaler"): "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler",
-    ("autoscaling/v2", "HorizontalPodAutoscaler"): "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
+    (
+        "autoscaling/v1",
+        "HorizontalPodAutoscaler",
+    ): "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler",
+    (
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+    ): "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
 }
 
 

@@ -7,8 +7,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required, too_long
-from envtest.apimachinery.name_rules import dns_label, dns_subdomain, mask_trailing_dash, qualified_name
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+    too_long,
+)
+from envtest.apimachinery.name_rules import (
+    dns_label,
+    dns_subdomain,
+    mask_trailing_dash,
+    qualified_name,
+)
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import REFERENCE, internal_fields
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
@@ -107,7 +120,9 @@ class SecretStrategy(BuiltinStrategy):
             name = self._REQUIRED_KEYS[kind]
             if name not in data:
                 yield required(key("data", name))
-            elif kind != "kubernetes.io/ssh-auth" and (problem := _json_object_problem(base64.b64decode(data[name]))):
+            elif kind != "kubernetes.io/ssh-auth" and (
+                problem := _json_object_problem(base64.b64decode(data[name]))
+            ):
                 yield invalid(key("data", name), "<secret contents redacted>", problem)
         elif kind == "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
@@ -120,7 +135,9 @@ class SecretStrategy(BuiltinStrategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """Warn about a TLS certificate or key that is not PEM."""
-        if obj.get("type") != "kubernetes.io/tls" or (old is not None and obj.get("data") == old.get("data")):
+        if obj.get("type") != "kubernetes.io/tls" or (
+            old is not None and obj.get("data") == old.get("data")
+        ):
             return ()
         data = obj.get("data") or {}
         certificate = base64.b64decode(data.get("tls.crt", ""))
@@ -156,10 +173,14 @@ class ServiceAccountStrategy(BuiltinStrategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """Warn about a deprecated annotation when it is added."""
-        if not _is_annotated(obj, _MOUNTABLE_SECRETS) or (old is not None and _is_annotated(old, _MOUNTABLE_SECRETS)):
+        if not _is_annotated(obj, _MOUNTABLE_SECRETS) or (
+            old is not None and _is_annotated(old, _MOUNTABLE_SECRETS)
+        ):
             return ()
         path = key("metadata.annotations", _MOUNTABLE_SECRETS)
-        return (f"{path}: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",)
+        return (
+            f"{path}: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",
+        )
 
 
 def _is_annotated(obj: Object, name: str) -> bool:
@@ -187,7 +208,9 @@ class NamespaceStrategy(BuiltinStrategy):
         if "kubernetes" not in finalizers:
             finalizers = [*finalizers, "kubernetes"]
         obj["spec"]["finalizers"] = finalizers
-        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name") or ""
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = (
+            obj["metadata"].get("name") or ""
+        )
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
         """Set the phase to Terminating; removal of the namespace controller's finalizer completes the deletion."""
@@ -210,14 +233,24 @@ class NamespaceStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the finalizers, which are qualified names with a prefix or standard, or of the phase."""
         if ctx.subresource == "status":
-            deleting, phase = bool(obj["metadata"].get("deletionTimestamp")), obj["status"].get("phase") or ""
+            deleting, phase = (
+                bool(obj["metadata"].get("deletionTimestamp")),
+                obj["status"].get("phase") or "",
+            )
             wanted, state = ("Terminating", "not empty") if deleting else ("Active", "empty")
             if phase != wanted:
-                yield invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}")
+                yield invalid(
+                    "status.Phase",
+                    phase,
+                    f"may only be '{wanted}' if `deletionTimestamp` is {state}",
+                )
         for name in obj["spec"].get("finalizers") or ():
             problems = qualified_name(name)
             if "/" not in name and name != "kubernetes":
-                problems = [*problems, "name is neither a standard finalizer name nor is it fully qualified"]
+                problems = [
+                    *problems,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                ]
             for problem in problems:
                 yield invalid("spec.finalizers", name, problem)
 
@@ -235,7 +268,10 @@ class EventStrategy(BuiltinStrategy):
         """
         is_new_api = self.resource.group == "events.k8s.io"
         regarded = obj.get("regarding" if is_new_api else "involvedObject") or {}
-        namespace, event_namespace = regarded.get("namespace") or "", obj["metadata"].get("namespace") or ""
+        namespace, event_namespace = (
+            regarded.get("namespace") or "",
+            obj["metadata"].get("namespace") or "",
+        )
         has_event_time = obj.get("eventTime") is not None
         allowed_namespaces = ("", "default", "kube-system") if has_event_time else ("", "default")
         if (not namespace and event_namespace not in allowed_namespaces) or (
@@ -243,7 +279,9 @@ class EventStrategy(BuiltinStrategy):
         ):
             yield invalid("involvedObject.namespace", namespace, "does not match event.namespace")
         if has_event_time:
-            yield from _reporter_errors(obj, "reportingController" if is_new_api else "reportingComponent")
+            yield from _reporter_errors(
+                obj, "reportingController" if is_new_api else "reportingComponent"
+            )
         if not is_new_api:
             return
         if old is None:
@@ -337,19 +375,27 @@ class EndpointsStrategy(BuiltinStrategy):
                     yield required(f"{field_path}.protocol")
                 elif port["protocol"] not in _PROTOCOLS:
                     yield not_supported(f"{field_path}.protocol", port["protocol"], _PROTOCOLS)
-                for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") is not None else ():
+                for problem in (
+                    qualified_name(port["appProtocol"])
+                    if port.get("appProtocol") is not None
+                    else ()
+                ):
                     yield invalid(f"{field_path}.appProtocol", port["appProtocol"], problem)
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about addresses that no controller has written."""
-        if (obj["metadata"].get("labels") or {}).get("endpoints.kubernetes.io/managed-by") == "endpoint-controller":
+        if (obj["metadata"].get("labels") or {}).get(
+            "endpoints.kubernetes.io/managed-by"
+        ) == "endpoint-controller":
             return ()
         return [
             text
             for position, subset in enumerate(obj.get("subsets") or ())
             for kind in ("addresses", "notReadyAddresses")
             for number, address in enumerate(subset.get(kind) or ())
-            for text in ip_warnings(f"subsets[{position}].{kind}[{number}].ip", address.get("ip") or "")
+            for text in ip_warnings(
+                f"subsets[{position}].{kind}[{number}].ip", address.get("ip") or ""
+            )
         ]
 
 
@@ -358,6 +404,8 @@ def _endpoint_address_errors(address: Mapping[str, Any], path: str) -> Iterator[
     yield from ip_errors(f"{path}.ip", ip)
     for problem in dns_label(address["hostname"]) if address.get("hostname") else ():
         yield invalid(f"{path}.hostname", address["hostname"], problem)
-    for problem in dns_subdomain(address["nodeName"]) if address.get("nodeName") is not None else ():
+    for problem in (
+        dns_subdomain(address["nodeName"]) if address.get("nodeName") is not None else ()
+    ):
         yield invalid(f"{path}.nodeName", address["nodeName"], problem)
     yield from special_address_errors(ip, f"{path}.ip")

@@ -49,7 +49,16 @@ _DESCRIPTORS: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
 _DURATION_PART: Final = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
 _MAX_SECONDS: Final = (2**63 - 1) / 1e9
 _YEARS_AHEAD: Final = 5
@@ -111,7 +120,9 @@ def parse_schedule(text: str) -> Schedule:
         raise ScheduleError(f"unrecognized descriptor: {text}")
     fields = _DESCRIPTORS.get(text, text).split()
     if len(fields) != len(_BOUNDS):
-        raise ScheduleError(f"expected exactly {len(_BOUNDS)} fields, found {len(fields)}: [{' '.join(fields)}]")
+        raise ScheduleError(
+            f"expected exactly {len(_BOUNDS)} fields, found {len(fields)}: [{' '.join(fields)}]"
+        )
     minutes, hours, days, months, weekdays = map(_field, fields, _BOUNDS)
     any_day = days[1] or weekdays[1]
     return Schedule(minutes[0], hours[0], days[0], months[0], weekdays[0], any_day)
@@ -161,9 +172,13 @@ def _number(word: str, names: Mapping[str, int]) -> int:
         return named
     digits = word.removeprefix("-") if word.startswith("-") else word.removeprefix("+")
     if not (digits.isascii() and digits.isdecimal()):
-        raise ScheduleError(f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": invalid syntax')
+        raise ScheduleError(
+            f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": invalid syntax'
+        )
     if len(digits.lstrip("0")) > 18:
-        raise ScheduleError(f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": value out of range')
+        raise ScheduleError(
+            f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": value out of range'
+        )
     if word.startswith("-") and int(digits):
         raise ScheduleError(f"negative number ({int(word)}) not allowed: {word}")
     return int(digits)
@@ -178,7 +193,9 @@ def _interval(text: str) -> timedelta:
         raise ScheduleError(f"failed to parse duration {text}: {error}") from None
     try:
         return timedelta(seconds=max(1, floor(seconds)))
-    except OverflowError:  # longer than Python can count; the next run is beyond its calendar in any case
+    except (
+        OverflowError
+    ):  # longer than Python can count; the next run is beyond its calendar in any case
         return timedelta.max
 
 

@@ -35,10 +35,12 @@ _MAX_CONSUMERS: Final = 256
 _SOURCES: Final = ("FromClaim", "FromClass")
 _ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
 _ONE_ATTRIBUTE: Final = (
-    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, but '
+    "multiple fields are set"
 )
 _UNKNOWN: Final = (
-    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+    "must be the name of a request in the claim or the name of a request and a "
+    "subrequest separated by '/'"
 )
 _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
@@ -54,15 +56,23 @@ def claim_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
             yield too_many(f"{field_path}.{kind}", len(devices[kind]), _MAX_ITEMS)
     for position, constraint in enumerate(devices.get("constraints") or ()):
         item_path = f"{field_path}.constraints[{position}]"
-        yield from _reference_errors(constraint.get("requests") or (), f"{item_path}.requests", names)
-        attributes = [name for name in ("matchAttribute", "distinctAttribute") if constraint.get(name) is not None]
+        yield from _reference_errors(
+            constraint.get("requests") or (), f"{item_path}.requests", names
+        )
+        attributes = [
+            name
+            for name in ("matchAttribute", "distinctAttribute")
+            if constraint.get(name) is not None
+        ]
         if not attributes:
             yield required(item_path, _ONE_ATTRIBUTE)
         for name in attributes[:1]:  # kube-apiserver ignores the second
             yield from _qualified_errors(constraint[name], f"{item_path}.{name}")
     for position, configuration in enumerate(devices.get("config") or ()):
         item_path = f"{field_path}.config[{position}]"
-        yield from _reference_errors(configuration.get("requests") or (), f"{item_path}.requests", names)
+        yield from _reference_errors(
+            configuration.get("requests") or (), f"{item_path}.requests", names
+        )
         yield from configuration_errors(configuration, item_path)
 
 
@@ -101,7 +111,9 @@ def _request_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldErro
         return
     if exactly is not None:
         yield from _device_errors(exactly, f"{path}.exactly")
-    yield from _named_item_errors(alternatives, f"{path}.firstAvailable", _MAX_ALTERNATIVES, _alternative_errors)
+    yield from _named_item_errors(
+        alternatives, f"{path}.firstAvailable", _MAX_ALTERNATIVES, _alternative_errors
+    )
 
 
 def _alternative_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -127,7 +139,9 @@ def _device_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError
     mode, count = request.get("allocationMode") or "", request.get("count") or 0
     if mode == "All":
         if count:
-            yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+            yield invalid(
+                f"{path}.count", count, "must not be specified when allocationMode is 'All'"
+            )
     elif mode == "ExactCount":
         if count <= 0:
             yield invalid(f"{path}.count", count, "must be greater than zero")
@@ -149,12 +163,17 @@ def selector_errors(selectors: Sequence[Mapping[str, Any]], path: str) -> Iterat
         if cel is None:
             yield required(f"{path}[{position}].cel")
         else:
-            yield from _expression_errors(cel.get("expression") or "", f"{path}[{position}].cel.expression")
+            yield from _expression_errors(
+                cel.get("expression") or "", f"{path}[{position}].cel.expression"
+            )
 
 
 def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
     """Yield the errors of an expression over ``device``, whose fields are not type-checked."""
-    from envtest.schema.cel import CELCompileError, compile_expression  # lazy: few tests store expressions
+    from envtest.schema.cel import (
+        CELCompileError,
+        compile_expression,
+    )  # lazy: few tests store expressions
     from envtest.schema.cel_literals import check_literals
 
     if len(expression.encode()) > _MAX_EXPRESSION:
@@ -167,16 +186,22 @@ def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
     if program.type_name not in ("bool", "dyn"):
-        yield invalid(path, expression, f"must evaluate to bool or the unknown type, not {program.type_name}")
+        yield invalid(
+            path, expression, f"must evaluate to bool or the unknown type, not {program.type_name}"
+        )
 
 
 def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    name, operator, effect = (toleration.get(field) or "" for field in ("key", "operator", "effect"))
+    name, operator, effect = (
+        toleration.get(field) or "" for field in ("key", "operator", "effect")
+    )
     for problem in qualified_name(name) if name else ():
         yield invalid(f"{path}.key", name, problem)
     if operator == "Exists":
         if toleration.get("value"):
-            yield invalid(f"{path}.value", toleration["value"], "must be empty for operator `Exists`")
+            yield invalid(
+                f"{path}.value", toleration["value"], "must be empty for operator `Exists`"
+            )
     elif operator == "Equal":
         for problem in label_value(toleration.get("value") or ""):
             yield invalid(f"{path}.value", toleration.get("value") or "", problem)
@@ -188,7 +213,9 @@ def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[Fie
         yield not_supported(f"{path}.effect", effect, _EFFECTS)
 
 
-def _reference_errors(references: Sequence[str], path: str, names: set[str]) -> Iterator[FieldError]:
+def _reference_errors(
+    references: Sequence[str], path: str, names: set[str]
+) -> Iterator[FieldError]:
     if len(references) > _MAX_ITEMS:
         yield too_many(path, len(references), _MAX_ITEMS)
     seen: set[str] = set()
@@ -213,7 +240,9 @@ def _qualified_errors(name: str, path: str) -> Iterator[FieldError]:
     if not name:
         yield required(path)
     elif "/" not in name:
-        yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
+        yield invalid(
+            path, name, "a fully qualified name must be a domain and a name separated by a slash"
+        )
 
 
 def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -281,7 +310,9 @@ def claim_status_errors(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Ite
             yield invalid("status.allocation", Verbatim(internal(allocation)), "field is immutable")
     elif allocation is not None:
         devices = (claim.get("spec") or {}).get("devices") or {}
-        yield from _allocation_errors(allocation, set(_request_names(devices.get("requests") or ())))
+        yield from _allocation_errors(
+            allocation, set(_request_names(devices.get("requests") or ()))
+        )
 
 
 def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterator[FieldError]:
@@ -304,7 +335,11 @@ def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterat
             yield required(f"{item_path}.source")
         elif source not in _SOURCES:
             yield not_supported(f"{item_path}.source", source, _SOURCES)
-        yield from _reference_errors(configuration.get("requests") or (), f"{item_path}.requests", names)
+        yield from _reference_errors(
+            configuration.get("requests") or (), f"{item_path}.requests", names
+        )
         yield from configuration_errors(configuration, item_path)
     if allocation.get("nodeSelector") is not None:
-        yield from node_selector_errors(allocation["nodeSelector"], "status.allocation.nodeSelector")
+        yield from node_selector_errors(
+            allocation["nodeSelector"], "status.allocation.nodeSelector"
+        )

@@ -20,7 +20,12 @@ from envtest.builtins.slice_rules import slice_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.registry.resource import RequestContext
 
-__all__ = ["DeviceClaimStrategy", "DeviceClaimTemplateStrategy", "DeviceClassStrategy", "DeviceSliceStrategy"]
+__all__ = [
+    "DeviceClaimStrategy",
+    "DeviceClaimTemplateStrategy",
+    "DeviceClassStrategy",
+    "DeviceSliceStrategy",
+]
 
 _TEMPLATE_METADATA: Final = frozenset({"labels", "annotations", "creationTimestamp"})
 
@@ -43,7 +48,9 @@ class DeviceClassStrategy(BuiltinStrategy):
             yield from configuration_errors(configuration, f"spec.config[{position}]")
         name = spec.get("extendedResourceName")
         if name is not None and not is_extended(name):
-            yield invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
+            yield invalid(
+                "spec.extendedResourceName", name, "must be a valid extended resource name"
+            )
 
 
 class DeviceClaimStrategy(BuiltinStrategy):
@@ -97,7 +104,10 @@ class DeviceSliceStrategy(BuiltinStrategy):
 def _request_defaults(spec: Object) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
-        for device_request in [*([exactly] if exactly is not None else ()), *(request.get("firstAvailable") or ())]:
+        for device_request in [
+            *([exactly] if exactly is not None else ()),
+            *(request.get("firstAvailable") or ()),
+        ]:
             if not device_request.get("allocationMode"):
                 device_request["allocationMode"] = "ExactCount"
             if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):

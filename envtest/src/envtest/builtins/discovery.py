@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
-from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
+from envtest.apimachinery.name_rules import (
+    dns_label,
+    dns_subdomain,
+    label_errors,
+    label_value,
+    qualified_name,
+)
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
@@ -40,7 +53,9 @@ class EndpointSliceStrategy(BuiltinStrategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about addresses that no controller has written."""
-        if (obj["metadata"].get("labels") or {}).get(_MANAGED_BY) in _CONTROLLERS or obj.get("addressType") == "FQDN":
+        if (obj["metadata"].get("labels") or {}).get(_MANAGED_BY) in _CONTROLLERS or obj.get(
+            "addressType"
+        ) == "FQDN":
             return ()
         return [
             text
@@ -74,7 +89,9 @@ def _endpoint_errors(endpoint: Mapping[str, Any], kind: str, path: str) -> Itera
         yield too_many(f"{path}.addresses", len(addresses), _MAX_ADDRESSES)
     for position, address in enumerate(addresses):
         yield from _address_errors(address, kind, f"{path}.addresses[{position}]")
-    for problem in dns_subdomain(endpoint["nodeName"]) if endpoint.get("nodeName") is not None else ():
+    for problem in (
+        dns_subdomain(endpoint["nodeName"]) if endpoint.get("nodeName") is not None else ()
+    ):
         yield invalid(f"{path}.nodeName", endpoint["nodeName"], problem)
     topology = endpoint.get("deprecatedTopology") or {}
     if len(topology) > _MAX_TOPOLOGY:
@@ -139,5 +156,7 @@ def _ports_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
             yield duplicate(f"{path}.name", name)
         if protocol not in _PROTOCOLS:
             yield not_supported(f"{path}.protocol", protocol or "", _PROTOCOLS)
-        for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") is not None else ():
+        for problem in (
+            qualified_name(port["appProtocol"]) if port.get("appProtocol") is not None else ()
+        ):
             yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)

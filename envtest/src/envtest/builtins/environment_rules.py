@@ -11,9 +11,17 @@ from envtest.builtins.path_rules import backstep_errors
 from envtest.builtins.string_validation import config_key, env_name
 from envtest.schema.quantity import canonical
 
-__all__ = ["VOLUME_FIELD_PATHS", "env_errors", "env_from_errors", "field_ref_errors", "resource_ref_errors"]
+__all__ = [
+    "VOLUME_FIELD_PATHS",
+    "env_errors",
+    "env_from_errors",
+    "field_ref_errors",
+    "resource_ref_errors",
+]
 
-_SOURCES: Final = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+_SOURCES: Final = (
+    "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+)
 _FIELD_PATHS: Final = (
     "metadata.name",
     "metadata.namespace",
@@ -34,12 +42,21 @@ VOLUME_FIELD_PATHS: Final = (
 )
 """The fields that a downward API volume can contain."""
 _CONVERTIBLE: Final = frozenset(
-    {*_FIELD_PATHS, *VOLUME_FIELD_PATHS, "spec.restartPolicy", "spec.schedulerName", "spec.host", "status.phase"}
+    {
+        *_FIELD_PATHS,
+        *VOLUME_FIELD_PATHS,
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.host",
+        "status.phase",
+    }
 )
 """The field labels that kube-apiserver can convert; only some of them are supported in containers."""
 _SUBSCRIPTABLE: Final = ("metadata.annotations", "metadata.labels")
 _RESOURCES: Final = tuple(
-    f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+    f"{kind}.{name}"
+    for kind in ("limits", "requests")
+    for name in ("cpu", "ephemeral-storage", "memory")
 )
 _HUGE_PAGES: Final = ("limits.hugepages-", "requests.hugepages-")
 _BYTES: Final = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
@@ -48,7 +65,11 @@ _BYTES: Final = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "
 def env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     """Yield the errors of environment variables."""
     for position, variable in enumerate(variables):
-        field_path, name, source = f"{path}[{position}]", variable.get("name") or "", variable.get("valueFrom")
+        field_path, name, source = (
+            f"{path}[{position}]",
+            variable.get("name") or "",
+            variable.get("valueFrom"),
+        )
         if not name:
             yield required(f"{field_path}.name")
         for problem in env_name(name):
@@ -59,9 +80,15 @@ def env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fi
         if len(source) == 0:
             yield invalid(f"{field_path}.valueFrom", "", f"must specify one of: {_SOURCES}")
         elif variable.get("value"):
-            yield invalid(f"{field_path}.valueFrom", "", "may not be specified when `value` is not empty")
+            yield invalid(
+                f"{field_path}.valueFrom", "", "may not be specified when `value` is not empty"
+            )
         elif len(source) > 1:
-            yield invalid(f"{field_path}.valueFrom", "", "may not have more than one field specified at a time")
+            yield invalid(
+                f"{field_path}.valueFrom",
+                "",
+                "may not have more than one field specified at a time",
+            )
 
 
 def env_from_errors(sources: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -110,11 +137,15 @@ def _file_ref_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldE
         elif name == "path":
             yield from backstep_errors(reference[name], f"{path}.{name}")
         else:
-            for problem in env_name(reference[name]) if name == "key" else dns_label(reference[name]):
+            for problem in (
+                env_name(reference[name]) if name == "key" else dns_label(reference[name])
+            ):
                 yield invalid(f"{path}.{name}", reference[name], problem)
 
 
-def field_ref_errors(reference: Mapping[str, Any], path: str, supported: Collection[str]) -> Iterator[FieldError]:
+def field_ref_errors(
+    reference: Mapping[str, Any], path: str, supported: Collection[str]
+) -> Iterator[FieldError]:
     """Yield the errors in a reference to a pod's field, which must be one of ``supported`` or a label."""
     field = reference.get("fieldPath") or ""
     if not field:
@@ -123,8 +154,12 @@ def field_ref_errors(reference: Mapping[str, Any], path: str, supported: Collect
     name, bracket, subscript = field.partition("['")
     if bracket and subscript.endswith("']") and name in _SUBSCRIPTABLE:
         subscript = subscript.removesuffix("']")
-        for problem in qualified_name(subscript.lower() if name == "metadata.annotations" else subscript):
-            yield invalid(path, subscript.lower() if name == "metadata.annotations" else subscript, problem)
+        for problem in qualified_name(
+            subscript.lower() if name == "metadata.annotations" else subscript
+        ):
+            yield invalid(
+                path, subscript.lower() if name == "metadata.annotations" else subscript, problem
+            )
     elif field not in _CONVERTIBLE:
         text = f"error converting fieldPath: field label not supported: {field}"
         yield invalid(f"{path}.fieldPath", field, text)

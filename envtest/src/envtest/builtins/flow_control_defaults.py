@@ -23,8 +23,14 @@ def _account(namespace: str) -> list[dict[str, Any]]:
     return [{"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": "*"}}]
 
 
-def _rule(verbs: Sequence[str], group: str, resources: Sequence[str], *, cluster_scope: bool = False) -> dict[str, Any]:
-    rule: dict[str, Any] = {"verbs": list(verbs), "apiGroups": [group], "resources": list(resources)}
+def _rule(
+    verbs: Sequence[str], group: str, resources: Sequence[str], *, cluster_scope: bool = False
+) -> dict[str, Any]:
+    rule: dict[str, Any] = {
+        "verbs": list(verbs),
+        "apiGroups": [group],
+        "resources": list(resources),
+    }
     if cluster_scope:
         rule["clusterScope"] = True
     return {**rule, "namespaces": ["*"]}
@@ -39,7 +45,10 @@ def _everything(subjects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _schema(level: str, precedence: int, method: str, rule: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = {"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence}
+    spec: dict[str, Any] = {
+        "priorityLevelConfiguration": {"name": level},
+        "matchingPrecedence": precedence,
+    }
     if method:
         spec["distinguisherMethod"] = {"type": method}
     return {**spec, "rules": [rule]}
@@ -48,7 +57,11 @@ def _schema(level: str, precedence: int, method: str, rule: dict[str, Any]) -> d
 def _level(shares: int, lendable: int, queues: int, hand: int) -> dict[str, Any]:
     queuing = {"queues": queues, "handSize": hand, "queueLengthLimit": 50}
     response = {"type": "Queue", "queuing": queuing} if queues else {"type": "Reject"}
-    limited = {"nominalConcurrencyShares": shares, "limitResponse": response, "lendablePercent": lendable}
+    limited = {
+        "nominalConcurrencyShares": shares,
+        "limitResponse": response,
+        "lendablePercent": lendable,
+    }
     return {"type": "Limited", "limited": limited}
 
 
@@ -57,7 +70,10 @@ _PROBES = {
     "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}],
 }
 _LEADERS = {
-    "subjects": [*_user("system:kube-controller-manager", "system:kube-scheduler"), *_account("kube-system")],
+    "subjects": [
+        *_user("system:kube-controller-manager", "system:kube-scheduler"),
+        *_account("kube-system"),
+    ],
     "resourceRules": [_rule(["get", "create", "update"], "coordination.k8s.io", ["leases"])],
 }
 _NODES = {
@@ -78,9 +94,15 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
         name: _schema("workload-high", 800, "ByNamespace", _everything(_user(f"system:{name}")))
         for name in ("kube-controller-manager", "kube-scheduler")
     },
-    "kube-system-service-accounts": _schema("workload-high", 900, "ByNamespace", _everything(_account("kube-system"))),
-    "service-accounts": _schema("workload-low", 9000, "ByUser", _everything(_group("system:serviceaccounts"))),
-    "global-default": _schema("global-default", 9900, "ByUser", _everything(_group(*_AUTHENTICATION))),
+    "kube-system-service-accounts": _schema(
+        "workload-high", 900, "ByNamespace", _everything(_account("kube-system"))
+    ),
+    "service-accounts": _schema(
+        "workload-low", 9000, "ByUser", _everything(_group("system:serviceaccounts"))
+    ),
+    "global-default": _schema(
+        "global-default", 9900, "ByUser", _everything(_group(*_AUTHENTICATION))
+    ),
     "catch-all": _schema("catch-all", 10000, "ByUser", _everything(_group(*_AUTHENTICATION))),
 }
 """The specs of the flow schemas by name."""

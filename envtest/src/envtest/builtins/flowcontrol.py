@@ -27,7 +27,17 @@ __all__ = ["FlowSchemaStrategy", "PriorityLevelStrategy"]
 _MAX_PRECEDENCE: Final = 10_000
 _MAX_QUEUES: Final = 10_000_000
 _MAX_ENTROPY_BITS: Final = 60
-_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
+_VERBS = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "proxy",
+    "update",
+    "watch",
+)
 _SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user"}
 
 
@@ -62,7 +72,10 @@ class FlowSchemaStrategy(GenerationStrategy):
         if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
             shown = Verbatim(internal({"type": method.get("type") or ""}))
             yield not_supported("spec.distinguisherMethod.type", shown, ("ByNamespace", "ByUser"))
-        path, level = "spec.priorityLevelConfiguration.name", spec["priorityLevelConfiguration"].get("name") or ""
+        path, level = (
+            "spec.priorityLevelConfiguration.name",
+            spec["priorityLevelConfiguration"].get("name") or "",
+        )
         if not level:
             yield required(path, "must reference a priority level")
         for problem in dns_subdomain(level) if level else ():
@@ -82,7 +95,9 @@ def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for position, subject in enumerate(subjects):
         yield from _subject_errors(subject, f"{path}.subjects[{position}]")
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
+        yield required(
+            path, "at least one of resourceRules and nonResourceRules has to be non-empty"
+        )
     for position, each in enumerate(rule.get("resourceRules") or ()):
         yield from _resource_rule_errors(each, f"{path}.resourceRules[{position}]")
     for position, each in enumerate(rule.get("nonResourceRules") or ()):
@@ -98,7 +113,9 @@ def _subject_errors(subject: Mapping[str, Any], path: str) -> Iterator[FieldErro
         value = subject.get(field)
         if each != kind:
             if value is not None:
-                yield forbidden(f"{path}.{field}", f"{field} is forbidden when subject kind is not '{each}'")
+                yield forbidden(
+                    f"{path}.{field}", f"{field} is forbidden when subject kind is not '{each}'"
+                )
         elif value is None:
             yield required(f"{path}.{field}", f"{field} is required when subject kind is '{each}'")
         else:
@@ -124,7 +141,10 @@ def _resource_rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldE
     for field, noun in (("apiGroups", "api groups"), ("resources", "resources")):
         values = rule.get(field) or ()
         if not values:
-            yield required(f"{path}.{field}", f"resource rules must supply at least one {noun.removesuffix('s')}")
+            yield required(
+                f"{path}.{field}",
+                f"resource rules must supply at least one {noun.removesuffix('s')}",
+            )
         yield from _wildcard_errors(values, f"{path}.{field}", noun)
     namespaces = rule.get("namespaces") or ()
     if not namespaces and not rule.get("clusterScope"):
@@ -222,7 +242,9 @@ class PriorityLevelStrategy(GenerationStrategy):
             shown, wanted = spec, fixed
             if name == "exempt":
                 text = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value"
-                shown, wanted = ({key: each[key] for key in each if key != "exempt"} for each in (spec, fixed))
+                shown, wanted = (
+                    {key: each[key] for key in each if key != "exempt"} for each in (spec, fixed)
+                )
             if shown != wanted:
                 yield invalid("spec", _rendered(spec), text)
         kind, exempt, limited = spec.get("type") or "", spec.get("exempt"), spec.get("limited")
@@ -262,20 +284,30 @@ def _limited_errors(limited: Mapping[str, Any]) -> Iterator[FieldError]:
         text = "if specified, must be a non-negative integer"
         yield invalid(f"{path}.borrowingLimitPercent", borrowing, text)
     response = limited.get("limitResponse") or {}
-    kind, queuing, path = response.get("type") or "", response.get("queuing"), f"{path}.limitResponse"
+    kind, queuing, path = (
+        response.get("type") or "",
+        response.get("queuing"),
+        f"{path}.limitResponse",
+    )
     if kind not in ("Queue", "Reject"):
         yield not_supported(f"{path}.type", kind, ("Queue", "Reject"))
     elif kind == "Reject":
         if queuing is not None:
-            yield forbidden(f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited")
+            yield forbidden(
+                f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited"
+            )
     elif queuing is None:
-        yield required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited")
+        yield required(
+            f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited"
+        )
     else:
         yield from _queuing_errors(queuing, f"{path}.queuing")
 
 
 def _queuing_errors(queuing: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    queues, hand, length = (queuing.get(name) or 0 for name in ("queues", "handSize", "queueLengthLimit"))
+    queues, hand, length = (
+        queuing.get(name) or 0 for name in ("queues", "handSize", "queueLengthLimit")
+    )
     if length <= 0:
         yield invalid(f"{path}.queueLengthLimit", length, "must be positive")
     if queues <= 0:

@@ -85,7 +85,9 @@ def _json_name(go_name: str) -> str:
 
 def _go_name(json_name: str) -> str:
     for prefix in _UPPER:
-        if json_name == prefix or (json_name.startswith(prefix) and json_name[len(prefix) : len(prefix) + 1].isupper()):
+        if json_name == prefix or (
+            json_name.startswith(prefix) and json_name[len(prefix) : len(prefix) + 1].isupper()
+        ):
             return prefix.upper() + json_name[len(prefix) :]
     return json_name[0].upper() + json_name[1:]
 
@@ -93,7 +95,11 @@ def _go_name(json_name: str) -> str:
 def internal(value: Any) -> str:
     """Return a value of a type that is not defined here: fields by their Go names, omitting unset ones."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ",".join(map(internal, value)) + "]"
     return go_json(value)
@@ -103,7 +109,11 @@ def _selector(selector: Mapping[str, Any] | None) -> str:
     """Return a LabelSelector, which has JSON names in internal types, too."""
     if selector is None:
         return "null"
-    parts = [f'"{name}":{go_json(selector[name])}' for name in ("matchLabels", "matchExpressions") if name in selector]
+    parts = [
+        f'"{name}":{go_json(selector[name])}'
+        for name in ("matchLabels", "matchExpressions")
+        if name in selector
+    ]
     return "{" + ",".join(parts) + "}"
 
 
@@ -112,7 +122,15 @@ def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str])
     for word in layout.split():
         name = word.rstrip("!?#=")
         json_name = _json_name(name)
-        zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "0" if word.endswith("#") else "null"
+        zero = (
+            '""'
+            if word.endswith("!")
+            else "false"
+            if word.endswith("?")
+            else "0"
+            if word.endswith("#")
+            else "null"
+        )
         show = _selector if word.endswith("=") else internal
         text = overrides.get(name) or (show(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
@@ -159,7 +177,11 @@ _SECURITY_PARTS = {
 def internal_security_context(security: Mapping[str, Any]) -> Verbatim:
     """Return the SecurityContext of a container as Go prints its internal type."""
     parts = {name: security.get(_json_name(name)) for name in _SECURITY_PARTS}
-    shown = {name: _fields(_SECURITY_PARTS[name], part, {}) for name, part in parts.items() if part is not None}
+    shown = {
+        name: _fields(_SECURITY_PARTS[name], part, {})
+        for name, part in parts.items()
+        if part is not None
+    }
     return Verbatim(_fields(_SECURITY_CONTEXT, security, shown))
 
 
@@ -173,14 +195,17 @@ def internal_term(term: Mapping[str, Any]) -> Verbatim:
     parts = {}
     for name in ("matchExpressions", "matchFields"):
         if name in term:
-            parts[_go_name(name)] = f"[{','.join(_fields('Key! Operator! Values', each, {}) for each in term[name])}]"
+            parts[_go_name(name)] = (
+                f"[{','.join(_fields('Key! Operator! Values', each, {}) for each in term[name])}]"
+            )
     return Verbatim(_fields("MatchExpressions MatchFields", {}, parts))
 
 
 def _container(container: Mapping[str, Any]) -> str:
     resources = container.get("resources") or {}
     resource_fields = ",".join(
-        f'"{name.capitalize()}":{go_json(resources.get(name))}' for name in ("limits", "requests", "claims")
+        f'"{name.capitalize()}":{go_json(resources.get(name))}'
+        for name in ("limits", "requests", "claims")
     )
     return _fields(_CONTAINER, container, {"Resources": "{" + resource_fields + "}"})
 
@@ -201,7 +226,9 @@ def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
     overrides = {
         "Containers": _containers(spec.get("containers")),
         "InitContainers": _containers(spec.get("initContainers")),
-        "SecurityContext": "null" if security is None else _fields(_SECURITY, {**security, **host}, {}),
+        "SecurityContext": "null"
+        if security is None
+        else _fields(_SECURITY, {**security, **host}, {}),
         "NodeSelector": go_json(node_selector) if node_selector else "null",
     }
     return Verbatim(_fields(_POD_SPEC, spec, overrides))
@@ -211,7 +238,9 @@ def internal_pod_template(template: Mapping[str, Any]) -> Verbatim:
     """Return a PodTemplateSpec as Go prints its internal type, in which only the metadata has JSON names."""
     metadata = {name: value for name, value in (template.get("metadata") or {}).items() if value}
     fields = [f'"{name}":{go_json(value)}' for name, value in metadata.items()]
-    return Verbatim("{" + ",".join([*fields, f'"Spec":{internal_pod_spec(template["spec"])}']) + "}")
+    return Verbatim(
+        "{" + ",".join([*fields, f'"Spec":{internal_pod_spec(template["spec"])}']) + "}"
+    )
 
 
 def internal_job_policy(policy: Mapping[str, Any] | None, layout: str) -> Verbatim | None:
@@ -223,10 +252,14 @@ def internal_job_policy(policy: Mapping[str, Any] | None, layout: str) -> Verbat
         codes = rule.get("onExitCodes")
         shown = {} if codes is None else {"OnExitCodes": _fields(_EXIT_CODES, codes, {})}
         rules.append(_fields(layout, rule, shown))
-    return Verbatim('{"Rules":' + ("null" if policy.get("rules") is None else f"[{','.join(rules)}]") + "}")
+    return Verbatim(
+        '{"Rules":' + ("null" if policy.get("rules") is None else f"[{','.join(rules)}]") + "}"
+    )
 
 
-def internal_update_strategy(strategy: Mapping[str, Any], layout: str = "MaxUnavailable# MaxSurge#") -> Verbatim:
+def internal_update_strategy(
+    strategy: Mapping[str, Any], layout: str = "MaxUnavailable# MaxSurge#"
+) -> Verbatim:
     """Return the update strategy of a workload as Go prints its internal type.
 
     ``layout`` are the fields of ``rollingUpdate``; the default is that of Deployments and DaemonSets.
@@ -265,6 +298,8 @@ def _with_go_names(value: Any) -> Any:
 
 def difference(old: Any, new: Any) -> str:
     """Return the difference between two values as messages show it: of indented JSON, with three lines around it."""
-    before, after = (json.dumps(each, indent=1, ensure_ascii=False).splitlines() for each in (old, new))
+    before, after = (
+        json.dumps(each, indent=1, ensure_ascii=False).splitlines() for each in (old, new)
+    )
     lines = list(unified_diff(before, after, lineterm="", n=3))[2:]
     return "\n".join([*lines, ""])

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
 from envtest.builtins.string_validation import header_name, nonnegative, port_name, port_number
 
 __all__ = ["PROBES", "lifecycle_errors", "probe_errors"]
@@ -22,7 +28,9 @@ _SECONDS_AND_THRESHOLDS = (
 )
 
 
-def probe_errors(container: Mapping[str, Any], path: str, grace: int | None) -> Iterator[FieldError]:
+def probe_errors(
+    container: Mapping[str, Any], path: str, grace: int | None
+) -> Iterator[FieldError]:
     """Yield the errors of the probes of a container; ``grace`` is the pod's ``terminationGracePeriodSeconds``."""
     for kind in PROBES:
         probe = container.get(kind)
@@ -34,21 +42,31 @@ def probe_errors(container: Mapping[str, Any], path: str, grace: int | None) -> 
             yield from nonnegative(f"{field_path}.{name}", probe.get(name))
         seconds = probe.get("terminationGracePeriodSeconds")
         if seconds is not None and seconds <= 0:
-            yield invalid(f"{field_path}.terminationGracePeriodSeconds", seconds, "must be greater than 0")
+            yield invalid(
+                f"{field_path}.terminationGracePeriodSeconds", seconds, "must be greater than 0"
+            )
         if kind != "readinessProbe":
             if probe.get("successThreshold") != 1:
-                yield invalid(f"{field_path}.successThreshold", probe.get("successThreshold") or 0, "must be 1")
+                yield invalid(
+                    f"{field_path}.successThreshold",
+                    probe.get("successThreshold") or 0,
+                    "must be 1",
+                )
         elif seconds is not None:
             text = "must not be set for readinessProbes"
             yield invalid(f"{field_path}.terminationGracePeriodSeconds", seconds, text)
 
 
-def lifecycle_errors(container: Mapping[str, Any], path: str, grace: int | None) -> Iterator[FieldError]:
+def lifecycle_errors(
+    container: Mapping[str, Any], path: str, grace: int | None
+) -> Iterator[FieldError]:
     """Yield the errors of the lifecycle hooks of a container; for ``grace`` see :func:`probe_errors`."""
     lifecycle = container.get("lifecycle") or {}
     for hook in ("postStart", "preStop"):
         if lifecycle.get(hook) is not None:
-            yield from _handler_errors(lifecycle[hook], f"{path}.lifecycle.{hook}", _HOOK_HANDLERS, grace)
+            yield from _handler_errors(
+                lifecycle[hook], f"{path}.lifecycle.{hook}", _HOOK_HANDLERS, grace
+            )
 
 
 def _handler_errors(
@@ -73,7 +91,9 @@ def _handler_errors(
             yield invalid(f"{field_path}.port", port, problem)
     if kind == "httpGet":
         if action.get("scheme") not in ("HTTP", "HTTPS"):
-            yield not_supported(f"{field_path}.scheme", action.get("scheme") or "", ("HTTP", "HTTPS"))
+            yield not_supported(
+                f"{field_path}.scheme", action.get("scheme") or "", ("HTTP", "HTTPS")
+            )
         for header in action.get("httpHeaders") or ():
             for problem in header_name(header.get("name") or ""):
                 yield invalid(f"{field_path}.httpHeaders", header.get("name") or "", problem)

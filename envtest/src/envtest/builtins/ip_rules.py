@@ -80,13 +80,20 @@ def special_address_errors(text: str, path: str) -> Iterator[FieldError]:
     if address.is_link_local:
         yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
     if text.startswith("224.0.0.") or (address.version == 6 and text.lower().startswith("ff02:")):
-        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+        yield invalid(
+            path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        )
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:
     first, slash, size = text.partition("/")
     address = _parse(first)
-    if address is None or not slash or not _PREFIX.fullmatch(size) or int(size) > address.max_prefixlen:
+    if (
+        address is None
+        or not slash
+        or not _PREFIX.fullmatch(size)
+        or int(size) > address.max_prefixlen
+    ):
         return None
     return ip_network((address.packed, int(size)), strict=False)
 

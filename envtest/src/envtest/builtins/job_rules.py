@@ -17,7 +17,12 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.name_rules import dns_label, qualified_name
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import SUCCESS_RULE, UNCOUNTED_PODS, internal_fields, internal_job_policy
+from envtest.builtins.go_rendering import (
+    SUCCESS_RULE,
+    UNCOUNTED_PODS,
+    internal_fields,
+    internal_job_policy,
+)
 from envtest.builtins.string_validation import domain_prefixed_path_errors, nonnegative
 
 __all__ = ["indexed_name_errors", "job_policy_errors", "job_status_errors"]
@@ -40,7 +45,9 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
     if indexed:
         yield from _indexed_errors(spec, path)
         if completions is not None and failed is not None and failed > completions:
-            yield invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions")
+            yield invalid(
+                f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"
+            )
     elif limit is not None:
         yield invalid(f"{path}.backoffLimitPerIndex", limit, "requires indexed completion mode")
     if spec.get("managedBy") is not None:
@@ -52,9 +59,15 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
         shown = internal_job_policy(policy, SUCCESS_RULE)
         yield invalid(f"{path}.successPolicy", shown, "requires indexed completion mode")
     elif policy is not None:
-        yield from _success_policy_errors(policy.get("rules") or (), completions or 0, f"{path}.successPolicy.rules")
+        yield from _success_policy_errors(
+            policy.get("rules") or (), completions or 0, f"{path}.successPolicy.rules"
+        )
     replacement = spec.get("podReplacementPolicy")
-    supported = ("Failed",) if spec.get("podFailurePolicy") is not None else ("Failed", "TerminatingOrFailed")
+    supported = (
+        ("Failed",)
+        if spec.get("podFailurePolicy") is not None
+        else ("Failed", "TerminatingOrFailed")
+    )
     if replacement is not None and replacement not in supported:
         yield not_supported(f"{path}.podReplacementPolicy", replacement, supported)
 
@@ -65,12 +78,18 @@ def _indexed_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         text = f"must be less than or equal to {_MAX_PARALLELISM} when completion mode is Indexed"
         yield invalid(f"{path}.parallelism", parallelism, text)
     if failed is not None and failed > _MAX_PARALLELISM:
-        yield invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MAX_PARALLELISM}")
-    if (spec.get("completions") or 0) <= _MAX_PARALLELISM or spec.get("backoffLimitPerIndex") is None:
+        yield invalid(
+            f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MAX_PARALLELISM}"
+        )
+    if (spec.get("completions") or 0) <= _MAX_PARALLELISM or spec.get(
+        "backoffLimitPerIndex"
+    ) is None:
         return
     text = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index"
     if failed is None:
-        yield required(f"{path}.maxFailedIndexes", "must be specified when completions is above 100000")
+        yield required(
+            f"{path}.maxFailedIndexes", "must be specified when completions is above 100000"
+        )
     elif failed > _MAX_PARALLELISM // 10:
         yield invalid(f"{path}.maxFailedIndexes", failed, text)
     if parallelism > _MAX_PARALLELISM // 10:
@@ -88,14 +107,20 @@ def _failure_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[Field
     if len(rules) > _MAX_RULES:
         yield too_many(path, len(rules), _MAX_RULES)
     pod = spec["template"]["spec"]
-    names = {each.get("name") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
+    names = {
+        each.get("name")
+        for kind in ("containers", "initContainers")
+        for each in pod.get(kind) or ()
+    }
     for position, rule in enumerate(rules):
         rule_path, action = f"{path}[{position}]", rule.get("action") or ""
         if not action:
             words = " ".join(f'"{each}"' for each in _ACTIONS)
             yield required(f"{rule_path}.action", f"valid values: [{words}]")
         elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-            yield invalid(f"{rule_path}.action", action, "requires the backoffLimitPerIndex to be set")
+            yield invalid(
+                f"{rule_path}.action", action, "requires the backoffLimitPerIndex to be set"
+            )
         elif action not in _ACTIONS:
             yield not_supported(f"{rule_path}.action", action, _ACTIONS)
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
@@ -103,9 +128,13 @@ def _failure_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[Field
             yield from _exit_code_errors(codes, f"{rule_path}.onExitCodes", names)
         yield from _pattern_errors(conditions, f"{rule_path}.onPodConditions")
         if codes is not None and conditions:
-            yield invalid(rule_path, OMIT, "specifying both OnExitCodes and OnPodConditions is not supported")
+            yield invalid(
+                rule_path, OMIT, "specifying both OnExitCodes and OnPodConditions is not supported"
+            )
         elif codes is None and not conditions:
-            yield invalid(rule_path, OMIT, "specifying one of OnExitCodes and OnPodConditions is required")
+            yield invalid(
+                rule_path, OMIT, "specifying one of OnExitCodes and OnPodConditions is required"
+            )
 
 
 def _pattern_errors(patterns: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -115,11 +144,19 @@ def _pattern_errors(patterns: Sequence[Mapping[str, Any]], path: str) -> Iterato
         for problem in qualified_name(pattern.get("type") or ""):
             yield invalid(f"{path}[{position}].type", pattern.get("type") or "", problem)
         if pattern.get("status") not in _STATUSES:
-            yield not_supported(f"{path}[{position}].status", pattern.get("status") or "", _STATUSES)
+            yield not_supported(
+                f"{path}[{position}].status", pattern.get("status") or "", _STATUSES
+            )
 
 
-def _exit_code_errors(codes: Mapping[str, Any], path: str, containers: set[Any]) -> Iterator[FieldError]:
-    operator, values, name = codes.get("operator") or "", codes.get("values") or [], codes.get("containerName")
+def _exit_code_errors(
+    codes: Mapping[str, Any], path: str, containers: set[Any]
+) -> Iterator[FieldError]:
+    operator, values, name = (
+        codes.get("operator") or "",
+        codes.get("values") or [],
+        codes.get("containerName"),
+    )
     if not operator:
         yield required(f"{path}.operator", 'valid values: ["In" "NotIn"]')
     elif operator not in ("In", "NotIn"):
@@ -144,16 +181,26 @@ def _exit_code_errors(codes: Mapping[str, Any], path: str, containers: set[Any])
         yield invalid(f"{path}.values", values, "must be ordered")
 
 
-def _success_policy_errors(rules: Sequence[Mapping[str, Any]], completions: int, path: str) -> Iterator[FieldError]:
+def _success_policy_errors(
+    rules: Sequence[Mapping[str, Any]], completions: int, path: str
+) -> Iterator[FieldError]:
     if not rules:
-        yield required(path, "at least one rules must be specified when the successPolicy is specified")
+        yield required(
+            path, "at least one rules must be specified when the successPolicy is specified"
+        )
     if len(rules) > _MAX_RULES:
         yield too_many(path, len(rules), _MAX_RULES)
     for position, rule in enumerate(rules[:_MAX_RULES]):
-        rule_path, indexes, count = f"{path}[{position}]", rule.get("succeededIndexes"), rule.get("succeededCount")
+        rule_path, indexes, count = (
+            f"{path}[{position}]",
+            rule.get("succeededIndexes"),
+            rule.get("succeededCount"),
+        )
         total = 0
         if indexes is None and count is None:
-            yield required(rule_path, "at least one of succeededCount or succeededIndexes must be specified")
+            yield required(
+                rule_path, "at least one of succeededCount or succeededIndexes must be specified"
+            )
         if indexes is not None:
             if len(indexes) > _MAX_INDEXES_LENGTH:
                 yield too_long(f"{rule_path}.succeededIndexes", indexes, _MAX_INDEXES_LENGTH)
@@ -161,14 +208,20 @@ def _success_policy_errors(rules: Sequence[Mapping[str, Any]], completions: int,
             try:
                 total = _count_indexes(indexes, completions)
             except ValueError as error:
-                yield invalid(f"{rule_path}.succeededIndexes", indexes, f"error parsing succeededIndexes: {error}")
+                yield invalid(
+                    f"{rule_path}.succeededIndexes",
+                    indexes,
+                    f"error parsing succeededIndexes: {error}",
+                )
                 indexes = None
         if count is None:
             continue
         count_path = f"{rule_path}.succeededCount"
         yield from nonnegative(count_path, count)
         if count > completions:
-            text = f"must be less than or equal to {completions} (the number of specified completions)"
+            text = (
+                f"must be less than or equal to {completions} (the number of specified completions)"
+            )
             yield invalid(count_path, count, text)
         if indexes is not None and count > total:
             text = "the number of indexes in the specified succeededIndexes field"
@@ -203,7 +256,9 @@ def indexed_name_errors(obj: Object) -> Iterator[FieldError]:
         return
     host = f"{name}-{spec['completions'] - 1}"
     if dns_label(host):
-        yield invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {host}")
+        yield invalid(
+            "metadata.name", name, f"will not able to create pod with invalid DNS label: {host}"
+        )
 
 
 # --- Status -----------------------------------------------------------------------------------------------------------
@@ -216,35 +271,64 @@ def job_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
     status, earlier = new.get("status") or {}, old.get("status") or {}
     for kind in ("Failed", "Complete", "FailureTarget", "SuccessCriteriaMet"):
         if _has(earlier, kind) and not _has(status, kind):
-            yield invalid("status.conditions", OMIT, f"cannot disable the terminal {kind}=True condition")
+            yield invalid(
+                "status.conditions", OMIT, f"cannot disable the terminal {kind}=True condition"
+            )
     for name in ("failed", "succeeded"):
         if (status.get(name) or 0) < (earlier.get(name) or 0):
-            yield invalid(f"status.{name}", status.get(name) or 0, f"cannot decrease the {name} counter")
+            yield invalid(
+                f"status.{name}", status.get(name) or 0, f"cannot decrease the {name} counter"
+            )
     start = earlier.get("startTime")
-    resumes = _has(earlier, "Suspended") and not _has(status, "Suspended")  # the only way to start a Job once more
-    if start is not None and status.get("startTime") != start and not new["spec"].get("suspend") and not resumes:
+    resumes = _has(earlier, "Suspended") and not _has(
+        status, "Suspended"
+    )  # the only way to start a Job once more
+    if (
+        start is not None
+        and status.get("startTime") != start
+        and not new["spec"].get("suspend")
+        and not resumes
+    ):
         if status.get("startTime") is None:
             yield required("status.startTime", "startTime cannot be removed for unsuspended job")
         else:
-            yield invalid("status.startTime", status["startTime"], "startTime cannot be updated for unsuspended job")
+            yield invalid(
+                "status.startTime",
+                status["startTime"],
+                "startTime cannot be updated for unsuspended job",
+            )
 
 
 def _has(status: Mapping[str, Any], kind: str) -> bool:
-    return any(each.get("type") == kind and each.get("status") == "True" for each in status.get("conditions") or ())
+    return any(
+        each.get("type") == kind and each.get("status") == "True"
+        for each in status.get("conditions") or ()
+    )
 
 
 _EXCLUSIVE: Final = (
     ("Complete", "Failed", "cannot set Complete=True and Failed=true conditions"),
     ("Complete", "FailureTarget", "cannot set Complete=True and FailureTarget=true conditions"),
-    ("SuccessCriteriaMet", "Failed", "cannot set Failed=True and SuccessCriteriaMet=true conditions"),
-    ("SuccessCriteriaMet", "FailureTarget", "cannot set FailureTarget=True and SuccessCriteriaMet=true conditions"),
+    (
+        "SuccessCriteriaMet",
+        "Failed",
+        "cannot set Failed=True and SuccessCriteriaMet=true conditions",
+    ),
+    (
+        "SuccessCriteriaMet",
+        "FailureTarget",
+        "cannot set FailureTarget=True and SuccessCriteriaMet=true conditions",
+    ),
 )
 _IMPLIED: Final = (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet"))
 
 
 def _status_errors(job: Object) -> Iterator[FieldError]:
     status: Mapping[str, Any] = job.get("status") or {}
-    counts = {name: status.get(name) or 0 for name in ("active", "succeeded", "failed", "ready", "terminating")}
+    counts = {
+        name: status.get(name) or 0
+        for name in ("active", "succeeded", "failed", "ready", "terminating")
+    }
     for name, count in counts.items():
         yield from nonnegative(f"status.{name}", count)
     conditions = "status.conditions"
@@ -253,18 +337,26 @@ def _status_errors(job: Object) -> Iterator[FieldError]:
             yield invalid(conditions, OMIT, text)
     for kind, cause in _IMPLIED:
         if _has(status, kind) and not _has(status, cause):
-            yield invalid(conditions, OMIT, f"cannot set {kind}=True condition without the {cause}=true condition")
+            yield invalid(
+                conditions,
+                OMIT,
+                f"cannot set {kind}=True condition without the {cause}=true condition",
+            )
     yield from _time_errors(status)
     if _has(status, "Complete") or _has(status, "Failed"):
         for name in ("active", "terminating"):
             if counts[name] > 0:
-                yield invalid(f"status.{name}", counts[name], f"{name}>0 is invalid for finished job")
+                yield invalid(
+                    f"status.{name}", counts[name], f"{name}>0 is invalid for finished job"
+                )
         if status.get("startTime") is None:
             yield required("status.startTime", "startTime is required for finished job")
         uncounted = status.get("uncountedTerminatedPods") or {}
         if uncounted.get("succeeded") or uncounted.get("failed"):
             text = "uncountedTerminatedPods needs to be empty for finished job"
-            yield invalid("status.uncountedTerminatedPods", internal_fields(UNCOUNTED_PODS, uncounted), text)
+            yield invalid(
+                "status.uncountedTerminatedPods", internal_fields(UNCOUNTED_PODS, uncounted), text
+            )
     yield from _index_errors(status, job["spec"])
     if status.get("ready") is not None and counts["ready"] > counts["active"]:
         yield invalid("status.ready", counts["ready"], "cannot set more ready pods than active")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, key, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    key,
+    required,
+)
 from envtest.apimachinery.name_rules import qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import internal_scope_selector
@@ -39,17 +46,35 @@ and the higher value.
 _TYPES = ("Container", "PersistentVolumeClaim", "Pod")
 _NAMES = {"defaultRequest": "default request"}
 _COMPUTE: Final = frozenset(
-    {"pods", "cpu", "memory", *(f"{kind}.{name}" for kind in ("requests", "limits") for name in ("cpu", "memory"))}
+    {
+        "pods",
+        "cpu",
+        "memory",
+        *(f"{kind}.{name}" for kind in ("requests", "limits") for name in ("cpu", "memory")),
+    }
 )
 _SCOPES: Final[Mapping[str, Collection[str]]] = {
     "BestEffort": frozenset({"pods"}),
     **dict.fromkeys(
-        ("CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "PriorityClass", "Terminating"), _COMPUTE
+        (
+            "CrossNamespacePodAffinity",
+            "NotBestEffort",
+            "NotTerminating",
+            "PriorityClass",
+            "Terminating",
+        ),
+        _COMPUTE,
     ),
     "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
 }
 """The scopes, and the standard resources that a quota with each scope can limit."""
-_WITHOUT_VALUES: Final = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity")
+_WITHOUT_VALUES: Final = (
+    "BestEffort",
+    "NotBestEffort",
+    "Terminating",
+    "NotTerminating",
+    "CrossNamespacePodAffinity",
+)
 _CONFLICTS: Final = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
 
 
@@ -82,11 +107,19 @@ class LimitRangeStrategy(BuiltinStrategy):
             if kind == "Pod":
                 for name in ("default", "defaultRequest"):
                     if item.get(name):
-                        yield forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'")
-                item = {name: value for name, value in item.items() if name not in ("default", "defaultRequest")}
+                        yield forbidden(
+                            f"{path}.{name}", "may not be specified when `type` is 'Pod'"
+                        )
+                item = {
+                    name: value
+                    for name, value in item.items()
+                    if name not in ("default", "defaultRequest")
+                }
             storage = "storage" in (item.get("min") or {}) or "storage" in (item.get("max") or {})
             if kind == "PersistentVolumeClaim" and not storage:
-                text = "either minimum or maximum storage value is required, but neither was provided"
+                text = (
+                    "either minimum or maximum storage value is required, but neither was provided"
+                )
                 yield required(f"{path}.limits", text)
             yield from _bounds_errors(item, path)
 
@@ -104,7 +137,11 @@ _BOUNDS = ("max", "min", "default", "defaultRequest")
 
 def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of the resources' names, and of bounds that are not in ascending order."""
-    name_errors = container_resource_errors if item.get("type") in ("Container", "Pod") else resource_name_errors
+    name_errors = (
+        container_resource_errors
+        if item.get("type") in ("Container", "Pod")
+        else resource_name_errors
+    )
     for part in (*_BOUNDS, "maxLimitRequestRatio"):
         for name in item.get(part) or ():
             yield from name_errors(name, key(f"{path}.{part}", name))
@@ -112,9 +149,17 @@ def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name in sorted(names):
         for place, shown, low, high in _ORDER:
             lower, upper = (item.get(low) or {}).get(name), (item.get(high) or {}).get(name)
-            if lower is None or upper is None or parse_quantity(lower).value <= parse_quantity(upper).value:
+            if (
+                lower is None
+                or upper is None
+                or parse_quantity(lower).value <= parse_quantity(upper).value
+            ):
                 continue
-            high_name = "default limit" if (low, high) == ("defaultRequest", "default") else _NAMES.get(high, high)
+            high_name = (
+                "default limit"
+                if (low, high) == ("defaultRequest", "default")
+                else _NAMES.get(high, high)
+            )
             text = f"{_NAMES.get(low, low)} value {lower} is greater than {high_name} value {upper}"
             yield invalid(key(f"{path}.{place}", name), (item.get(shown) or {}).get(name), text)
         yield from _ratio_errors(item, name, path)
@@ -125,7 +170,11 @@ def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def _equality_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[FieldError]:
     """Yield an error if the defaults of a resource whose request must equal its limit are different."""
     limit, request = ((item.get(part) or {}).get(name) for part in ("default", "defaultRequest"))
-    if limit is not None and request is not None and parse_quantity(limit).value != parse_quantity(request).value:
+    if (
+        limit is not None
+        and request is not None
+        and parse_quantity(limit).value != parse_quantity(request).value
+    ):
         text = f"default value {limit} must equal to defaultRequest value {request} in {name}"
         yield invalid(key(f"{path}.defaultRequest", name), request, text)
 
@@ -141,7 +190,9 @@ def _ratio_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[Fie
     if low is not None and high is not None and (smallest := parse_quantity(low).value):
         largest = parse_quantity(high).value / smallest
         if ratio > largest:
-            yield invalid(field_path, text, f"ratio {text} is greater than max/min = {float(largest):f}")
+            yield invalid(
+                field_path, text, f"ratio {text} is greater than max/min = {float(largest):f}"
+            )
 
 
 class ResourceQuotaStrategy(BuiltinStrategy):
@@ -151,12 +202,16 @@ class ResourceQuotaStrategy(BuiltinStrategy):
         """Yield the errors of names, quantities and scopes; the scopes are immutable."""
         if ctx.subresource == "status":
             for part in ("hard", "used"):
-                yield from _quantities_errors((obj.get("status") or {}).get(part) or {}, f"status.{part}")
+                yield from _quantities_errors(
+                    (obj.get("status") or {}).get(part) or {}, f"status.{part}"
+                )
             return
         spec = obj["spec"]
         yield from _quantities_errors(spec.get("hard") or {}, "spec.hard")
         yield from scope_errors(spec)
-        if old is not None and set(spec.get("scopes") or ()) != set(old["spec"].get("scopes") or ()):
+        if old is not None and set(spec.get("scopes") or ()) != set(
+            old["spec"].get("scopes") or ()
+        ):
             yield invalid("spec.scopes", spec.get("scopes"), "field is immutable")
 
 
@@ -215,4 +270,6 @@ def _selector_errors(spec: Mapping[str, Any], limited: Sequence[str]) -> Iterato
             yield invalid(f"{path}.operator", operator, "not a valid selector operator")
     for pair in _CONFLICTS:
         if pair <= {requirement.get("scopeName") for requirement in requirements}:
-            yield invalid(path, spec.get("scopes"), "conflicting scopes")  # not those of the selector
+            yield invalid(
+                path, spec.get("scopes"), "conflicting scopes"
+            )  # not those of the selector

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_found, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+)
 from envtest.builtins.path_rules import relative_path_errors
 
 __all__ = ["Volumes", "device_errors", "mount_errors"]
@@ -25,7 +32,11 @@ def mount_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> I
     device_paths = {each.get("devicePath") or "" for each in devices}
     seen: set[str] = set()
     for position, mount in enumerate(container.get("volumeMounts") or ()):
-        field_path, name, target = f"{path}[{position}]", mount.get("name") or "", mount.get("mountPath") or ""
+        field_path, name, target = (
+            f"{path}[{position}]",
+            mount.get("name") or "",
+            mount.get("mountPath") or "",
+        )
         if not name:
             yield required(f"{field_path}.name")
         if name not in volumes:
@@ -38,7 +49,11 @@ def mount_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> I
         if name in device_names:
             yield invalid(f"{field_path}.name", name, "must not already exist in volumeDevices")
         if target in device_paths:
-            yield invalid(f"{field_path}.mountPath", target, "must not already exist as a path in volumeDevices")
+            yield invalid(
+                f"{field_path}.mountPath",
+                target,
+                "must not already exist as a path in volumeDevices",
+            )
         yield from _option_errors(mount, path, field_path, container)
 
 
@@ -56,7 +71,9 @@ def _option_errors(
     propagation = mount.get("mountPropagation")
     if propagation is not None and propagation not in _PROPAGATION:
         yield not_supported(f"{path}.mountPropagation", propagation, _PROPAGATION)
-    if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
+    if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get(
+        "privileged"
+    ):
         text = "Bidirectional mount propagation is available only to privileged containers"
         yield forbidden(f"{path}.mountPropagation", text)
     recursive = mount.get("recursiveReadOnly")
@@ -64,13 +81,17 @@ def _option_errors(
         yield not_supported(f"{path}.recursiveReadOnly", recursive, _RECURSIVE)
     elif recursive in ("Enabled", "IfPossible"):
         if not mount.get("readOnly"):
-            yield forbidden(f"{path}.recursiveReadOnly", "may only be specified when readOnly is true")
+            yield forbidden(
+                f"{path}.recursiveReadOnly", "may only be specified when readOnly is true"
+            )
         if propagation not in (None, "None"):
             text = "may only be specified when mountPropagation is None or not specified"
             yield forbidden(f"{path}.recursiveReadOnly", text)
 
 
-def device_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> Iterator[FieldError]:
+def device_errors(
+    container: Mapping[str, Any], path: str, volumes: Volumes
+) -> Iterator[FieldError]:
     """Yield the errors in a container's block devices, which are volumes of persistent volume claims."""
     mounts: Sequence[Mapping[str, Any]] = container.get("volumeMounts") or ()
     mount_names = {each.get("name") or "" for each in mounts}
@@ -78,7 +99,11 @@ def device_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> 
     names: set[str] = set()
     targets: set[str] = set()
     for position, device in enumerate(container.get("volumeDevices") or ()):
-        field_path, name, target = f"{path}[{position}]", device.get("name") or "", device.get("devicePath") or ""
+        field_path, name, target = (
+            f"{path}[{position}]",
+            device.get("name") or "",
+            device.get("devicePath") or "",
+        )
         if not name:
             yield required(f"{field_path}.name")
         if name in names:
@@ -99,6 +124,10 @@ def device_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> 
         if name in mount_names:
             yield invalid(f"{field_path}.name", name, "must not already exist in volumeMounts")
         if target in mount_paths:
-            yield invalid(f"{field_path}.devicePath", target, "must not already exist as a path in volumeMounts")
+            yield invalid(
+                f"{field_path}.devicePath",
+                target,
+                "must not already exist as a path in volumeMounts",
+            )
         if name:
             names.add(name)

@@ -45,9 +45,13 @@ class IngressStrategy(BuiltinStrategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: warns about the annotation that preceded ingress classes."""
-        if old is not None or "kubernetes.io/ingress.class" not in (obj["metadata"].get("annotations") or {}):
+        if old is not None or "kubernetes.io/ingress.class" not in (
+            obj["metadata"].get("annotations") or {}
+        ):
             return ()
-        return ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"]
+        return [
+            "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+        ]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of an Ingress."""
@@ -57,7 +61,9 @@ class IngressStrategy(BuiltinStrategy):
         spec = obj["spec"]
         rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
         if not rules and backend is None:
-            yield invalid("spec", Absent("spec.rules"), "either `defaultBackend` or `rules` must be specified")
+            yield invalid(
+                "spec", Absent("spec.rules"), "either `defaultBackend` or `rules` must be specified"
+            )
         if backend is not None:
             yield from _backend_errors(backend, "spec.defaultBackend")
         for position, rule in enumerate(rules):
@@ -219,7 +225,10 @@ class NetworkPolicyStrategy(BuiltinStrategy):
         for direction, peers in (("ingress", "from"), ("egress", "to")):
             for position, rule in enumerate(obj["spec"].get(direction) or ()):
                 for number, peer in enumerate(rule.get(peers) or ()):
-                    block, path = peer.get("ipBlock") or {}, f"spec.{direction}[{position}].{peers}[{number}].ipBlock"
+                    block, path = (
+                        peer.get("ipBlock") or {},
+                        f"spec.{direction}[{position}].{peers}[{number}].ipBlock",
+                    )
                     texts += cidr_warnings(f"{path}.cidr", block.get("cidr") or "")
                     for index, each in enumerate(block.get("except") or ()):
                         texts += cidr_warnings(f"{path}.except[{index}]", each)
@@ -238,7 +247,9 @@ class NetworkPolicyStrategy(BuiltinStrategy):
                     yield from _peer_errors(peer, f"{path}.{peers}[{number}]")
         types = spec.get("policyTypes") or ()
         if len(types) > 2:
-            yield invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
+            yield invalid(
+                "spec.policyTypes", list(types), "may not specify more than two policyTypes"
+            )
             return
         for position, kind in enumerate(types):
             if kind not in ("Ingress", "Egress"):
@@ -251,7 +262,9 @@ def _policy_port_errors(port: Mapping[str, Any], path: str) -> Iterator[FieldErr
         yield not_supported(f"{path}.protocol", protocol, ("TCP", "UDP", "SCTP"))
     if number is None:
         if end is not None:
-            yield invalid(f"{path}.endPort", end, "may not be specified when `port` is not specified")
+            yield invalid(
+                f"{path}.endPort", end, "may not be specified when `port` is not specified"
+            )
     elif isinstance(number, int):
         for problem in port_number(number):
             yield invalid(f"{path}.port", number, problem)

@@ -27,7 +27,9 @@ class RuntimeClassStrategy(BuiltinStrategy):
         """See :meth:`Strategy.warnings`: about deprecated labels of nodes."""
         labels = (obj.get("scheduling") or {}).get("nodeSelector") or ()
         return [
-            f"scheduling.nodeSelector: {DEPRECATED_LABELS[label]}" for label in labels if label in DEPRECATED_LABELS
+            f"scheduling.nodeSelector: {DEPRECATED_LABELS[label]}"
+            for label in labels
+            if label in DEPRECATED_LABELS
         ]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
@@ -41,7 +43,9 @@ class RuntimeClassStrategy(BuiltinStrategy):
             yield invalid("handler", handler, problem)
         overhead, scheduling = obj.get("overhead"), obj.get("scheduling")
         if overhead is not None:
-            yield from container_requirement_errors({"limits": overhead.get("podFixed")}, "overhead")
+            yield from container_requirement_errors(
+                {"limits": overhead.get("podFixed")}, "overhead"
+            )
         if scheduling is not None:
             yield from label_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
             tolerations = scheduling.get("tolerations") or ()

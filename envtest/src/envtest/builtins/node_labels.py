@@ -16,7 +16,9 @@ DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": ('deprecated since v1.17; use "topology.kubernetes.io/region" instead'),
+    "failure-domain.beta.kubernetes.io/region": (
+        'deprecated since v1.17; use "topology.kubernetes.io/region" instead'
+    ),
     "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
 }
 _STABLE_LABELS: Final = {name: text.split('"')[1] for name, text in DEPRECATED_LABELS.items()}
@@ -30,7 +32,9 @@ def has_stable_names(term: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
             return False
         for new, previous in zip(after, before, strict=True):
             label = new.get("key")
-            is_renamed = label is not None and _STABLE_LABELS.get(previous.get("key") or "") == label
+            is_renamed = (
+                label is not None and _STABLE_LABELS.get(previous.get("key") or "") == label
+            )
             if new != ({**previous, "key": label} if is_renamed else previous):
                 return False
     return True

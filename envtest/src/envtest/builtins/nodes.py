@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, ClassVar, Final
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
 from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import TAINT, internal_fields
@@ -48,7 +55,9 @@ class NodeStrategy(BuiltinStrategy):
             round_up(status.get(part))
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = copy_json(status["capacity"])
-        if spec.get("podCIDR") and (not spec.get("podCIDRs") or spec["podCIDRs"][0] != spec["podCIDR"]):
+        if spec.get("podCIDR") and (
+            not spec.get("podCIDRs") or spec["podCIDRs"][0] != spec["podCIDR"]
+        ):
             spec["podCIDRs"] = [spec["podCIDR"]]
         elif spec.get("podCIDRs") and not spec.get("podCIDR"):
             spec["podCIDR"] = spec["podCIDRs"][0]
@@ -107,7 +116,9 @@ def _network_errors(networks: Sequence[str]) -> Iterator[FieldError]:
         yield from cidr_errors(f"spec.podCIDRs[{position}]", text)
     if len(networks) > 1:
         if not is_dual_stack(networks) or len(networks) > 2:
-            yield invalid("spec.podCIDRs", [*networks], "may specify no more than one CIDR for each IP family")
+            yield invalid(
+                "spec.podCIDRs", [*networks], "may specify no more than one CIDR for each IP family"
+            )
         seen: set[str] = set()
         for position, text in enumerate(networks):
             if text in seen:
@@ -120,13 +131,19 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     for position, each in enumerate(new["status"].get("addresses") or ()):
         address = (each.get("type"), each.get("address"))
         if address in addresses:
-            yield duplicate(f"status.addresses[{position}]", internal_fields("Type! Address!", each))
+            yield duplicate(
+                f"status.addresses[{position}]", internal_fields("Type! Address!", each)
+            )
         addresses.add(address)
     before, after = old["spec"].get("podCIDRs") or [], new["spec"].get("podCIDRs") or []
     if before and after != before:
-        yield forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
+        yield forbidden(
+            "spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'
+        )
     provider = old["spec"].get("providerID")
     if provider and new["spec"].get("providerID") != provider:
-        yield forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+        yield forbidden(
+            "spec.providerID", 'node updates may not change providerID except from "" to valid'
+        )
     if old["spec"].get("externalID") != new["spec"].get("externalID"):
         yield forbidden("spec.externalID", "may not be updated")

@@ -35,8 +35,22 @@ Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
 _INT = {"int32": 2**31, "int64": 2**63}
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MICRO_DIGITS = 7  # including the decimal point
-_GO_KINDS = {bool: "bool", str: "string", list: "slice", dict: "map", int: "int64", float: "float64"}
-_JSON_TYPE_NAMES = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
+_GO_KINDS = {
+    bool: "bool",
+    str: "string",
+    list: "slice",
+    dict: "map",
+    int: "int64",
+    float: "float64",
+}
+_JSON_TYPE_NAMES = {
+    bool: "bool",
+    str: "string",
+    list: "array",
+    dict: "object",
+    int: "number",
+    float: "number",
+}
 
 
 class DecodeError(ValueError):
@@ -90,7 +104,10 @@ class WrongTypeError(DecodeError):
             if self._expected.startswith(prefix):
                 return f"cannot restore {kind} from {found}"
         is_number = self._expected in ("int32", "int64", "float64")
-        if (is_number and found in ("int64", "float64")) or (found, self._expected) == ("int64", "string"):
+        if (is_number and found in ("int64", "float64")) or (found, self._expected) == (
+            "int64",
+            "string",
+        ):
             return f"cannot convert {found} to {self._expected}"
         return f"unrecognized type: {self._expected}"
 
@@ -191,7 +208,11 @@ def _struct(schema: Schema) -> Convert:
                 if name in empty_as_zero and not item:
                     continue
                 dropped = omitted[name]
-                if dropped is None or item not in dropped or (item is False and False not in dropped):
+                if (
+                    dropped is None
+                    or item not in dropped
+                    or (item is False and False not in dropped)
+                ):
                     out[name] = item
         except WrongTypeError as error:
             error.enter(struct, name)
@@ -205,7 +226,10 @@ def _struct(schema: Schema) -> Convert:
 
 
 def _new_zero(always: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
-    return {name: _copy(item) if name in nested else ({} if item == {} else item) for name, item in always.items()}
+    return {
+        name: _copy(item) if name in nested else ({} if item == {} else item)
+        for name, item in always.items()
+    }
 
 
 def _copy(value: Any) -> Any:
@@ -239,7 +263,11 @@ def _zero_of(node: Schema) -> Any:
         return node.raw.get("default") if node.type not in ("array", "object") else None
     if "x-envtest-wire" in node.raw and "default" not in node.raw:
         return None
-    written = {name: inner for name, inner in node.properties.items() if inner.raw.get("x-envtest-wire") == "always"}
+    written = {
+        name: inner
+        for name, inner in node.properties.items()
+        if inner.raw.get("x-envtest-wire") == "always"
+    }
     return {name: _zero_of(inner) for name, inner in written.items()}
 
 
@@ -260,7 +288,9 @@ def _go_type(node: Schema) -> str:
         return node.format or "int64"
     if node.type == "string" and node.format == "byte":
         return "[]uint8"
-    return {"string": "string", "number": "float64", "boolean": "bool"}.get(node.type, "interface {}")
+    return {"string": "string", "number": "float64", "boolean": "bool"}.get(
+        node.type, "interface {}"
+    )
 
 
 def _list(schema: Schema) -> Convert:
@@ -318,7 +348,9 @@ def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
     if not isinstance(value, str):
         raise WrongTypeError(value, "[]uint8", path)
     try:
-        return base64.b64encode(base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)).decode()
+        return base64.b64encode(
+            base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)
+        ).decode()
     except (binascii.Error, ValueError):
         raise DecodeError(f"illegal base64 data at input byte {_bad_base64(value)}") from None
 
@@ -431,7 +463,9 @@ def _bool_only(value: Any) -> Any:
 
 
 def _schemas(value: Any) -> Any:
-    return [_converter(_SCHEMA)(each, "", []) for each in value] if isinstance(value, list) else None
+    return (
+        [_converter(_SCHEMA)(each, "", []) for each in value] if isinstance(value, list) else None
+    )
 
 
 def _strings(value: Any) -> Any:

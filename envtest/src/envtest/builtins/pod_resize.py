@@ -84,7 +84,9 @@ def ephemeral_container_change_errors(new: Object, old: Object) -> Iterator[Fiel
     if _MIRROR in (old["metadata"].get("annotations") or {}):
         yield forbidden("[]", "static pods do not support ephemeral containers")
         return
-    containers = {each.get("name") or "": each for each in new["spec"].get("ephemeralContainers") or ()}
+    containers = {
+        each.get("name") or "": each for each in new["spec"].get("ephemeralContainers") or ()
+    }
     for previous in old["spec"].get("ephemeralContainers") or ():
         name = previous.get("name") or ""
         current = containers.get(name)
@@ -110,21 +112,27 @@ def resize_errors(new: Object, old: Object) -> Iterator[FieldError]:
         return
     previous_class = (old.get("status") or {}).get("qosClass") or qos_class(old["spec"])
     if qos_class(new["spec"]) != previous_class:
-        yield invalid("spec", previous_class, "Pod QOS Class may not change as a result of resizing")
+        yield invalid(
+            "spec", previous_class, "Pod QOS Class may not change as a result of resizing"
+        )
     if not _node_supports_resize(old):
         yield forbidden("spec", "Pod running on node without support for resize")
     yield from _requirement_errors(new["spec"], old["spec"], "spec.resources")
     for kind in _KINDS:
         for position, (container, previous) in enumerate(_pairs(new["spec"], old["spec"], kind)):
             if kind == "containers" or previous.get("restartPolicy") == "Always":
-                yield from _requirement_errors(container, previous, f"spec.{kind}[{position}].resources")
+                yield from _requirement_errors(
+                    container, previous, f"spec.{kind}[{position}].resources"
+                )
     for container, previous in _pairs(new["spec"], old["spec"], "containers"):
         if _without_resizable(container) != _without_resizable(previous):
             yield forbidden("spec", "only cpu and memory resources are mutable")
     for container, previous in _pairs(new["spec"], old["spec"], "initContainers"):
         if container.get("restartPolicy") == "Always":
             if _without_resizable(container) != _without_resizable(previous):
-                yield forbidden("spec", "only cpu and memory resources for sidecar containers are mutable")
+                yield forbidden(
+                    "spec", "only cpu and memory resources for sidecar containers are mutable"
+                )
         elif container != previous:
             yield forbidden("spec", "resources for non-sidecar init containers are immutable")
 
@@ -151,7 +159,9 @@ def _node_supports_resize(pod: Object) -> bool:
     return True
 
 
-def _requirement_errors(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _requirement_errors(
+    new: Mapping[str, Any], old: Mapping[str, Any], path: str
+) -> Iterator[FieldError]:
     for part in ("requests", "limits"):
         before, after = _part(old, part), _part(new, part)
         if not before.keys() <= after.keys():
@@ -168,7 +178,9 @@ def _without_resizable(container: Mapping[str, Any]) -> Object:
     resources = container.get("resources") or {}
     rest = {
         part: {
-            name: parse_quantity(text).value for name, text in _part(container, part).items() if name not in _RESIZABLE
+            name: parse_quantity(text).value
+            for name, text in _part(container, part).items()
+            if name not in _RESIZABLE
         }
         for part in ("limits", "requests")
     }

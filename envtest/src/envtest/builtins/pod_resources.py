@@ -67,7 +67,9 @@ def set_pod_resource_defaults(spec: Object) -> None:
         del resources["requests"]
 
 
-def pod_resource_errors(spec: Mapping[str, Any], path: str, claims: frozenset[str]) -> Iterator[FieldError]:
+def pod_resource_errors(
+    spec: Mapping[str, Any], path: str, claims: frozenset[str]
+) -> Iterator[FieldError]:
     """Yield the errors of the resources of the pod as a whole: its containers must fit in."""
     resources = spec.get("resources")
     if resources is None:
@@ -82,7 +84,9 @@ def pod_resource_errors(spec: Mapping[str, Any], path: str, claims: frozenset[st
         for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and parse_quantity(limit).value > parse_quantity(limits[name]).value:
                 field_path = f"{key(f'{path}.containers[{position}]', name)}.limits"
-                yield invalid(field_path, limit, f"must be less than or equal to pod limits of {limits[name]}")
+                yield invalid(
+                    field_path, limit, f"must be less than or equal to pod limits of {limits[name]}"
+                )
 
 
 def total_resources(spec: Mapping[str, Any], part: str) -> dict[str, Quantity]:
@@ -116,7 +120,9 @@ def _quantities(container: Mapping[str, Any], part: str) -> dict[str, Quantity]:
 def _add(total: dict[str, Quantity], more: Mapping[str, Quantity]) -> None:
     for name, quantity in more.items():
         known = total.get(name)
-        total[name] = quantity if known is None else Quantity(known.value + quantity.value, known.family)
+        total[name] = (
+            quantity if known is None else Quantity(known.value + quantity.value, known.family)
+        )
 
 
 def _raise(total: dict[str, Quantity], other: Mapping[str, Quantity]) -> None:

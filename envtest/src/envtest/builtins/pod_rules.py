@@ -18,7 +18,13 @@ from envtest.apimachinery.field_errors import (
     required,
     too_long,
 )
-from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
+from envtest.apimachinery.name_rules import (
+    dns_label,
+    dns_subdomain,
+    label_errors,
+    label_value,
+    qualified_name,
+)
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.container_rules import PodContext, containers_errors, image_space_errors
 from envtest.builtins.go_rendering import internal_fields
@@ -68,11 +74,15 @@ def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldErr
         yield forbidden(f"{path}.spec.ephemeralContainers", text)
 
 
-def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -> Iterator[FieldError]:
+def pod_spec_errors(
+    spec: Mapping[str, Any], path: str, *, pod_name: str = ""
+) -> Iterator[FieldError]:
     """Yield the errors of a PodSpec, in kube-apiserver's order; ``pod_name`` is empty for templates."""
     errors, volumes = check_volumes(spec.get("volumes") or (), f"{path}.volumes", pod_name)
     yield from errors
-    claims = frozenset(each["name"] for each in spec.get("resourceClaims") or () if each.get("name"))
+    claims = frozenset(
+        each["name"] for each in spec.get("resourceClaims") or () if each.get("name")
+    )
     yield from _claim_errors(spec.get("resourceClaims") or (), f"{path}.resourceClaims")
     pod = PodContext(
         volumes=volumes,
@@ -96,18 +106,24 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -
     yield from affinity_errors(spec.get("affinity") or {}, f"{path}.affinity")
     yield from _dns_errors(spec, f"{path}.dnsConfig")
     yield from _gate_errors(spec, path)
-    yield from spread_errors(spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints")
+    yield from spread_errors(
+        spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints"
+    )
     if spec.get("hostnameOverride") is not None:
         yield from _hostname_errors(spec["hostnameOverride"], spec, f"{path}.hostnameOverride")
     yield from _name_errors(spec, path)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
-        yield invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
+        yield invalid(
+            f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"
+        )
     yield from toleration_errors(spec.get("tolerations") or (), f"{path}.tolerations")
     yield from _alias_errors(spec.get("hostAliases") or (), f"{path}.hostAliases")
     preemption = spec.get("preemptionPolicy")
     if preemption is not None and preemption not in ("Never", "PreemptLowerPriority"):
-        yield not_supported(f"{path}.preemptionPolicy", preemption, ("Never", "PreemptLowerPriority"))
+        yield not_supported(
+            f"{path}.preemptionPolicy", preemption, ("Never", "PreemptLowerPriority")
+        )
     if spec.get("overhead") is not None:
         yield from container_requirement_errors({"limits": spec["overhead"]}, f"{path}.overhead")
     yield from os_errors(spec, path)
@@ -124,15 +140,21 @@ def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError
         for position, volume in enumerate(spec.get("volumes") or ()):
             for number, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
                 if "serviceAccountToken" in source:
-                    field_path = f"spec.volumes[{position}].projected.sources[{number}].serviceAccountToken"
-                    yield forbidden(field_path, "must not be specified when serviceAccountName is not set")
+                    field_path = (
+                        f"spec.volumes[{position}].projected.sources[{number}].serviceAccountToken"
+                    )
+                    yield forbidden(
+                        field_path, "must not be specified when serviceAccountName is not set"
+                    )
     for kind in ("containers", "initContainers"):
         for position, container in enumerate(spec.get(kind) or ()):
             yield from image_space_errors(container, f"spec.{kind}[{position}]")
     if new and spec.get("ephemeralContainers"):
         yield forbidden("spec.ephemeralContainers", "cannot be set on create")
     if new and spec.get("nodeName") and spec.get("schedulingGates"):
-        yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        yield forbidden(
+            "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
+        )
     if new and annotations:
         yield from _profile_errors(annotations, spec)
 
@@ -164,11 +186,17 @@ def _file_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
 
 
 def _host_network_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for position, container in enumerate((spec.get("containers") or ()) if spec.get("hostNetwork") else ()):
+    for position, container in enumerate(
+        (spec.get("containers") or ()) if spec.get("hostNetwork") else ()
+    ):
         for number, port in enumerate(container.get("ports") or ()):
             if port.get("hostPort") and port["hostPort"] != port.get("containerPort"):
                 text = "must match `containerPort` when `hostNetwork` is true"
-                yield invalid(f"{path}.containers[{position}].ports[{number}].hostPort", port["hostPort"], text)
+                yield invalid(
+                    f"{path}.containers[{position}].ports[{number}].hostPort",
+                    port["hostPort"],
+                    text,
+                )
 
 
 def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -186,11 +214,21 @@ def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fi
         seen.add(name)
         sources = [each for each in _CLAIM_SOURCES if claim.get(each) is not None]
         if len(sources) > 1:
-            text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            yield invalid(field_path, internal_fields("Name! ResourceClaimName ResourceClaimTemplateName", claim), text)
+            text = (
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            )
+            yield invalid(
+                field_path,
+                internal_fields("Name! ResourceClaimName ResourceClaimTemplateName", claim),
+                text,
+            )
         elif not sources:
             text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield invalid(field_path, internal_fields("Name! ResourceClaimName ResourceClaimTemplateName", claim), text)
+            yield invalid(
+                field_path,
+                internal_fields("Name! ResourceClaimName ResourceClaimTemplateName", claim),
+                text,
+            )
         for each in sources:
             for problem in dns_subdomain(claim[each]):
                 yield invalid(f"{field_path}.{each}", claim[each], problem)
@@ -226,20 +264,30 @@ def _alias_errors(aliases: Sequence[Mapping[str, Any]], path: str) -> Iterator[F
 
 def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     config = spec.get("dnsConfig")
-    servers, searches = (config or {}).get("nameservers") or [], (config or {}).get("searches") or []
+    servers, searches = (
+        (config or {}).get("nameservers") or [],
+        (config or {}).get("searches") or [],
+    )
     if spec.get("dnsPolicy") == "None" and config is None:
         yield required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
     elif spec.get("dnsPolicy") == "None" and not servers:
-        yield required(f"{path}.nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
+        yield required(
+            f"{path}.nameservers",
+            "must provide at least one DNS nameserver when `dnsPolicy` is None",
+        )
         return
     if config is None:
         return
     if len(servers) > _NAME_SERVERS:
-        yield invalid(f"{path}.nameservers", servers, f"must not have more than {_NAME_SERVERS} nameservers")
+        yield invalid(
+            f"{path}.nameservers", servers, f"must not have more than {_NAME_SERVERS} nameservers"
+        )
     for position, server in enumerate(servers):
         yield from ip_errors(f"{path}.nameservers[{position}]", server)
     if len(searches) > _SEARCHES:
-        yield invalid(f"{path}.searches", searches, f"must not have more than {_SEARCHES} search paths")
+        yield invalid(
+            f"{path}.searches", searches, f"must not have more than {_SEARCHES} search paths"
+        )
     if len(" ".join(searches)) > _SEARCH_CHARACTERS:
         text = f"must not have more than {_SEARCH_CHARACTERS} characters (including spaces) in the search list"
         yield invalid(f"{path}.searches", searches, text)
@@ -267,7 +315,9 @@ def _gate_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         seen.add(name)
 
 
-def pod_annotation_errors(annotations: Mapping[str, str], spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def pod_annotation_errors(
+    annotations: Mapping[str, str], spec: Mapping[str, Any], path: str
+) -> Iterator[FieldError]:
     """Yield the errors of the annotations at ``path`` of a pod or a pod template with this ``spec``."""
     if not annotations:
         return
@@ -285,34 +335,52 @@ def pod_annotation_errors(annotations: Mapping[str, str], spec: Mapping[str, Any
             yield from _app_armor_errors(name, annotations[name], spec, path)
 
 
-def _profile_errors(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _profile_errors(
+    annotations: Mapping[str, str], spec: Mapping[str, Any]
+) -> Iterator[FieldError]:
     """Yield the errors of seccomp and AppArmor profiles that differ from those in the annotations of a new pod."""
     security = spec.get("securityContext") or {}
     profile = security.get("seccompProfile")
     if profile is not None and _SECCOMP in annotations:
-        yield from _mismatch_errors("seccomp", annotations[_SECCOMP], profile, "spec.securityContext.seccompProfile")
+        yield from _mismatch_errors(
+            "seccomp", annotations[_SECCOMP], profile, "spec.securityContext.seccompProfile"
+        )
     for container, path in all_containers(spec, "spec"):
         own, name = container.get("securityContext") or {}, container.get("name") or ""
         annotation, profile = annotations.get(_CONTAINER_SECCOMP + name), own.get("seccompProfile")
         if profile is not None and annotation is not None:
-            yield from _mismatch_errors("seccomp", annotation, profile, f"{path}.securityContext.seccompProfile")
+            yield from _mismatch_errors(
+                "seccomp", annotation, profile, f"{path}.securityContext.seccompProfile"
+            )
         annotation, profile = annotations.get(APP_ARMOR + name), own.get("appArmorProfile")
         profile = security.get("appArmorProfile") if profile is None else profile
-        if profile is not None and annotation is not None and (spec.get("os") or {}).get("name") != "windows":
-            yield from _mismatch_errors("apparmor", annotation, profile, f"{path}.securityContext.appArmorProfile")
+        if (
+            profile is not None
+            and annotation is not None
+            and (spec.get("os") or {}).get("name") != "windows"
+        ):
+            yield from _mismatch_errors(
+                "apparmor", annotation, profile, f"{path}.securityContext.appArmorProfile"
+            )
 
 
-def _mismatch_errors(kind: str, annotation: str, profile: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _mismatch_errors(
+    kind: str, annotation: str, profile: Mapping[str, Any], path: str
+) -> Iterator[FieldError]:
     file = profile.get("localhostProfile")
     match profile.get("type"):
         case "Unconfined":
             has_type = annotation == "unconfined"
         case "RuntimeDefault":
-            has_type = annotation == "runtime/default" or (kind == "seccomp" and annotation == "docker/default")
+            has_type = annotation == "runtime/default" or (
+                kind == "seccomp" and annotation == "docker/default"
+            )
         case "Localhost":
             has_type = annotation.startswith(_LOCALHOST)
             if has_type and annotation != f"{_LOCALHOST}{file}":
-                yield forbidden(f"{path}.localhostProfile", f"{kind} profile in annotation and field must match")
+                yield forbidden(
+                    f"{path}.localhostProfile", f"{kind} profile in annotation and field must match"
+                )
         case _:
             has_type = True
     if not has_type:
@@ -330,10 +398,14 @@ def _seccomp_errors(profile: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, profile, "must be a valid seccomp profile")
 
 
-def _app_armor_errors(name: str, profile: str, spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _app_armor_errors(
+    name: str, profile: str, spec: Mapping[str, Any], path: str
+) -> Iterator[FieldError]:
     container = name.removeprefix(APP_ARMOR)
     kinds = ("initContainers", "containers", "ephemeralContainers")
     if not any(each.get("name") == container for kind in kinds for each in spec.get(kind) or ()):
         yield invalid(key(path, name), container, "container not found")
     if profile not in _APP_ARMOR_PROFILES and not profile.startswith(_LOCALHOST):
-        yield invalid(key(path, name), profile, f"invalid AppArmor profile name: {go_quote(profile)}")
+        yield invalid(
+            key(path, name), profile, f"invalid AppArmor profile name: {go_quote(profile)}"
+        )

@@ -41,7 +41,9 @@ def pod_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
         ("ephemeralContainerStatuses", "Never", frozenset[Any]()),
     ):
         statuses = status.get(kind) or ()
-        yield from _transition_errors(statuses, before.get(kind) or (), f"status.{kind}", restart, exempt)
+        yield from _transition_errors(
+            statuses, before.get(kind) or (), f"status.{kind}", restart, exempt
+        )
     yield from _claim_status_errors(status, spec)
     yield from _addresses_errors(status.get("podIPs") or (), "status.podIPs")
     hosts = status.get("hostIPs") or ()
@@ -60,7 +62,9 @@ def _transition_errors(
     """Yield the errors of terminated containers that run again, although nothing restarts them."""
     if restart_policy == "Always":
         return
-    running = {each.get("name") for each in new if (each.get("state") or {}).get("terminated") is None}
+    running = {
+        each.get("name") for each in new if (each.get("state") or {}).get("terminated") is None
+    }
     for position, previous in enumerate(old):
         terminated = (previous.get("state") or {}).get("terminated")
         if terminated is None or previous.get("name") in exempt:
@@ -68,10 +72,14 @@ def _transition_errors(
         if terminated.get("exitCode") and restart_policy == "OnFailure":
             continue
         if previous.get("name") in running:
-            yield forbidden(f"{path}[{position}].state", "may not be transitioned to non-terminated state")
+            yield forbidden(
+                f"{path}[{position}].state", "may not be transitioned to non-terminated state"
+            )
 
 
-def _claim_status_errors(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _claim_status_errors(
+    status: Mapping[str, Any], spec: Mapping[str, Any]
+) -> Iterator[FieldError]:
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for position, claim in enumerate(status.get("resourceClaimStatuses") or ()):

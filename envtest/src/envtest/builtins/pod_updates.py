@@ -31,9 +31,13 @@ def annotation_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
             continue
         verb = "remove or update" if name in before else "add"
         if name.startswith(APP_ARMOR):
-            yield forbidden(key("metadata.annotations", name), f"may not {verb} AppArmor annotations")
+            yield forbidden(
+                key("metadata.annotations", name), f"may not {verb} AppArmor annotations"
+            )
         elif name == MIRROR:
-            yield forbidden(key("metadata.annotations", name), f"may not {verb} mirror pod annotation")
+            yield forbidden(
+                key("metadata.annotations", name), f"may not {verb} mirror pod annotation"
+            )
 
 
 def pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
@@ -54,14 +58,20 @@ def pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
     if after is not None:
         if not 0 <= after <= 2**31 - 1:
-            yield invalid("spec.activeDeadlineSeconds", after, "must be between 0 and 2147483647, inclusive")
+            yield invalid(
+                "spec.activeDeadlineSeconds", after, "must be between 0 and 2147483647, inclusive"
+            )
             return
         if before is not None and after > before:
             text = "must be less than or equal to previous value"
             yield invalid("spec.activeDeadlineSeconds", after, text)
             return
     elif before is not None:
-        yield invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
+        yield invalid(
+            "spec.activeDeadlineSeconds",
+            None,
+            "must not update from a positive integer to nil value",
+        )
     for toleration in old.get("tolerations") or ():
         kept = any(_same_toleration(toleration, each) for each in new.get("tolerations") or ())
         if not kept:
@@ -84,11 +94,15 @@ def pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
             restored[name] = old[name]
         else:
             restored.pop(name, None)
-    if old.get("terminationGracePeriodSeconds", 0) < 0 and new.get("terminationGracePeriodSeconds") == 1:
+    if (
+        old.get("terminationGracePeriodSeconds", 0) < 0
+        and new.get("terminationGracePeriodSeconds") == 1
+    ):
         restored["terminationGracePeriodSeconds"] = old["terminationGracePeriodSeconds"]
     if restored != old:
         yield forbidden(
-            "spec", f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{difference(old, restored)}"
+            "spec",
+            f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{difference(old, restored)}",
         )
 
 
@@ -103,7 +117,9 @@ def _gated_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     affinity = new.get("affinity")
     if (affinity or {}).get("nodeAffinity") == node_affinity:
         return
-    yield from _node_affinity_errors((affinity or {}).get("nodeAffinity") or {}, node_affinity or {})
+    yield from _node_affinity_errors(
+        (affinity or {}).get("nodeAffinity") or {}, node_affinity or {}
+    )
     if affinity is None:
         new["affinity"] = {"nodeAffinity": node_affinity}
         return
@@ -129,7 +145,9 @@ def _node_affinity_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Ite
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
     if before and len(before) != len(after or ()):
         yield invalid(
-            path, internal_terms(after), "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+            path,
+            internal_terms(after),
+            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
         )
         return
     for position, (term, earlier) in enumerate(zip(after or (), before, strict=False)):
@@ -139,8 +157,12 @@ def _node_affinity_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Ite
 
 
 def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    parts = [(new.get(name) or [], old.get(name) or []) for name in ("matchExpressions", "matchFields")]
-    if not any(old_part for _, old_part in parts):  # an empty term matches nothing; an expression would widen it
+    parts = [
+        (new.get(name) or [], old.get(name) or []) for name in ("matchExpressions", "matchFields")
+    ]
+    if not any(
+        old_part for _, old_part in parts
+    ):  # an empty term matches nothing; an expression would widen it
         return not any(new_part for new_part, _ in parts)
     return all(new_part[: len(old_part)] == old_part for new_part, old_part in parts)
 

@@ -15,7 +15,13 @@ from envtest.builtins.ip_rules import ip_warnings
 from envtest.builtins.node_labels import DEPRECATED_LABELS, term_warnings
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["claim_warnings", "name_warnings", "pod_warnings", "source_warnings", "template_warnings"]
+__all__ = [
+    "claim_warnings",
+    "name_warnings",
+    "pod_warnings",
+    "source_warnings",
+    "template_warnings",
+]
 
 _SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
 _CONTAINER_SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
@@ -76,7 +82,10 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
             yield f"{key(f'{spec_path}.nodeSelector', label)}: {DEPRECATED_LABELS[label]}"
     yield from _node_affinity(spec, f"{spec_path}.affinity.nodeAffinity")
     for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        item_path, label = f"{spec_path}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
+        item_path, label = (
+            f"{spec_path}.topologySpreadConstraints[{position}]",
+            constraint.get("topologyKey"),
+        )
         if label in DEPRECATED_LABELS:
             yield f"{item_path}.topologyKey: {label} is {DEPRECATED_LABELS[label]}"
         if constraint.get("labelSelector") is None:
@@ -89,12 +98,17 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim is not None:
             yield from claim_warnings(
-                claim.get("spec") or {}, f"{spec_path}.volumes[{position}].ephemeral.volumeClaimTemplate.spec"
+                claim.get("spec") or {},
+                f"{spec_path}.volumes[{position}].ephemeral.volumeClaimTemplate.spec",
             )
-    overlaps = (warning for volume in spec.get("volumes") or () for warning in _overlapping_paths(volume))
+    overlaps = (
+        warning for volume in spec.get("volumes") or () for warning in _overlapping_paths(volume)
+    )
     yield from islice(overlaps, _MAX_OVERLAPS)
     yield from _duplicate_items(spec.get("hostAliases") or (), f"{spec_path}.hostAliases", "ip")
-    yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{spec_path}.imagePullSecrets", "name")
+    yield from _duplicate_items(
+        spec.get("imagePullSecrets") or (), f"{spec_path}.imagePullSecrets", "name"
+    )
     for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{spec_path}.imagePullSecrets[{position}].name: invalid empty name ""'
@@ -109,7 +123,9 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
         if _CONTAINER_SECCOMP + name in annotations and own.get("seccompProfile") is None:
             text = 'non-functional in v1.27+; use the "seccompProfile" field instead'
             yield f"{key(annotations_path, _CONTAINER_SECCOMP + name)}: {text}"
-        has_profile = security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
+        has_profile = (
+            security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
+        )
         if is_template and not has_profile and _CONTAINER_APP_ARMOR + name in annotations:
             text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
             yield f"{key(annotations_path, _CONTAINER_APP_ARMOR + name)}: {text}"
@@ -145,13 +161,20 @@ def claim_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
 def _overlapping_paths(volume: Mapping[str, Any]) -> Iterator[str]:
     """Warn about files of a volume that have the same path, or the path of another's folder."""
     name = go_quote(volume.get("name") or "")
-    for field, kind, key_name in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
+    for field, kind, key_name in (
+        ("configMap", "ConfigMap", "name"),
+        ("secret", "Secret", "secretName"),
+    ):
         source = volume.get(field)
         if source is not None:
             shown = f"{kind} {go_quote(source.get(key_name) or '')}"
-            yield from _overlaps(f"volume {name} ({shown})", [(path, "") for path in _item_paths(source)])
+            yield from _overlaps(
+                f"volume {name} ({shown})", [(path, "") for path in _item_paths(source)]
+            )
     if (source := volume.get("downwardAPI")) is not None:
-        yield from _overlaps(f"volume {name} (DownwardAPI)", [(path, "") for path in _item_paths(source)])
+        yield from _overlaps(
+            f"volume {name} (DownwardAPI)", [(path, "") for path in _item_paths(source)]
+        )
     files: list[tuple[str, str]] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if not source:
@@ -166,7 +189,11 @@ def _item_paths(source: Mapping[str, Any]) -> list[str]:
 
 def _projected_files(source: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the paths of a projected source with the description of the source."""
-    for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret"), ("downwardAPI", "DownwardAPI")):
+    for field, kind in (
+        ("configMap", "ConfigMap"),
+        ("secret", "Secret"),
+        ("downwardAPI", "DownwardAPI"),
+    ):
         part = source.get(field)
         if part is not None and part.get("items"):
             shown = kind if field == "downwardAPI" else f"{kind} {go_quote(part.get('name') or '')}"
@@ -174,7 +201,9 @@ def _projected_files(source: Mapping[str, Any]) -> list[tuple[str, str]]:
     if (token := source.get("serviceAccountToken")) is not None:
         return [(token.get("path") or "", "ServiceAccountToken")]
     if (bundle := source.get("clusterTrustBundle")) is not None:
-        owner = bundle.get("name") if bundle.get("name") is not None else bundle.get("signerName") or ""
+        owner = (
+            bundle.get("name") if bundle.get("name") is not None else bundle.get("signerName") or ""
+        )
         return [(bundle.get("path") or "", f"ClusterTrustBundle {go_quote(owner)}")]
     certificate = source.get("podCertificate") or {}
     return [
@@ -220,7 +249,9 @@ def _node_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms = [
         (term, f"{path}.{_REQUIRED}.nodeSelectorTerms[{position}]")
-        for position, term in enumerate((affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ())
+        for position, term in enumerate(
+            (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+        )
     ]
     terms += [
         (each.get("preference") or {}, f"{path}.{_PREFERRED}[{position}].preference")

@@ -14,7 +14,12 @@ from envtest.builtins.pod_resize import (
     keep_resources,
     resize_errors,
 )
-from envtest.builtins.pod_resources import qos_class, round_up, set_pod_resource_defaults, set_resource_defaults
+from envtest.builtins.pod_resources import (
+    qos_class,
+    round_up,
+    set_pod_resource_defaults,
+    set_resource_defaults,
+)
 from envtest.builtins.pod_rules import pod_only_errors
 from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import APP_ARMOR, annotation_change_errors, pod_change_errors
@@ -22,7 +27,13 @@ from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.registry.resource import RequestContext
 
-__all__ = ["PodStrategy", "image_pull_policy", "merge_label_keys", "source_defaults", "template_defaults"]
+__all__ = [
+    "PodStrategy",
+    "image_pull_policy",
+    "merge_label_keys",
+    "source_defaults",
+    "template_defaults",
+]
 
 _REPOSITORY = re.compile(r"{0}(/{0})*".format(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"))
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -40,7 +51,9 @@ def image_pull_policy(image: str) -> str:
     """
     name, _, digest = image.partition("@")
     domain, slash, path = name.partition("/")
-    if not slash or not (domain == "localhost" or "." in domain or ":" in domain or domain != domain.lower()):
+    if not slash or not (
+        domain == "localhost" or "." in domain or ":" in domain or domain != domain.lower()
+    ):
         path = name
     if not _REPOSITORY.fullmatch(path.partition(":")[0]):
         return "IfNotPresent"
@@ -87,14 +100,21 @@ def _volume_defaults(volume: Object) -> None:
     if claim is not None:
         claim["spec"].setdefault("volumeMode", "Filesystem")
     if "image" in volume:
-        volume["image"].setdefault("pullPolicy", image_pull_policy(volume["image"].get("reference") or ""))
+        volume["image"].setdefault(
+            "pullPolicy", image_pull_policy(volume["image"].get("reference") or "")
+        )
 
 
 _SOURCES: Mapping[str, Mapping[str, Any]] = {
     "hostPath": {"type": ""},
     "iscsi": {"iscsiInterface": "default"},
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
-    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Shared", "readOnly": False},
+    "azureDisk": {
+        "cachingMode": "ReadWrite",
+        "fsType": "ext4",
+        "kind": "Shared",
+        "readOnly": False,
+    },
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
 
@@ -129,7 +149,12 @@ def _container_defaults(container: Object) -> None:
 
 
 def _probe_defaults(probe: Object) -> None:
-    for name, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
+    for name, value in (
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ):
         if not probe.get(name):
             probe[name] = value
     _handler_defaults(probe)
@@ -170,7 +195,9 @@ class PodStrategy(BuiltinStrategy):
     def grace_period(self, obj: Object, requested: int | None) -> int | None:
         """See :meth:`Strategy.grace_period`: unscheduled and finished pods are deleted immediately."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        seconds = requested if requested is not None else spec.get("terminationGracePeriodSeconds") or 0
+        seconds = (
+            requested if requested is not None else spec.get("terminationGracePeriodSeconds") or 0
+        )
         if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
             return 0
         return 1 if seconds < 0 else int(seconds)
@@ -184,12 +211,22 @@ class PodStrategy(BuiltinStrategy):
         tolerations = spec.get("tolerations") or []
         for taint in _NO_EXECUTE:
             if not any(_tolerates(each, taint) for each in tolerations):
-                entry = {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+                entry = {
+                    "key": taint,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
                 tolerations = [*tolerations, entry]
         spec["tolerations"] = tolerations
         merge_label_keys(spec, obj["metadata"].get("labels") or {})
         if any(spec.get("schedulingGates") or ()):
-            gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": None}
+            gate = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "lastProbeTime": None,
+            }
             gate |= {
                 "lastTransitionTime": ctx.now,
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
@@ -205,7 +242,9 @@ class PodStrategy(BuiltinStrategy):
         elif ctx.subresource == "resize":
             keep_resources(new, old)
         elif ctx.subresource == "status":
-            new["status"].setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
+            new["status"].setdefault(
+                "qosClass", (old.get("status") or {}).get("qosClass", "BestEffort")
+            )
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: only on creation, because pods are updated often."""
@@ -236,12 +275,17 @@ _APP_ARMOR_TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefau
 def _set_app_armor_profiles(pod: Object, ctx: RequestContext) -> None:
     """Set the AppArmor profiles of containers from the deprecated annotations, with a warning for each."""
     annotations, spec = pod["metadata"].get("annotations") or {}, pod["spec"]
-    if (spec.get("os") or {}).get("name") == "windows" or not any(name.startswith(APP_ARMOR) for name in annotations):
+    if (spec.get("os") or {}).get("name") == "windows" or not any(
+        name.startswith(APP_ARMOR) for name in annotations
+    ):
         return
     for container in _all_containers(spec):
         name = f"{APP_ARMOR}{container.get('name')}"
         value = annotations.get(name)
-        if value is None or (container.get("securityContext") or {}).get("appArmorProfile") is not None:
+        if (
+            value is None
+            or (container.get("securityContext") or {}).get("appArmorProfile") is not None
+        ):
             continue
         if value in _APP_ARMOR_TYPES:
             profile = {"type": _APP_ARMOR_TYPES[value]}
@@ -249,7 +293,10 @@ def _set_app_armor_profiles(pod: Object, ctx: RequestContext) -> None:
             profile = {"type": "Localhost", "localhostProfile": value.removeprefix("localhost/")}
         else:
             continue
-        container["securityContext"] = {**(container.get("securityContext") or {}), "appArmorProfile": profile}
+        container["securityContext"] = {
+            **(container.get("securityContext") or {}),
+            "appArmorProfile": profile,
+        }
         ctx.warn(
             f'{key("metadata.annotations", name)}: deprecated since v1.30; use the "appArmorProfile" field instead'
         )

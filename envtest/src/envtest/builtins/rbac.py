@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, Verbatim, go_json, invalid, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    go_json,
+    invalid,
+    not_supported,
+    required,
+)
 from envtest.apimachinery.name_rules import dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import PathSegmentNameStrategy
@@ -31,7 +38,9 @@ class RoleStrategy(PathSegmentNameStrategy):
             text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             yield required("aggregationRule.clusterRoleSelectors", text)
         for position, selector in enumerate(selectors or ()):
-            yield from label_selector_errors(selector, f"aggregationRule.clusterRoleSelectors[{position}]")
+            yield from label_selector_errors(
+                selector, f"aggregationRule.clusterRoleSelectors[{position}]"
+            )
 
 
 def _rule_errors(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:
@@ -40,7 +49,11 @@ def _rule_errors(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Ite
         yield required(f"{path}.verbs", "verbs must contain at least one value")
     if urls:
         if namespaced:
-            yield invalid(f"{path}.nonResourceURLs", list(urls), "namespaced rules cannot apply to non-resource URLs")
+            yield invalid(
+                f"{path}.nonResourceURLs",
+                list(urls),
+                "namespaced rules cannot apply to non-resource URLs",
+            )
         if any(rule.get(name) for name in ("apiGroups", "resources", "resourceNames")):
             text = "rules cannot apply to both regular resources and non-resource URLs"
             yield invalid(f"{path}.nonResourceURLs", list(urls), text)
@@ -70,7 +83,9 @@ class BindingStrategy(PathSegmentNameStrategy):
         reference = obj["roleRef"]
         if reference.get("apiGroup") != _GROUP:
             yield not_supported("roleRef.apiGroup", reference.get("apiGroup") or "", (_GROUP,))
-        kinds: Sequence[str] = ("Role", "ClusterRole") if self.resource.namespaced else ("ClusterRole",)
+        kinds: Sequence[str] = (
+            ("Role", "ClusterRole") if self.resource.namespaced else ("ClusterRole",)
+        )
         if reference.get("kind") not in kinds:
             yield not_supported("roleRef.kind", reference.get("kind") or "", kinds)
         if not reference.get("name"):
@@ -79,14 +94,20 @@ class BindingStrategy(PathSegmentNameStrategy):
             for problem in path_segment(reference["name"]):
                 yield invalid("roleRef.name", reference["name"], problem)
         for position, subject in enumerate(obj.get("subjects") or ()):
-            yield from _subject_errors(subject, f"subjects[{position}]", namespaced=self.resource.namespaced)
+            yield from _subject_errors(
+                subject, f"subjects[{position}]", namespaced=self.resource.namespaced
+            )
         if old is not None and old["roleRef"] != reference:
             names = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
-            rendered = ",".join(f'"{go}":{go_json(reference.get(name) or "")}' for go, name in names)
+            rendered = ",".join(
+                f'"{go}":{go_json(reference.get(name) or "")}' for go, name in names
+            )
             yield invalid("roleRef", Verbatim("{" + rendered + "}"), "cannot change roleRef")
 
 
-def _subject_errors(subject: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:
+def _subject_errors(
+    subject: Mapping[str, Any], path: str, *, namespaced: bool
+) -> Iterator[FieldError]:
     kind, group = subject.get("kind") or "", subject.get("apiGroup") or ""
     if not subject.get("name"):
         yield required(f"{path}.name")

@@ -65,7 +65,9 @@ def is_standard_for_quota(name: str) -> bool:
 
 def is_extended(name: str) -> bool:
     """Return whether a resource is of another domain than Kubernetes, as devices are; these are counted in integers."""
-    return not (is_native(name) or name.startswith("requests.") or qualified_name(f"requests.{name}"))
+    return not (
+        is_native(name) or name.startswith("requests.") or qualified_name(f"requests.{name}")
+    )
 
 
 def resource_name_errors(name: str, path: str) -> Iterator[FieldError]:

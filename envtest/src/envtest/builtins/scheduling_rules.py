@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
 from envtest.builtins.string_validation import label_selector_errors
 
@@ -34,7 +41,10 @@ def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
         elif operator != "Exists":
             text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield invalid(f"{field_path}.operator", operator, text)
-        if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
+        if (
+            toleration.get("tolerationSeconds") is not None
+            and toleration.get("effect") != "NoExecute"
+        ):
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             yield invalid(f"{field_path}.effect", toleration.get("effect") or "", text)
         if operator in ("", "Equal"):
@@ -59,7 +69,9 @@ def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldErr
     for position, each in enumerate(node.get(_PREFERRED) or ()):
         field_path = f"{path}.nodeAffinity.{_PREFERRED}[{position}]"
         yield from _weight_errors(each, field_path)
-        yield from _term_errors(each.get("preference") or {}, f"{field_path}.preference", check_values=False)
+        yield from _term_errors(
+            each.get("preference") or {}, f"{field_path}.preference", check_values=False
+        )
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
         for position, term in enumerate(pods.get(_REQUIRED) or ()):
@@ -67,7 +79,9 @@ def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldErr
         for position, each in enumerate(pods.get(_PREFERRED) or ()):
             field_path = f"{path}.{kind}.{_PREFERRED}[{position}]"
             yield from _weight_errors(each, field_path)
-            yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{field_path}.podAffinityTerm")
+            yield from _pod_term_errors(
+                each.get("podAffinityTerm") or {}, f"{field_path}.podAffinityTerm"
+            )
 
 
 def node_selector_errors(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -88,34 +102,47 @@ def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def _term_errors(term: Mapping[str, Any], path: str, *, check_values: bool) -> Iterator[FieldError]:
     """Yield the errors of a term; preferred terms may compare with values that no label can have."""
     for position, requirement in enumerate(term.get("matchExpressions") or ()):
-        yield from _expression_errors(requirement, f"{path}.matchExpressions[{position}]", check_values=check_values)
+        yield from _expression_errors(
+            requirement, f"{path}.matchExpressions[{position}]", check_values=check_values
+        )
     for position, requirement in enumerate(term.get("matchFields") or ()):
         field_path = f"{path}.matchFields[{position}]"
         operator, values = requirement.get("operator") or "", requirement.get("values") or ()
         if operator not in ("In", "NotIn"):
             yield invalid(f"{field_path}.operator", operator, _NO_OPERATOR)
         elif len(values) != 1:
-            text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            text = (
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            )
             yield required(f"{field_path}.values", text)
         if requirement.get("key") != "metadata.name":
-            yield invalid(f"{field_path}.key", requirement.get("key") or "", "not a valid field selector key")
+            yield invalid(
+                f"{field_path}.key", requirement.get("key") or "", "not a valid field selector key"
+            )
             continue
         for number, value in enumerate(values):
             for problem in dns_subdomain(value):
                 yield invalid(f"{field_path}.values[{number}]", value, problem)
 
 
-def _expression_errors(requirement: Mapping[str, Any], path: str, *, check_values: bool) -> Iterator[FieldError]:
+def _expression_errors(
+    requirement: Mapping[str, Any], path: str, *, check_values: bool
+) -> Iterator[FieldError]:
     operator, values = requirement.get("operator") or "", requirement.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
             yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+            yield forbidden(
+                f"{path}.values",
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
-            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+            yield required(
+                f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            )
     else:
         yield invalid(f"{path}.operator", operator, _NO_OPERATOR)
     for problem in qualified_name(requirement.get("key") or ""):
@@ -152,7 +179,11 @@ def _label_keys_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldErro
     positions = {name: position for position, name in enumerate(matched)}
     for name in _repeated_keys(term.get("labelSelector") or {}):
         if name in positions:
-            yield invalid(f"{path}[{positions[name]}]", name, "exists in both matchLabelKeys and labelSelector")
+            yield invalid(
+                f"{path}[{positions[name]}]",
+                name,
+                "exists in both matchLabelKeys and labelSelector",
+            )
     for position, name in enumerate(matched):
         if name in mismatched:
             text = "exists in both matchLabelKeys and mismatchLabelKeys"
@@ -171,7 +202,9 @@ def _repeated_keys(selector: Mapping[str, Any]) -> Iterator[str]:
 
 def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     """Yield the errors of topology spread constraints."""
-    pairs = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints]
+    pairs = [
+        (each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints
+    ]
     last = {pair: position for position, pair in enumerate(pairs)}
     for position, constraint in enumerate(constraints):
         field_path, skew = f"{path}[{position}]", constraint.get("maxSkew") or 0
@@ -183,7 +216,9 @@ def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterat
         if action not in _ACTIONS:
             yield not_supported(f"{field_path}.whenUnsatisfiable", action, _ACTIONS)
         if last[pairs[position]] > position:
-            yield duplicate(f"{field_path}.{{topologyKey, whenUnsatisfiable}}", f"{{{topology_key}, {action}}}")
+            yield duplicate(
+                f"{field_path}.{{topologyKey, whenUnsatisfiable}}", f"{{{topology_key}, {action}}}"
+            )
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
@@ -195,7 +230,9 @@ def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterat
             if constraint.get(name) is not None and constraint[name] not in _INCLUSION:
                 yield not_supported(f"{field_path}.{name}", constraint[name], _INCLUSION)
         yield from _spread_keys_errors(constraint, f"{field_path}.matchLabelKeys")
-        yield from label_selector_errors(constraint.get("labelSelector"), f"{field_path}.labelSelector")
+        yield from label_selector_errors(
+            constraint.get("labelSelector"), f"{field_path}.labelSelector"
+        )
 
 
 def _spread_keys_errors(constraint: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -207,4 +244,6 @@ def _spread_keys_errors(constraint: Mapping[str, Any], path: str) -> Iterator[Fi
         for problem in qualified_name(name):
             yield invalid(f"{path}[{position}]", name, problem)
         if name in used:
-            yield invalid(f"{path}[{position}]", name, "exists in both matchLabelKeys and labelSelector")
+            yield invalid(
+                f"{path}[{position}]", name, "exists in both matchLabelKeys and labelSelector"
+            )

@@ -25,7 +25,17 @@ _MAX_ID: Final = 2**31 - 1
 _PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
 _SYSCTL: Final = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _IPC_SYSCTLS: Final = frozenset(
-    f"kernel.{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shm_rmid_forced", "shmall", "shmmax", "shmmni")
+    f"kernel.{name}"
+    for name in (
+        "msgmax",
+        "msgmnb",
+        "msgmni",
+        "sem",
+        "shm_rmid_forced",
+        "shmall",
+        "shmmax",
+        "shmmni",
+    )
 )
 _NO_HOST_USERS: Final = "when `hostUsers` is false"
 _OPERATING_SYSTEMS: Final = ("linux", "windows")
@@ -76,7 +86,11 @@ def pod_security_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
         if security.get(name) is not None and security[name] not in choices:
             yield not_supported(f"{field_path}.{name}", security[name], choices)
     if spec.get("hostUsers") is False:
-        for name, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+        for name, shown in (
+            ("hostNetwork", "hostNetwork"),
+            ("hostPID", "HostPID"),
+            ("hostIPC", "HostIPC"),
+        ):
             if spec.get(name):
                 yield forbidden(f"{path}.{shown}", _NO_HOST_USERS)
         for container, container_path in all_containers(spec, path):
@@ -85,7 +99,9 @@ def pod_security_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
     yield from _host_process_errors(spec, path)
 
 
-def container_security_errors(container: Mapping[str, Any], path: str, *, host_users: bool) -> Iterator[FieldError]:
+def container_security_errors(
+    container: Mapping[str, Any], path: str, *, host_users: bool
+) -> Iterator[FieldError]:
     """Yield the errors of the security context of a container.
 
     ``host_users`` is true if the pod shares the user namespace of the host.
@@ -98,7 +114,9 @@ def container_security_errors(container: Mapping[str, Any], path: str, *, host_u
     if proc_mount is not None and proc_mount not in ("Default", "Unmasked"):
         yield not_supported(f"{field_path}.procMount", proc_mount, ("Default", "Unmasked"))
     if proc_mount == "Unmasked" and host_users:
-        yield invalid(f"{field_path}.procMount", proc_mount, "`hostUsers` must be false to use `Unmasked`")
+        yield invalid(
+            f"{field_path}.procMount", proc_mount, "`hostUsers` must be false to use `Unmasked`"
+        )
     if security.get("allowPrivilegeEscalation") is not False:
         return
     if security.get("privileged"):
@@ -174,7 +192,9 @@ def _seccomp_errors(profile: Mapping[str, Any], path: str) -> Iterator[FieldErro
             yield from relative_path_errors(file, f"{path}.localhostProfile")
     elif file is not None:
         shown = internal_fields("Type! LocalhostProfile", profile)
-        yield invalid(f"{path}.localhostProfile", shown, "can only be set when seccomp type is Localhost")
+        yield invalid(
+            f"{path}.localhostProfile", shown, "can only be set when seccomp type is Localhost"
+        )
 
 
 def _app_armor_errors(profile: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -184,21 +204,29 @@ def _app_armor_errors(profile: Mapping[str, Any], path: str) -> Iterator[FieldEr
         if file is not None and file != file.strip():
             yield invalid(f"{path}.localhostProfile", file, "must not be padded with whitespace")
         elif not file:
-            yield required(f"{path}.localhostProfile", "must be set when AppArmor type is Localhost")
+            yield required(
+                f"{path}.localhostProfile", "must be set when AppArmor type is Localhost"
+            )
         if len(file or "") > 4095:
             yield too_long(f"{path}.localhostProfile", "", 4095)
     elif profile.get("type") in _PROFILES and file is not None:
-        yield invalid(f"{path}.localhostProfile", file, "can only be set when AppArmor type is Localhost")
+        yield invalid(
+            f"{path}.localhostProfile", file, "can only be set when AppArmor type is Localhost"
+        )
 
 
-def _sysctl_errors(spec: Mapping[str, Any], sysctls: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+def _sysctl_errors(
+    spec: Mapping[str, Any], sysctls: Sequence[Mapping[str, Any]], path: str
+) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, sysctl in enumerate(sysctls):
         field_path, name = f"{path}[{position}].name", sysctl.get("name") or ""
         if not name:
             yield required(field_path)
         elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
-            yield invalid(field_path, name, f"must have at most 253 characters and match regex ^{_SYSCTL}$")
+            yield invalid(
+                field_path, name, f"must have at most 253 characters and match regex ^{_SYSCTL}$"
+            )
         elif name in seen:
             yield duplicate(field_path, name)
         seen.add(name)
@@ -222,9 +250,17 @@ def _windows_options_errors(options: Mapping[str, Any], path: str) -> Iterator[F
         yield invalid(f"{path}.gmsaCredentialSpecName", name, problem)
     credentials = options.get("gmsaCredentialSpec")
     if credentials is not None and not credentials:
-        yield invalid(f"{path}.gmsaCredentialSpec", credentials, "gmsaCredentialSpec cannot be an empty string")
+        yield invalid(
+            f"{path}.gmsaCredentialSpec",
+            credentials,
+            "gmsaCredentialSpec cannot be an empty string",
+        )
     elif credentials is not None and len(credentials) > _MAX_CREDENTIAL_SPEC:
-        yield invalid(f"{path}.gmsaCredentialSpec", credentials, "gmsaCredentialSpec size must be under 64 KiB")
+        yield invalid(
+            f"{path}.gmsaCredentialSpec",
+            credentials,
+            "gmsaCredentialSpec size must be under 64 KiB",
+        )
     name = options.get("runAsUserName")
     if name is not None:
         for problem in _user_name_problems(name):
@@ -254,7 +290,9 @@ def _user_name_problems(name: str) -> Iterator[str]:
             yield "'s User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
 
 
-_PART_RULES: Final[Sequence[tuple[str, Callable[[Mapping[str, Any], str], Iterator[FieldError]]]]] = (
+_PART_RULES: Final[
+    Sequence[tuple[str, Callable[[Mapping[str, Any], str], Iterator[FieldError]]]]
+] = (
     ("seccompProfile", _seccomp_errors),
     ("windowsOptions", _windows_options_errors),
     ("appArmorProfile", _app_armor_errors),
@@ -266,7 +304,9 @@ def _host_process_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldEr
     of_pod = ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
     values = []
     for container, field_path in all_containers(spec, path):
-        value = ((container.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
+        value = ((container.get("securityContext") or {}).get("windowsOptions") or {}).get(
+            "hostProcess"
+        )
         if of_pod is not None and value is not None and value != of_pod:
             text = f"pod hostProcess value must be identical if both are specified, was {str(of_pod).lower()}"
             yield invalid(f"{field_path}.securityContext.windowsOptions.hostProcess", value, text)

@@ -101,7 +101,9 @@ class ServiceAllocator:
     def settle(self, obj: Object) -> None:
         """Allocate exactly the values of a stored Service to it."""
         spec, owner = obj["spec"], obj["metadata"]["uid"]
-        self._addresses.settle(owner, {each for each in spec.get("clusterIPs") or () if each and each != "None"})
+        self._addresses.settle(
+            owner, {each for each in spec.get("clusterIPs") or () if each and each != "None"}
+        )
         self._ports.settle(owner, _node_ports(spec))
 
     def release(self, owner: str) -> None:
@@ -109,7 +111,9 @@ class ServiceAllocator:
         self._addresses.settle(owner, set())
         self._ports.settle(owner, set())
 
-    def allocate(self, obj: Object, before: Mapping[str, Any] | None, *, dry_run: bool) -> Iterator[FieldError]:
+    def allocate(
+        self, obj: Object, before: Mapping[str, Any] | None, *, dry_run: bool
+    ) -> Iterator[FieldError]:
         """Allocate values for a Service that is created, or changed from the spec ``before``; yield the first error.
 
         A dry run allocates nothing, and does not check whether requested addresses are free, or ports in the range.
@@ -145,14 +149,22 @@ class ServiceAllocator:
         return None
 
     def _allocate_ports(
-        self, spec: Object, before: Mapping[str, Any] | None, owner: str, requested: set[Any], *, dry_run: bool
+        self,
+        spec: Object,
+        before: Mapping[str, Any] | None,
+        owner: str,
+        requested: set[Any],
+        *,
+        dry_run: bool,
     ) -> FieldError | None:
         """Allocate a node port for each port.
 
         New Services get the same node port for all protocols of a port number.
         """
         ports = spec.get("ports") or ()
-        allocates = spec["type"] == "NodePort" or spec.get("allocateLoadBalancerNodePorts") is not False
+        allocates = (
+            spec["type"] == "NodePort" or spec.get("allocateLoadBalancerNodePorts") is not False
+        )
         kept = _node_ports(before or {})
         wanted = _requested_ports(ports) if before is None else {}
         shared: dict[int, int] = {}
@@ -189,7 +201,9 @@ class ServiceAllocator:
         self._ports.reserve(port, owner)
         return ""
 
-    def _allocate_health_check(self, spec: Object, owner: str, requested: set[Any], *, dry_run: bool) -> None:
+    def _allocate_health_check(
+        self, spec: Object, owner: str, requested: set[Any], *, dry_run: bool
+    ) -> None:
         port = spec.get("healthCheckNodePort")
         if not port:
             spec["healthCheckNodePort"] = self._ports.take(owner)
@@ -201,7 +215,9 @@ class ServiceAllocator:
 
 def _node_ports(spec: Mapping[str, Any]) -> set[Any]:
     """Return the ports that a spec allocates, including that of the health check."""
-    ports = {each.get("nodePort") for each in spec.get("ports") or ()} | {spec.get("healthCheckNodePort")}
+    ports = {each.get("nodePort") for each in spec.get("ports") or ()} | {
+        spec.get("healthCheckNodePort")
+    }
     return {port for port in ports if port}
 
 

@@ -60,7 +60,9 @@ _ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
 def _is_external(spec: Mapping[str, Any]) -> bool:
     """Return whether clients outside the cluster can reach the Service."""
     kind = spec.get("type")
-    return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
+    return kind in ("LoadBalancer", "NodePort") or (
+        kind == "ClusterIP" and bool(spec.get("externalIPs"))
+    )
 
 
 def needs_health_check(spec: Mapping[str, Any]) -> bool:
@@ -79,7 +81,9 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     elif address and addresses[0] != address:
         yield invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`")
     elif addresses and not address:
-        yield invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
+        yield invalid(
+            "spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified"
+        )
     repeated = repeated_positions(families)
     for position, family in enumerate(families):
         if family not in _FAMILIES:
@@ -93,7 +97,9 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         if not position and each == "None":
             if len(addresses) > 1:
                 is_valid = False
-                yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
+                yield invalid(
+                    "spec.clusterIPs", addresses, "'None' must be the first and only value"
+                )
         elif problem := ip_problem(each):
             is_valid = False
             yield invalid(f"spec.clusterIPs[{position}]", each, problem)
@@ -103,7 +109,9 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         return
     versions = [ip_address(each).version for each in addresses]
     if len(versions) > 1 and len(set(versions)) != 2:
-        yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
+        yield invalid(
+            "spec.clusterIPs", addresses, "may specify no more than one IP for each IP family"
+        )
     for position, (family, version) in enumerate(zip(families, versions, strict=False)):
         if family in _FAMILIES and family != f"IPv{version}":
             text = f"expected an {family} value as indicated by `ipFamilies[{position}]`"
@@ -115,7 +123,9 @@ def family_errors(spec: Object) -> Iterator[FieldError]:
     if spec.get("type") == "ExternalName":
         return
     addresses = [each for each in spec.get("clusterIPs") or () if each != "None"]
-    is_bare = spec.get("clusterIP") == "None" and not spec.get("selector")  # its endpoints may be of both families
+    is_bare = spec.get("clusterIP") == "None" and not spec.get(
+        "selector"
+    )  # its endpoints may be of both families
     families = list(spec.get("ipFamilies") or ())
     policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if is_bare else "SingleStack")
     errors = []
@@ -134,7 +144,11 @@ def family_errors(spec: Object) -> Iterator[FieldError]:
     if not errors and not is_bare:
         if policy == "RequireDualStack":
             errors.append(
-                invalid("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
+                invalid(
+                    "spec.ipFamilyPolicy",
+                    policy,
+                    "this cluster is not configured for dual-stack services",
+                )
             )
         errors += [
             invalid(f"spec.ipFamilies[{position}]", family, "not configured on this cluster")
@@ -204,12 +218,16 @@ def _affinity_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield forbidden(path, "must not be set when session affinity is None")
     if affinity != "ClientIP":
         return
-    seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds")
+    seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get(
+        "timeoutSeconds"
+    )
     path = f"{path}.clientIP.timeoutSeconds"
     if seconds is None:
         yield required(path, "when session affinity type is ClientIP")
     elif not 0 < seconds <= _MAX_AFFINITY_SECONDS:
-        yield invalid(path, seconds, f"must be greater than 0 and less than {_MAX_AFFINITY_SECONDS}")
+        yield invalid(
+            path, seconds, f"must be greater than 0 and less than {_MAX_AFFINITY_SECONDS}"
+        )
 
 
 def _node_port_errors(kind: str, ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
@@ -217,7 +235,9 @@ def _node_port_errors(kind: str, ports: Sequence[Mapping[str, Any]]) -> Iterator
     for position, port in enumerate(ports):
         number = port.get("nodePort") or 0
         if number and kind == "ClusterIP":
-            yield forbidden(f"spec.ports[{position}].nodePort", "may not be used when `type` is 'ClusterIP'")
+            yield forbidden(
+                f"spec.ports[{position}].nodePort", "may not be used when `type` is 'ClusterIP'"
+            )
         identity = port.get("protocol"), number
         if number and identity in seen:
             yield duplicate(f"spec.ports[{position}].nodePort", number)
@@ -230,7 +250,10 @@ def _repeated_port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldE
         identity = port.get("protocol") or "", port.get("port") or 0
         if identity in seen:
             shown = {"name": "", "protocol": identity[0], "appProtocol": None, "port": identity[1]}
-            yield duplicate(f"spec.ports[{position}]", Verbatim(internal({**shown, "targetPort": 0, "nodePort": 0})))
+            yield duplicate(
+                f"spec.ports[{position}]",
+                Verbatim(internal({**shown, "targetPort": 0, "nodePort": 0})),
+            )
         seen.add(identity)
 
 
@@ -266,7 +289,11 @@ def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     external, inner = spec.get("externalTrafficPolicy") or "", spec.get("internalTrafficPolicy")
     if not _is_external(spec):
         if external:
-            yield invalid("spec.externalTrafficPolicy", external, "may only be set for externally-accessible services")
+            yield invalid(
+                "spec.externalTrafficPolicy",
+                external,
+                "may only be set for externally-accessible services",
+            )
     elif not external:
         yield required("spec.externalTrafficPolicy")
     elif external not in _POLICIES:
@@ -276,7 +303,9 @@ def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         for problem in port_number(port):
             yield invalid("spec.healthCheckNodePort", port, problem)
     elif port:
-        text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        text = (
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        )
         yield invalid("spec.healthCheckNodePort", port, text)
     if inner is not None and inner not in _POLICIES:
         yield not_supported("spec.internalTrafficPolicy", inner, _POLICIES)
@@ -289,7 +318,9 @@ def status_errors(obj: Object) -> Iterator[FieldError]:
     """Yield the errors of the status: only load balancers have addresses."""
     ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
     if ingress and obj["spec"].get("type") != "LoadBalancer":
-        yield forbidden("status.loadBalancer.ingress", "may only be used when `spec.type` is 'LoadBalancer'")
+        yield forbidden(
+            "status.loadBalancer.ingress", "may only be used when `spec.type` is 'LoadBalancer'"
+        )
         return
     yield from load_balancer_errors(obj["status"])
     for position, each in enumerate(ingress or ()):
@@ -305,7 +336,11 @@ def status_errors(obj: Object) -> Iterator[FieldError]:
 def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     names: set[str] = set()
     for position, port in enumerate(ports):
-        path, name, number = f"spec.ports[{position}]", port.get("name") or "", port.get("port") or 0
+        path, name, number = (
+            f"spec.ports[{position}]",
+            port.get("name") or "",
+            port.get("port") or 0,
+        )
         if len(ports) > 1 and not name:
             yield required(f"{path}.name")
         elif name:
@@ -369,4 +404,6 @@ def change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterato
         yield invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
     is_load_balancer = spec.get("type") == before.get("type") == "LoadBalancer"
     if is_load_balancer and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
-        yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set")
+        yield invalid(
+            "spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set"
+        )

@@ -78,7 +78,9 @@ class ServiceStrategy(BuiltinStrategy):
             if port.get("targetPort") in (0, "", None):
                 port["targetPort"] = port.get("port", 0)
         kind = spec["type"]
-        if kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs")):
+        if kind in ("NodePort", "LoadBalancer") or (
+            kind == "ClusterIP" and spec.get("externalIPs")
+        ):
             spec.setdefault("externalTrafficPolicy", "Cluster")
         if kind in ("ClusterIP", "NodePort", "LoadBalancer"):
             spec.setdefault("internalTrafficPolicy", "Cluster")
@@ -103,7 +105,10 @@ class ServiceStrategy(BuiltinStrategy):
         _sync_cluster_ips(spec, before)
         if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
             if not spec.get("clusterIP") and not spec.get("clusterIPs") and before.get("clusterIP"):
-                spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], list(before.get("clusterIPs") or ())
+                spec["clusterIP"], spec["clusterIPs"] = (
+                    before["clusterIP"],
+                    list(before.get("clusterIPs") or ()),
+                )
             for name in ("ipFamilies", "ipFamilyPolicy"):
                 if name not in spec and name in before:
                     spec[name] = before[name]
@@ -132,7 +137,11 @@ def _sync_cluster_ips(spec: Object, before: Mapping[str, Any]) -> None:
     cluster_ip, cluster_ips = spec.get("clusterIP"), spec.get("clusterIPs")
     if cluster_ip and not cluster_ips:
         spec["clusterIPs"] = [cluster_ip]
-    elif before.get("clusterIP") and cluster_ip != before["clusterIP"] and cluster_ips == before.get("clusterIPs"):
+    elif (
+        before.get("clusterIP")
+        and cluster_ip != before["clusterIP"]
+        and cluster_ips == before.get("clusterIPs")
+    ):
         if cluster_ip:
             spec["clusterIPs"] = [cluster_ip]
         else:
@@ -145,7 +154,8 @@ def _restore_node_ports(spec: Object, before: Mapping[str, Any]) -> None:
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
         return
     old_node_ports = {
-        (port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()
+        (port.get("protocol"), port.get("port")): port.get("nodePort")
+        for port in before.get("ports") or ()
     }
     for port in spec.get("ports") or ():
         if not port.get("nodePort"):
@@ -163,11 +173,19 @@ def _clear_unused_fields(spec: Object, before: Mapping[str, Any]) -> None:
     if kind == old_kind:
         return
     if kind == "ExternalName" and old_kind is not None:
-        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
+        for name in (
+            "clusterIP",
+            "clusterIPs",
+            "ipFamilies",
+            "ipFamilyPolicy",
+            "internalTrafficPolicy",
+        ):
             if spec.get(name) == before.get(name):
                 spec.pop(name, None)
     if kind not in ("NodePort", "LoadBalancer") and old_kind in ("NodePort", "LoadBalancer"):
-        if not spec.get("externalIPs") and spec.get("externalTrafficPolicy") == before.get("externalTrafficPolicy"):
+        if not spec.get("externalIPs") and spec.get("externalTrafficPolicy") == before.get(
+            "externalTrafficPolicy"
+        ):
             spec.pop("externalTrafficPolicy", None)
         old_ports = [port.get("nodePort") for port in before.get("ports") or ()]
         for port in spec.get("ports") or ():

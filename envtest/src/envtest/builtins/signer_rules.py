@@ -32,7 +32,9 @@ def signer_errors(signer: str, path: str) -> Iterator[FieldError]:
             for problem in problems(label):
                 yield invalid(path, part, f"validating label {go_quote(label)}: {problem}")
     if "." not in domain:
-        yield invalid(path, domain, "should be a domain with at least two segments separated by dots")
+        yield invalid(
+            path, domain, "should be a domain with at least two segments separated by dots"
+        )
     if len(name) > _MAX_NAME:
         yield too_long(path, name, _MAX_NAME)
 

@@ -25,7 +25,9 @@ __all__ = ["slice_errors"]
 _MAX_DEVICES: Final = 128
 _MAX_DRIVER: Final = 63
 _PLACES: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
-_ONE_PLACE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+_ONE_PLACE: Final = (
+    "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+)
 _DEVICE_PLACES: Final = ("nodeName", "nodeSelector", "allNodes")
 _ONE_DEVICE_PLACE: Final = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
@@ -85,7 +87,9 @@ def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iter
     for position, device in enumerate(devices):
         path, name = f"spec.devices[{position}]", device.get("name") or ""
         yield from _device_errors(device, path)
-        yield from _device_node_errors(device, path, selects=bool(spec.get("perDeviceNodeSelection")))
+        yield from _device_node_errors(
+            device, path, selects=bool(spec.get("perDeviceNodeSelection"))
+        )
         if name in seen:
             yield duplicate(path, name)
         seen.add(name)
@@ -111,7 +115,9 @@ def _node_errors(place: Mapping[str, Any], path: str, empty: str) -> Iterator[Fi
         yield invalid(f"{path}.allNodes", False, _TRUE)
 
 
-def _device_node_errors(device: Mapping[str, Any], path: str, *, selects: bool) -> Iterator[FieldError]:
+def _device_node_errors(
+    device: Mapping[str, Any], path: str, *, selects: bool
+) -> Iterator[FieldError]:
     if not selects:
         if any(device.get(name) is not None for name in _DEVICE_PLACES):
             yield invalid(path, None, _NO_SELECTION)
@@ -151,7 +157,11 @@ def _counter_errors(
 
 
 def _pool_errors(pool: Mapping[str, Any]) -> Iterator[FieldError]:
-    name, count, generation = pool.get("name") or "", pool.get("resourceSliceCount") or 0, pool.get("generation") or 0
+    name, count, generation = (
+        pool.get("name") or "",
+        pool.get("resourceSliceCount") or 0,
+        pool.get("generation") or 0,
+    )
     if not name:
         yield required("spec.pool.name")
     for part in name.split("/") if name else ():
@@ -181,13 +191,17 @@ def _device_errors(device: Mapping[str, Any], path: str) -> Iterator[FieldError]
     for position, taint in enumerate(device.get("taints") or ()):
         yield from _taint_errors(taint, f"{path}.taints[{position}]")
     consumed = device.get("consumesCounters") or ()
-    yield from _counter_errors(consumed, f"{path}.consumesCounters", "counterSet", _MAX_CONSUMED_SETS)
+    yield from _counter_errors(
+        consumed, f"{path}.consumesCounters", "counterSet", _MAX_CONSUMED_SETS
+    )
 
 
 def _attribute_errors(value: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     version = value.get("version")
     if version is not None and not _VERSION.fullmatch(version[: _MAX_VALUE + 1]):
-        yield invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
+        yield invalid(
+            f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0"
+        )
     for name in ("string", "version"):
         if len((value.get(name) or "").encode()) > _MAX_VALUE:
             yield too_long(f"{path}.{name}", "", _MAX_VALUE)

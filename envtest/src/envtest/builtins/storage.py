@@ -61,7 +61,10 @@ def _parameter_errors(parameters: Mapping[str, str]) -> Iterator[FieldError]:
         return
     if "" in parameters:
         yield invalid("parameters", "", "field can not be empty.")
-    if sum(len(name.encode()) + len(value.encode()) for name, value in parameters.items()) > _MAX_PARAMETER_BYTES:
+    if (
+        sum(len(name.encode()) + len(value.encode()) for name, value in parameters.items())
+        > _MAX_PARAMETER_BYTES
+    ):
         yield too_long("parameters", "", _MAX_PARAMETER_BYTES)
 
 
@@ -109,7 +112,10 @@ def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]
         path = f"allowedTopologies[{position}]"
         labels: dict[str, tuple[str, ...]] = {}
         for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
-            field_path, name = f"{path}.matchLabelExpressions[{number}]", requirement.get("key") or ""
+            field_path, name = (
+                f"{path}.matchLabelExpressions[{number}]",
+                requirement.get("key") or "",
+            )
             values = tuple(requirement.get("values") or ())
             if not values:
                 yield required(f"{field_path}.values")
@@ -169,12 +175,17 @@ class CSIDriverStrategy(BuiltinStrategy):
             yield invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, text)
         if spec.get("serviceAccountTokenInSecrets") is not None and not spec.get("tokenRequests"):
             text = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
-            yield invalid("spec.serviceAccountTokenInSecrets", spec["serviceAccountTokenInSecrets"], text)
+            yield invalid(
+                "spec.serviceAccountTokenInSecrets", spec["serviceAccountTokenInSecrets"], text
+            )
         if old is None:
             yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
         if old is not None:
             # "attachedRequired" is how kube-apiserver spells the path of attachRequired
-            paths = {"attachRequired": "spec.attachedRequired", "volumeLifecycleModes": "spec.volumeLifecycleModes"}
+            paths = {
+                "attachRequired": "spec.attachedRequired",
+                "volumeLifecycleModes": "spec.volumeLifecycleModes",
+            }
             for name, path in paths.items():
                 if spec.get(name) != old["spec"].get(name):
                     yield invalid(path, spec.get(name), _IMMUTABLE)
@@ -193,7 +204,11 @@ def _token_request_errors(requests: Sequence[Mapping[str, Any]]) -> Iterator[Fie
             text = "may not specify a duration less than 10 minutes"
             yield invalid(f"{path}.expirationSeconds", seconds, text)
         elif seconds is not None and seconds > 2**32:
-            yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+            yield invalid(
+                f"{path}.expirationSeconds",
+                seconds,
+                "may not specify a duration larger than 2^32 seconds",
+            )
 
 
 class CSINodeStrategy(BuiltinStrategy):
@@ -202,7 +217,9 @@ class CSINodeStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the drivers, which have different names; only their allocatable counts are mutable."""
         yield from _node_driver_errors(obj["spec"].get("drivers") or ())
-        earlier = {each.get("name"): each for each in (old or {"spec": {}})["spec"].get("drivers") or ()}
+        earlier = {
+            each.get("name"): each for each in (old or {"spec": {}})["spec"].get("drivers") or ()
+        }
         for driver in obj["spec"].get("drivers") or ():
             fixed = {name: value for name, value in driver.items() if name != "allocatable"}
             before = earlier.get(driver.get("name"), driver)
@@ -218,7 +235,9 @@ def _node_driver_errors(drivers: Sequence[Mapping[str, Any]]) -> Iterator[FieldE
         if not driver.get("nodeID"):
             yield required(f"{path}.nodeID")
         elif len(driver["nodeID"].encode()) > _MAX_NODE_ID:
-            yield invalid(f"{path}.nodeID", driver["nodeID"], f"must be {_MAX_NODE_ID} characters or less")
+            yield invalid(
+                f"{path}.nodeID", driver["nodeID"], f"must be {_MAX_NODE_ID} characters or less"
+            )
         count = (driver.get("allocatable") or {}).get("count")
         if count is not None and count < 0:
             yield invalid(f"{path}.allocatable.count", count, "must be greater than or equal to 0")
@@ -286,14 +305,19 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
             shown = internal_fields(ATTACHMENT_SOURCE, spec["source"])
             names = go_json(spec.get("attacher") or ""), go_json(spec.get("nodeName") or "")
             yield invalid(
-                "spec", Verbatim(f'{{"Attacher":{names[0]},"Source":{shown},"NodeName":{names[1]}}}'), _IMMUTABLE
+                "spec",
+                Verbatim(f'{{"Attacher":{names[0]},"Source":{shown},"NodeName":{names[1]}}}'),
+                _IMMUTABLE,
             )
         yield from _attachment_status_errors(obj["status"])
 
 
 def _attachment_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
     metadata = status.get("attachmentMetadata") or {}
-    if sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items()) > _ATTACHMENT_METADATA:
+    if (
+        sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
+        > _ATTACHMENT_METADATA
+    ):
         yield too_long("status.attachmentMetadata", metadata, _ATTACHMENT_METADATA)
     for kind in ("attachError", "detachError"):
         error = status.get(kind) or {}
@@ -314,4 +338,6 @@ def _attachment_source_errors(source: Mapping[str, Any], path: str) -> Iterator[
     elif volume is not None:
         yield from inline_volume_errors(volume, f"{path}.inlineVolumeSpec")
     elif not name:
-        yield required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName")
+        yield required(
+            f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName"
+        )

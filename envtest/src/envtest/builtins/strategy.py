@@ -25,7 +25,10 @@ __all__ = ["BuiltinStrategy", "GenerationStrategy", "PathSegmentNameStrategy"]
 _RETURNED = frozenset(
     {
         *(("", f"PersistentVolume{suffix}") for suffix in ("", "Claim")),
-        *(("", kind) for kind in ("Pod", "PodTemplate", "ResourceQuota", "Service", "ServiceAccount")),
+        *(
+            ("", kind)
+            for kind in ("Pod", "PodTemplate", "ResourceQuota", "Service", "ServiceAccount")
+        ),
         *(("resource.k8s.io", kind) for kind in ("DeviceClass", "ResourceSlice")),
         *(("resource.k8s.io", kind) for kind in ("ResourceClaim", "ResourceClaimTemplate")),
         *(("storage.k8s.io", kind) for kind in ("CSIDriver", "CSINode", "StorageClass")),
@@ -78,7 +81,10 @@ _CONDITIONAL = frozenset(
         ("coordination.k8s.io", "Lease"),
         ("node.k8s.io", "RuntimeClass"),
         ("policy", "PodDisruptionBudget"),
-        *(("storage.k8s.io", kind) for kind in ("CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment")),
+        *(
+            ("storage.k8s.io", kind)
+            for kind in ("CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment")
+        ),
     }
 )
 """The kinds whose updates must contain a resourceVersion."""
@@ -94,7 +100,9 @@ class BuiltinStrategy(Strategy):
         self.resource = resource
         self.returns_deleted_object = (resource.group, resource.kind) in _RETURNED
         self.allow_unconditional_update = (resource.group, resource.kind) not in _CONDITIONAL
-        self.metadata_checks = _METADATA_CHECKS.get((resource.group, resource.kind), self.metadata_checks)
+        self.metadata_checks = _METADATA_CHECKS.get(
+            (resource.group, resource.kind), self.metadata_checks
+        )
         self.has_status = any(each.name == "status" for each in resource.subresources)
         status = schema_of(resource.type).properties.get("status")
         self._status_zero = None
@@ -166,7 +174,11 @@ class BuiltinStrategy(Strategy):
                 new.pop("status", None)
 
     def validate(
-        self, obj: Object, old: Object | None, ctx: RequestContext, metadata_errors: Sequence[FieldError] = ()
+        self,
+        obj: Object,
+        old: Object | None,
+        ctx: RequestContext,
+        metadata_errors: Sequence[FieldError] = (),
     ) -> Sequence[FieldError]:
         """See :meth:`Strategy.validate`."""
         return list(self.check(obj, old, ctx))
@@ -181,7 +193,9 @@ class PathSegmentNameStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """See :meth:`Strategy.validate_name`."""
-        return [each for each in path_segment(name) if not (prefix and each.startswith("may not be"))]
+        return [
+            each for each in path_segment(name) if not (prefix and each.startswith("may not be"))
+        ]
 
 
 class GenerationStrategy(BuiltinStrategy):

@@ -141,7 +141,9 @@ def env_name(name: str) -> list[str]:
     """Validate the name of an environment variable."""
     if all(" " <= character <= "~" and character != "=" for character in name):
         return []
-    return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
+    return [
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
+    ]
 
 
 def header_name(name: str) -> list[str]:
@@ -150,7 +152,11 @@ def header_name(name: str) -> list[str]:
     if re.fullmatch(pattern, name):
         return []
     return [
-        _regex_message("a valid HTTP header must consist of alphanumeric characters or '-'", pattern, "X-Header-Name")
+        _regex_message(
+            "a valid HTTP header must consist of alphanumeric characters or '-'",
+            pattern,
+            "X-Header-Name",
+        )
     ]
 
 
@@ -164,7 +170,9 @@ def load_balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
             for problem in dns_subdomain(ingress["hostname"]):
                 yield invalid(f"{path}.hostname", ingress["hostname"], problem)
             if is_ip(ingress["hostname"]):
-                yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
+                yield invalid(
+                    f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address"
+                )
 
 
 def nonnegative(path: str, value: Any) -> Iterator[FieldError]:
@@ -185,7 +193,11 @@ def percent_or_int_errors(path: str, value: Any) -> Iterator[FieldError]:
 
 def percent_above_100_errors(path: str, value: Any) -> Iterator[FieldError]:
     """Yield an error if ``value`` is a percentage above 100 %."""
-    if isinstance(value, str) and re.fullmatch("[0-9]+%", value) and percent_or_int_value(value) > 100:
+    if (
+        isinstance(value, str)
+        and re.fullmatch("[0-9]+%", value)
+        and percent_or_int_value(value) > 100
+    ):
         yield invalid(path, value, "must not be greater than 100%")
 
 
@@ -218,7 +230,9 @@ def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iter
         operator, values = requirement.get("operator") or "", requirement.get("values") or ()
         if operator in ("In", "NotIn"):
             if not values:
-                yield required(f"{field_path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield required(
+                    f"{field_path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
+                )
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
@@ -264,7 +278,11 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
                 "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'"
             )
             pattern = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-            yield invalid(f"{field_path}.reason", reason, _regex_message(text, pattern, "my_name", "MY_NAME", "MyName"))
+            yield invalid(
+                f"{field_path}.reason",
+                reason,
+                _regex_message(text, pattern, "my_name", "MY_NAME", "MyName"),
+            )
         if len(reason) > 1024:
             yield too_long(f"{field_path}.reason", reason, 1024)
         if len(condition.get("message") or "") > 32 * 1024:
@@ -309,7 +327,9 @@ def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
     if not url.netloc:
         yield invalid(path, url.netloc, f"host must be specified{_URL_FORMAT}")
     if url.username is not None:
-        yield invalid(path, url.netloc.rpartition("@")[0], "user information is not permitted in the URL")
+        yield invalid(
+            path, url.netloc.rpartition("@")[0], "user information is not permitted in the URL"
+        )
     if url.fragment:
         yield invalid(path, url.fragment, "fragments are not permitted in the URL")
     if url.query:
@@ -324,7 +344,9 @@ def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[Fi
         yield required(f"{path}.namespace", "service namespace is required")
     port = service.get("port", 443)
     if port_number(port):
-        yield invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
+        yield invalid(
+            f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive"
+        )
     url_path = service.get("path")
     if url_path in (None, "", "/"):
         return

@@ -52,7 +52,10 @@ _STRATEGIES: Final[dict[tuple[str, str], str]] = {
     ("discovery.k8s.io", "EndpointSlice"): "discovery.EndpointSliceStrategy",
     ("events.k8s.io", "Event"): "core.EventStrategy",
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): "flowcontrol.FlowSchemaStrategy",
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): "flowcontrol.PriorityLevelStrategy",
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "PriorityLevelConfiguration",
+    ): "flowcontrol.PriorityLevelStrategy",
     ("networking.k8s.io", "IPAddress"): "addresses.AddressStrategy",
     ("networking.k8s.io", "Ingress"): "networking.IngressStrategy",
     ("networking.k8s.io", "IngressClass"): "networking.IngressClassStrategy",
@@ -73,10 +76,16 @@ _STRATEGIES: Final[dict[tuple[str, str], str]] = {
     ("storage.k8s.io", "VolumeAttributesClass"): "storage.VolumeAttributesClassStrategy",
     (_ADMISSION, "MutatingAdmissionPolicy"): "admission_policies.PolicyStrategy",
     (_ADMISSION, "MutatingAdmissionPolicyBinding"): "admission_policies.PolicyBindingStrategy",
-    (_ADMISSION, "MutatingWebhookConfiguration"): "admissionregistration.WebhookConfigurationStrategy",
+    (
+        _ADMISSION,
+        "MutatingWebhookConfiguration",
+    ): "admissionregistration.WebhookConfigurationStrategy",
     (_ADMISSION, "ValidatingAdmissionPolicy"): "admission_policies.PolicyStrategy",
     (_ADMISSION, "ValidatingAdmissionPolicyBinding"): "admission_policies.PolicyBindingStrategy",
-    (_ADMISSION, "ValidatingWebhookConfiguration"): "admissionregistration.WebhookConfigurationStrategy",
+    (
+        _ADMISSION,
+        "ValidatingWebhookConfiguration",
+    ): "admissionregistration.WebhookConfigurationStrategy",
     (_RBAC, "ClusterRole"): "rbac.RoleStrategy",
     (_RBAC, "ClusterRoleBinding"): "rbac.BindingStrategy",
     (_RBAC, "Role"): "rbac.RoleStrategy",
@@ -146,14 +155,19 @@ _ALLOCATING: Final = frozenset({("", "services")})
 """Resources whose strategy allocates values."""
 
 _DEPRECATED: Final[dict[tuple[str, str], str]] = {
-    ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    (
+        "v1",
+        "Endpoints",
+    ): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ("v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
 }
 
 
 def strategy_for(resource: Resource) -> BuiltinStrategy:
     """Return a new strategy for a resource of the table."""
-    module, _, name = _STRATEGIES.get((resource.group, resource.kind), "strategy.BuiltinStrategy").partition(".")
+    module, _, name = _STRATEGIES.get(
+        (resource.group, resource.kind), "strategy.BuiltinStrategy"
+    ).partition(".")
     kind: type[BuiltinStrategy] = getattr(import_module(f"envtest.builtins.{module}"), name)
     return kind(resource)
 
@@ -225,7 +239,11 @@ def register_builtins(
             factories.get((resource.group, resource.kind), strategy_for),
             subresources={
                 sub.name: Subresource(
-                    sub.name, sub.kind if sub.kind != resource.kind else "", sub.group, sub.version, sub.verbs
+                    sub.name,
+                    sub.kind if sub.kind != resource.kind else "",
+                    sub.group,
+                    sub.version,
+                    sub.verbs,
                 )
                 for sub in resource.subresources
             },
@@ -234,7 +252,9 @@ def register_builtins(
             storage_version=version,
             storage_version_hash=_storage_hash(resource, version),
             allocates=(resource.group, resource.plural) in _ALLOCATING,
-            deprecation="" if resource.group else _DEPRECATED.get((resource.version, resource.kind), ""),
+            deprecation=""
+            if resource.group
+            else _DEPRECATED.get((resource.version, resource.kind), ""),
         )
         if version:
             info.storage_kind = kind

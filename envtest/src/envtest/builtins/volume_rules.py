@@ -5,15 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.apimachinery.name_rules import annotation_errors, dns_label, dns_subdomain, label_errors
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import (
+    annotation_errors,
+    dns_label,
+    dns_subdomain,
+    label_errors,
+)
 from envtest.builtins.claims import claim_errors
-from envtest.builtins.environment_rules import VOLUME_FIELD_PATHS, field_ref_errors, resource_ref_errors
+from envtest.builtins.environment_rules import (
+    VOLUME_FIELD_PATHS,
+    field_ref_errors,
+    resource_ref_errors,
+)
 from envtest.builtins.go_rendering import TRUST_BUNDLE, internal_fields
 from envtest.builtins.path_rules import relative_path_errors, unreserved_path_errors
-from envtest.builtins.signer_rules import is_kubernetes_signer, signer_errors, trust_bundle_name_problems
+from envtest.builtins.signer_rules import (
+    is_kubernetes_signer,
+    signer_errors,
+    trust_bundle_name_problems,
+)
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.builtins.volume_sources import csi_driver_name_errors, is_portal_too_long, source_errors
+from envtest.builtins.volume_sources import (
+    csi_driver_name_errors,
+    is_portal_too_long,
+    source_errors,
+)
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["check_volumes"]
@@ -85,7 +109,11 @@ def check_volumes(
     """
     errors: list[FieldError] = []
     valid: dict[str, Mapping[str, Any]] = {}
-    created = {f"{pod_name}-{each.get('name') or ''}" for each in volumes if "ephemeral" in each} if pod_name else ()
+    created = (
+        {f"{pod_name}-{each.get('name') or ''}" for each in volumes if "ephemeral" in each}
+        if pod_name
+        else ()
+    )
     for position, volume in enumerate(volumes):
         field_path = f"{path}[{position}]"
         found = list(_volume_errors(volume, field_path, pod_name))
@@ -111,13 +139,20 @@ def _volume_errors(volume: Mapping[str, Any], path: str, pod_name: str) -> Itera
         yield required(path, "must specify a volume type")
     else:
         source = sources[0]
-        yield from _source_errors(source, volume[source] or {}, f"{path}.{_FIELD_NAMES.get(source, source)}")
+        yield from _source_errors(
+            source, volume[source] or {}, f"{path}.{_FIELD_NAMES.get(source, source)}"
+        )
     if len(sources) > 1:
         for extra in sources[1:]:
-            yield forbidden(f"{path}.{_EXTRA_NAMES.get(extra, extra)}", "may not specify more than 1 volume type")
+            yield forbidden(
+                f"{path}.{_EXTRA_NAMES.get(extra, extra)}",
+                "may not specify more than 1 volume type",
+            )
     if "iscsi" in volume and is_portal_too_long(name, volume["iscsi"] or {}):
         text = "must be under 64 characters if iscsi.initiatorName is specified."
-        yield invalid(f"{path}.name", name, f"Total length of <volume name>:<iscsi.targetPortal> {text}")
+        yield invalid(
+            f"{path}.name", name, f"Total length of <volume name>:<iscsi.targetPortal> {text}"
+        )
     if "ephemeral" in volume and sources[0] == "ephemeral" and pod_name and name:
         for problem in dns_subdomain(f"{pod_name}-{name}"):
             yield invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {problem}')
@@ -201,7 +236,11 @@ def _downward_item_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldE
     if field is not None:
         yield from field_ref_errors(field, f"{path}.fieldRef", VOLUME_FIELD_PATHS)
         if resource is not None:
-            yield invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+            yield invalid(
+                path,
+                "resource",
+                "fieldRef and resourceFieldRef can not be specified simultaneously",
+            )
     elif resource is not None:
         yield from resource_ref_errors(resource, f"{path}.resourceFieldRef", needs_container=True)
     else:
@@ -218,13 +257,19 @@ def _projected_errors(volume: Mapping[str, Any], path: str) -> Iterator[FieldErr
             if kind in source:
                 if not source[kind].get("name"):
                     yield required(f"{field_path}.{kind}.name")
-                yield from _item_errors(source[kind].get("items") or (), f"{field_path}.{kind}.items")
+                yield from _item_errors(
+                    source[kind].get("items") or (), f"{field_path}.{kind}.items"
+                )
         for item in (source.get("downwardAPI") or {}).get("items") or ():
             yield from _downward_item_errors(item, f"{field_path}.downwardAPI")
         if "serviceAccountToken" in source:
-            yield from _token_errors(source["serviceAccountToken"], f"{field_path}.serviceAccountToken", path)
+            yield from _token_errors(
+                source["serviceAccountToken"], f"{field_path}.serviceAccountToken", path
+            )
         if "clusterTrustBundle" in source:
-            yield from _bundle_errors(source["clusterTrustBundle"], f"{field_path}.clusterTrustBundle")
+            yield from _bundle_errors(
+                source["clusterTrustBundle"], f"{field_path}.clusterTrustBundle"
+            )
         if "podCertificate" in source:
             yield from _certificate_errors(source["podCertificate"], f"{field_path}.podCertificate")
         for shown, target in _targets(source):
@@ -256,9 +301,15 @@ def _targets(source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iterator[FieldError]:
     seconds, target = token.get("expirationSeconds") or 0, token.get("path") or ""
     if seconds < 600:
-        yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+        yield invalid(
+            f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes"
+        )
     elif seconds > 2**32:
-        yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+        yield invalid(
+            f"{path}.expirationSeconds",
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        )
     if not target:
         yield required(f"{volume_path}.path")
     else:
@@ -268,7 +319,11 @@ def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iter
 def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name, signer, target = bundle.get("name"), bundle.get("signerName"), bundle.get("path") or ""
     if name is not None and signer is not None:
-        yield invalid(path, internal_fields(TRUST_BUNDLE, bundle), "only one of name and signerName may be used")
+        yield invalid(
+            path,
+            internal_fields(TRUST_BUNDLE, bundle),
+            "only one of name and signerName may be used",
+        )
     elif name is not None:
         if not name:
             yield required(f"{path}.name", "must be a valid object name")
@@ -295,7 +350,10 @@ def _certificate_errors(certificate: Mapping[str, Any], path: str) -> Iterator[F
     yield from signer_errors(signer, f"{path}.signerName")
     if kind not in _KEY_TYPES:
         yield not_supported(f"{path}.keyType", kind, _KEY_TYPES)
-    seconds, limit = certificate.get("maxExpirationSeconds"), _DAY if is_kubernetes_signer(signer) else _MAX_LIFETIME
+    seconds, limit = (
+        certificate.get("maxExpirationSeconds"),
+        _DAY if is_kubernetes_signer(signer) else _MAX_LIFETIME,
+    )
     if seconds is not None and seconds < _MIN_LIFETIME:
         text = f"if provided, maxExpirationSeconds must be >= {_MIN_LIFETIME}"
         yield invalid(f"{path}.maxExpirationSeconds", seconds, text)

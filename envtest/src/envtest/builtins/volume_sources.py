@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from string import ascii_letters, digits
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required, too_long
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+    too_long,
+)
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain
 from envtest.builtins.path_rules import backstep_errors
 
@@ -65,7 +73,9 @@ _EUI: Final = re.compile(r"eui.[0-9A-Za-z]{16}")
 _NAA: Final = re.compile(r"naa.[0-9A-Za-z]{32}")
 
 
-def access_mode_errors(spec: Mapping[str, Any], path: str, missing: str = "") -> Iterator[FieldError]:
+def access_mode_errors(
+    spec: Mapping[str, Any], path: str, missing: str = ""
+) -> Iterator[FieldError]:
     """Yield the errors of the access modes of a volume or claim; ``missing`` explains that one is required."""
     modes = spec.get("accessModes") or ()
     if not modes:
@@ -73,8 +83,12 @@ def access_mode_errors(spec: Mapping[str, Any], path: str, missing: str = "") ->
     for mode in modes:
         if mode not in _ACCESS_MODES:
             yield not_supported(f"{path}.accessModes", mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and any(mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes):
-        yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
+    if "ReadWriteOncePod" in modes and any(
+        mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes
+    ):
+        yield forbidden(
+            f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes"
+        )
 
 
 def csi_driver_name_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -88,7 +102,9 @@ def csi_driver_name_errors(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, problem)
 
 
-def source_errors(kind: str, source: Mapping[str, Any], path: str, *, persistent: bool) -> Iterator[FieldError]:
+def source_errors(
+    kind: str, source: Mapping[str, Any], path: str, *, persistent: bool
+) -> Iterator[FieldError]:
     """Yield the errors of a source that volumes of pods and persistent volumes can have.
 
     ``kind`` is the name of the source's field. The secrets of a persistent volume (``persistent``) have a namespace.
@@ -135,9 +151,13 @@ def _partition_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator
 def _fc_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldError]:
     names, wwids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
     if not names and not wwids:
-        yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
+        yield required(
+            f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"
+        )
     if names and wwids:
-        yield invalid(f"{path}.targetWWNs", names, "targetWWNs and wwids can not be specified simultaneously")
+        yield invalid(
+            f"{path}.targetWWNs", names, "targetWWNs and wwids can not be specified simultaneously"
+        )
     if names and lun is None:
         yield required(f"{path}.lun", "lun is required if targetWWNs is specified")
     if names and lun is not None and not 0 <= lun <= 255:
@@ -146,9 +166,15 @@ def _fc_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldE
 
 def _iscsi_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Iterator[FieldError]:
     no_prefix = _NO_FORMAT if persistent else _NO_INITIATOR
-    name, initiator, lun = source.get("iqn") or "", source.get("initiatorName"), source.get("lun") or 0
+    name, initiator, lun = (
+        source.get("iqn") or "",
+        source.get("initiatorName"),
+        source.get("lun") or 0,
+    )
     if name and not _is_iscsi_name(name):
-        yield invalid(f"{path}.iqn", name, _NO_FORMAT if name.startswith(("iqn", "eui", "naa")) else no_prefix)
+        yield invalid(
+            f"{path}.iqn", name, _NO_FORMAT if name.startswith(("iqn", "eui", "naa")) else no_prefix
+        )
     if not 0 <= lun <= 255:
         yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
     secret = source.get("secretRef")
@@ -185,7 +211,9 @@ def _is_qualified_iscsi_name(name: str) -> bool:
     return False
 
 
-def _secret_errors(secret: Mapping[str, Any] | None, path: str, persistent: bool) -> Iterator[FieldError]:
+def _secret_errors(
+    secret: Mapping[str, Any] | None, path: str, persistent: bool
+) -> Iterator[FieldError]:
     for name in ("name", "namespace") if persistent else ("name",):
         if secret is not None and not secret.get(name):
             yield required(f"{path}.secretRef.{name}")
@@ -195,14 +223,18 @@ def _cinder_errors(source: Mapping[str, Any], path: str, persistent: bool) -> It
     yield from _secret_errors(source.get("secretRef"), path, persistent)
 
 
-def _storage_os_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Iterator[FieldError]:
+def _storage_os_errors(
+    source: Mapping[str, Any], path: str, persistent: bool
+) -> Iterator[FieldError]:
     for name in ("volumeName", "volumeNamespace"):
         for problem in dns_label(source[name]) if source.get(name) else ():
             yield invalid(f"{path}.{name}", source[name], problem)
     yield from _secret_errors(source.get("secretRef"), path, persistent)
 
 
-def _glusterfs_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Iterator[FieldError]:
+def _glusterfs_errors(
+    source: Mapping[str, Any], path: str, persistent: bool
+) -> Iterator[FieldError]:
     namespace = source.get("endpointsNamespace")
     if not persistent or namespace is None:
         return
@@ -213,7 +245,9 @@ def _glusterfs_errors(source: Mapping[str, Any], path: str, persistent: bool) ->
         yield invalid(f"{path}.endpointsNamespace", namespace, problem)
 
 
-def _azure_file_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Iterator[FieldError]:
+def _azure_file_errors(
+    source: Mapping[str, Any], path: str, persistent: bool
+) -> Iterator[FieldError]:
     if persistent and source.get("secretNamespace") == "":
         yield required(f"{path}.secretNamespace")
 
@@ -235,7 +269,9 @@ def _flocker_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[F
     if not name and not uid:
         yield required(path, "one of datasetName and datasetUUID is required")
     if name and uid:
-        yield invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously")
+        yield invalid(
+            path, "resource", "datasetName and datasetUUID can not be specified simultaneously"
+        )
     if "/" in name:
         yield invalid(f"{path}.datasetName", name, "must not contain '/'")
 
@@ -257,7 +293,12 @@ def _is_host_and_port(text: str) -> bool:
     """Return whether Go's ``net.SplitHostPort`` can split ``text``: an IPv6 address is in brackets."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
-        return bool(bracket) and rest.startswith(":") and not set("[]") & {*host, *rest} and ":" not in rest[1:]
+        return (
+            bool(bracket)
+            and rest.startswith(":")
+            and not set("[]") & {*host, *rest}
+            and ":" not in rest[1:]
+        )
     return text.count(":") == 1 and not set("[]") & {*text}
 
 

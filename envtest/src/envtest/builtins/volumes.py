@@ -101,9 +101,13 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         if old is None:
             return
         yield from _spec_errors(spec, name)  # kube-apiserver validates a changed volume twice
-        before, after = ({name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec))
+        before, after = (
+            {name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec)
+        )
         if "csi" in before and before["csi"].get(_EXPANSION) is None and "csi" in after:
-            after["csi"] = {name: value for name, value in after["csi"].items() if name != _EXPANSION}
+            after["csi"] = {
+                name: value for name, value in after["csi"].items() if name != _EXPANSION
+            }
         if before != after:
             shown = difference(*(internal_volume_source(each) for each in (before, after)))
             text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
@@ -111,9 +115,16 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         if spec.get("volumeMode") != old["spec"].get("volumeMode"):
             yield invalid("volumeMode", spec.get("volumeMode"), "field is immutable")
         if old["spec"].get("nodeAffinity") is not None:
-            yield from _affinity_change_errors(spec.get("nodeAffinity"), old["spec"]["nodeAffinity"])
-        if old["spec"].get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
-            yield forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+            yield from _affinity_change_errors(
+                spec.get("nodeAffinity"), old["spec"]["nodeAffinity"]
+            )
+        if (
+            old["spec"].get("volumeAttributesClassName") is not None
+            and spec.get("volumeAttributesClassName") is None
+        ):
+            yield forbidden(
+                "spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden"
+            )
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: warns about deprecated annotations and the deprecated reclaim policy."""
@@ -124,10 +135,16 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         if obj["spec"].get("persistentVolumeReclaimPolicy") == "Recycle":
             text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic "
             texts.append(f"spec.persistentVolumeReclaimPolicy: {text}provisioning.")
-        terms = ((obj["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
+        terms = ((obj["spec"].get("nodeAffinity") or {}).get("required") or {}).get(
+            "nodeSelectorTerms"
+        ) or ()
         for position, term in enumerate(terms):
-            texts += term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{position}]")
-        sources = {name: source for name, source in obj["spec"].items() if name not in _WITHOUT_WARNING}
+            texts += term_warnings(
+                term, f"spec.nodeAffinity.required.nodeSelectorTerms[{position}]"
+            )
+        sources = {
+            name: source for name, source in obj["spec"].items() if name not in _WITHOUT_WARNING
+        }
         return [*texts, *source_warnings(sources, "spec")]
 
 
@@ -153,7 +170,9 @@ def _spec_errors(spec: Mapping[str, Any], volume_name: str) -> Iterator[FieldErr
     yield from _source_errors(spec, "spec", volume_name)
     path = (spec.get("hostPath") or {}).get("path")
     if path and posixpath.normpath(path) in ("/", "//") and policy == "Recycle":
-        yield forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
+        yield forbidden(
+            "spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'"
+        )
     for problem in dns_subdomain(spec["storageClassName"]) if spec.get("storageClassName") else ():
         yield invalid("spec.storageClassName", spec["storageClassName"], problem)
     mode = spec.get("volumeMode")
@@ -162,15 +181,27 @@ def _spec_errors(spec: Mapping[str, Any], volume_name: str) -> Iterator[FieldErr
     yield from _attributes_class_errors(spec, "spec")
 
 
-def _affinity_change_errors(new: Mapping[str, Any] | None, old: Mapping[str, Any]) -> Iterator[FieldError]:
-    after, before = (((each or {}).get("required") or {}).get("nodeSelectorTerms") for each in (new, old))
-    is_same = len(after or ()) == len(before or ()) and all(map(has_stable_names, after or (), before or ()))
+def _affinity_change_errors(
+    new: Mapping[str, Any] | None, old: Mapping[str, Any]
+) -> Iterator[FieldError]:
+    after, before = (
+        ((each or {}).get("required") or {}).get("nodeSelectorTerms") for each in (new, old)
+    )
+    is_same = len(after or ()) == len(before or ()) and all(
+        map(has_stable_names, after or (), before or ())
+    )
     if new is None or not is_same:
         shown = None
         if new is not None:
-            terms = "null" if new.get("required") is None else f'{{"NodeSelectorTerms":{internal_terms(after)}}}'
+            terms = (
+                "null"
+                if new.get("required") is None
+                else f'{{"NodeSelectorTerms":{internal_terms(after)}}}'
+            )
             shown = Verbatim(f'{{"Required":{terms}}}')
-        yield invalid("nodeAffinity", shown, "field is immutable, except for updating from beta label to GA")
+        yield invalid(
+            "nodeAffinity", shown, "field is immutable, except for updating from beta label to GA"
+        )
 
 
 def _attributes_class_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -194,7 +225,10 @@ def inline_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldEr
         yield required(f"{path}.csi", "has to be specified in the context of inline volumes")
     yield from access_mode_errors(spec, path)
     if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
-        yield forbidden(f"{path}.persistentVolumeReclaimPolicy", "may only be Retain in the context of inline volumes")
+        yield forbidden(
+            f"{path}.persistentVolumeReclaimPolicy",
+            "may only be Retain in the context of inline volumes",
+        )
     yield from _source_errors(spec, path, "")
     if spec.get("volumeMode") not in (None, "Filesystem"):
         text = "may not specify volumeMode other than Filesystem in the context of inline volumes"
@@ -207,7 +241,9 @@ def _source_errors(spec: Mapping[str, Any], path: str, volume_name: str) -> Iter
     if not sources:
         yield required(path, "must specify a volume type")
     for position, kind in enumerate(sources):
-        if position and kind != "flexVolume":  # kube-apiserver accepts a flexVolume as a second source
+        if (
+            position and kind != "flexVolume"
+        ):  # kube-apiserver accepts a flexVolume as a second source
             extra = "cephFS" if kind == "cephfs" else kind
             yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
             continue
@@ -218,7 +254,9 @@ def _source_errors(spec: Mapping[str, Any], path: str, volume_name: str) -> Iter
             text = "must be under 64 characters if iscsi.initiatorName is specified."
             portal = source.get("targetPortal") or ""
             yield invalid(
-                f"{source_path}.targetportal", portal, f"Total length of <volume name>:<iscsi.targetPortal> {text}"
+                f"{source_path}.targetportal",
+                portal,
+                f"Total length of <volume name>:<iscsi.targetPortal> {text}",
             )
         elif kind == "local":
             yield from _local_errors(source, source_path)

@@ -16,7 +16,11 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.objects import Object
 from envtest.builtins.claims import claim_errors
-from envtest.builtins.go_rendering import STATEFUL_ROLLOUT, internal_fields, internal_update_strategy
+from envtest.builtins.go_rendering import (
+    STATEFUL_ROLLOUT,
+    internal_fields,
+    internal_update_strategy,
+)
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import claim_warnings, name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
@@ -143,16 +147,24 @@ class WorkloadStrategy(BuiltinStrategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about the name on creation, about the template whenever the spec changes."""
-        if ctx.subresource or (old is not None and old["metadata"].get("generation") == obj["metadata"]["generation"]):
+        if ctx.subresource or (
+            old is not None and old["metadata"].get("generation") == obj["metadata"]["generation"]
+        ):
             return ()
-        texts = list(name_warnings(obj["metadata"]["name"])) if self.warns_about_name and old is None else []
+        texts = (
+            list(name_warnings(obj["metadata"]["name"]))
+            if self.warns_about_name and old is None
+            else []
+        )
         return [*texts, *self.spec_warnings(obj["spec"])]
 
     def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
         """Yield the warnings about the spec."""
         yield from template_warnings(spec.get("template"), "spec.template")
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """Yield the errors of the spec and, if ``old`` is given, of its changes."""
         yield from ()
 
@@ -160,14 +172,19 @@ class WorkloadStrategy(BuiltinStrategy):
 _COUNTS: Final = ("observedGeneration", "active", "succeeded", "failed", "collisionCount")
 
 
-def _status_errors(status: Mapping[str, Any], parts: Sequence[str], ready_count: str) -> Iterator[FieldError]:
+def _status_errors(
+    status: Mapping[str, Any], parts: Sequence[str], ready_count: str
+) -> Iterator[FieldError]:
     """Yield an error for each negative count, and for each of ``parts`` that exceeds the replicas."""
     for name, value in status.items():
         if name.endswith(("eplicas", "Scheduled")) or name.startswith("number") or name in _COUNTS:
             yield from nonnegative(f"status.{name}", value)
     if not parts:
         return
-    counts = {name: status.get(name) or 0 for name in (*parts, "replicas", "readyReplicas", "availableReplicas")}
+    counts = {
+        name: status.get(name) or 0
+        for name in (*parts, "replicas", "readyReplicas", "availableReplicas")
+    }
     for name in parts:
         if counts[name] > counts["replicas"]:
             yield invalid(f"status.{name}", counts[name], "cannot be greater than status.replicas")
@@ -204,10 +221,14 @@ class DeploymentStrategy(WorkloadStrategy):
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """Count changes of the annotations as changes of the spec."""
         super().prepare_update(new, old, ctx)
-        if not ctx.subresource and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
+        if not ctx.subresource and new["metadata"].get("annotations") != old["metadata"].get(
+            "annotations"
+        ):
             new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from _selector_errors(spec, empty="deployment")
@@ -219,7 +240,9 @@ class DeploymentStrategy(WorkloadStrategy):
         if deadline is not None:
             yield from nonnegative("spec.progressDeadlineSeconds", deadline)
             if deadline <= ready:
-                yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+                yield invalid(
+                    "spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"
+                )
         if old is not None:
             yield from immutable(spec, old, "selector")
 
@@ -228,7 +251,9 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
     kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
-            yield forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+            yield forbidden(
+                f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'"
+            )
     elif kind == "RollingUpdate":
         if rolling is None:
             yield required(f"{path}.rollingUpdate", "this should be defaulted and never be nil")
@@ -253,7 +278,9 @@ class ReplicaSetStrategy(WorkloadStrategy):
         """Set the number of replicas to one."""
         spec.setdefault("replicas", 1)
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
@@ -282,7 +309,9 @@ class ReplicationControllerStrategy(WorkloadStrategy):
                 if not obj["metadata"].get("labels"):
                     obj["metadata"]["labels"] = copy_json(labels)
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
         if not spec.get("selector"):
@@ -304,9 +333,14 @@ _RETENTION_POLICIES: Final = ("Retain", "Delete")
 
 def _with_claims(spec: Mapping[str, Any]) -> Object:
     """Return the pod template of a StatefulSet as its pods get it: a volume for each claim, before all others."""
-    names = [(each.get("metadata") or {}).get("name") or "" for each in spec.get("volumeClaimTemplates") or ()]
+    names = [
+        (each.get("metadata") or {}).get("name") or ""
+        for each in spec.get("volumeClaimTemplates") or ()
+    ]
     template: Object = copy_json(spec["template"])
-    volumes = [each for each in template["spec"].get("volumes") or () if each.get("name") not in names]
+    volumes = [
+        each for each in template["spec"].get("volumes") or () if each.get("name") not in names
+    ]
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
     template["spec"]["volumes"] = [*claims, *volumes]
     return template
@@ -337,11 +371,15 @@ class StatefulSetStrategy(WorkloadStrategy):
             claim["spec"].setdefault("volumeMode", "Filesystem")
             claim["status"].setdefault("phase", "Pending")
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         policy = spec.get("podManagementPolicy")
         if policy not in ("OrderedReady", "Parallel"):
-            yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+            yield invalid(
+                "spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"
+            )
         yield from _stateful_strategy_errors(spec["updateStrategy"], "spec.updateStrategy")
         retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
         for name in ("whenDeleted", "whenScaled"):
@@ -360,7 +398,9 @@ class StatefulSetStrategy(WorkloadStrategy):
             yield from _mismatch_errors(spec)
             yield from template_errors(_with_claims(spec), "spec.template")
         yield from _lifetime_errors(spec, "StatefulSet")
-        for position, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
+        for position, claim in enumerate(
+            spec.get("volumeClaimTemplates") or () if old is None else ()
+        ):
             yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
         if old is not None:
             yield from self._change_errors(spec, old)
@@ -372,7 +412,9 @@ class StatefulSetStrategy(WorkloadStrategy):
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
             yield f"spec.revisionHistoryLimit: {text}"
         for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-            yield from claim_warnings(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{position}].spec")
+            yield from claim_warnings(
+                claim.get("spec") or {}, f"spec.volumeClaimTemplates[{position}].spec"
+            )
 
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -385,7 +427,9 @@ class StatefulSetStrategy(WorkloadStrategy):
             "persistentVolumeClaimRetentionPolicy",
             "minReadySeconds",
         }
-        if {k: v for k, v in spec.items() if k not in mutable} != {k: v for k, v in old.items() if k not in mutable}:
+        if {k: v for k, v in spec.items() if k not in mutable} != {
+            k: v for k, v in old.items() if k not in mutable
+        }:
             text = (
                 "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
                 "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
@@ -431,7 +475,10 @@ class DaemonSetStrategy(WorkloadStrategy):
         """Set the defaults of the spec, and the annotation with the template's generation."""
         super().set_defaults(obj)
         annotations = obj["metadata"].get("annotations") or {}
-        obj["metadata"]["annotations"] = {**annotations, _GENERATION: annotations.get(_GENERATION, "0")}
+        obj["metadata"]["annotations"] = {
+            **annotations,
+            _GENERATION: annotations.get(_GENERATION, "0"),
+        }
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Begin with generation 1 of the template."""
@@ -443,7 +490,9 @@ class DaemonSetStrategy(WorkloadStrategy):
         """See :meth:`Strategy.prepare_update`: counts the changes of the template."""
         super().prepare_update(new, old, ctx)
         changed = not ctx.subresource and new["spec"].get("template") != old["spec"].get("template")
-        new["metadata"].setdefault("annotations", {})[_GENERATION] = str(_template_generation(old) + changed)
+        new["metadata"].setdefault("annotations", {})[_GENERATION] = str(
+            _template_generation(old) + changed
+        )
 
     def spec_defaults(self, spec: Object) -> None:
         """Set the defaults: a rolling update of one node at a time."""
@@ -455,14 +504,18 @@ class DaemonSetStrategy(WorkloadStrategy):
             rolling.setdefault("maxSurge", 0)
         spec.setdefault("revisionHistoryLimit", 10)
 
-    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    def spec_errors(
+        self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         selector = spec.get("selector")
         problems = list(label_selector_errors(selector, "spec.selector"))
         yield from problems
         if not problems:
             yield from _mismatch_errors(spec)
-        if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        if selector is not None and not (
+            selector.get("matchLabels") or selector.get("matchExpressions")
+        ):
             yield invalid("spec.selector", selector, "empty selector is invalid for daemonset")
         yield from template_errors(spec["template"], "spec.template")
         yield from _lifetime_errors(spec, "DaemonSet")
@@ -489,7 +542,9 @@ class DaemonSetStrategy(WorkloadStrategy):
         if not nonzero:
             yield required(f"{path}.{unavailable}", "cannot be 0 when maxSurge is 0")
         elif len(nonzero) == 2:
-            yield invalid(f"{path}.{surge}", rolling[surge], "may not be set when maxUnavailable is non-zero")
+            yield invalid(
+                f"{path}.{surge}", rolling[surge], "may not be set when maxUnavailable is non-zero"
+            )
 
 
 class ControllerRevisionStrategy(BuiltinStrategy):

@@ -20,12 +20,24 @@ from envtest.apimachinery.errors import StatusError
 from envtest.chaos.execution import Problem, Timing
 from envtest.chaos.exploration import Settings, explore_plane
 from envtest.chaos.injection import IGNORED
-from envtest.chaos.operators import Connection, Operator, OperatorCommand, OperatorFunction, StartError
+from envtest.chaos.operators import (
+    Connection,
+    Operator,
+    OperatorCommand,
+    OperatorFunction,
+    StartError,
+)
 from envtest.chaos.points import KINDS, FaultPoint, parse_point
 from envtest.chaos.readiness import parse_readiness
 from envtest.chaos.report import Finding, Report
 from envtest.chaos.session import OperatorExited
-from envtest.chaos.steps import Scenario, ScenarioError, apply_objects, load_scenario, parse_scenario
+from envtest.chaos.steps import (
+    Scenario,
+    ScenarioError,
+    apply_objects,
+    load_scenario,
+    parse_scenario,
+)
 from envtest.formats.manifests import CRD, Manifests, read_manifests
 from envtest.planes.embedded import EmbeddedServer
 
@@ -103,7 +115,9 @@ async def explore(
         return await explore_plane(started, _operator(operator), steps, settings)
 
 
-def run(operator: AnyOperator, scenario: Scenario | Path | str | Sequence[Any] = (), **options: Any) -> Report:
+def run(
+    operator: AnyOperator, scenario: Scenario | Path | str | Sequence[Any] = (), **options: Any
+) -> Report:
     """Do what :func:`explore` does, on an event loop of its own in another thread. Must not be called on a loop."""
     with ThreadPoolExecutor(1, thread_name_prefix="envtest-chaos") as executor:
         return executor.submit(lambda: asyncio.run(explore(operator, scenario, **options))).result()
@@ -131,13 +145,17 @@ def _operator(operator: AnyOperator) -> Operator:
     return OperatorFunction(operator) if callable(operator) else operator
 
 
-async def _prepare(plane: EmbeddedServer, crds: Iterable[Manifests], apply: Iterable[Manifests]) -> None:
+async def _prepare(
+    plane: EmbeddedServer, crds: Iterable[Manifests], apply: Iterable[Manifests]
+) -> None:
     """Install CRDs, and apply manifests, in the order of their files. Raises ScenarioError, ValueError, OSError."""
     objects = [
         obj
         for source in apply
         for obj in (
-            read_manifests(Path(source), objects_only=True) if isinstance(source, Path | str) else [dict(source)]
+            read_manifests(Path(source), objects_only=True)
+            if isinstance(source, Path | str)
+            else [dict(source)]
         )
     ]
     await plane.install_crds(*crds, *(obj for obj in objects if obj["kind"] == CRD))

@@ -65,7 +65,9 @@ def hot_loops(requests: Iterable[Sent]) -> list[HotLoop]:
             window.pop()
         found = worst.get(request.target)
         if len(window) >= LIMIT and (found is None or found.count < len(window)):
-            unchanged = sum(1 for each in window if each.is_write and not each.changed and each.code < 300)
+            unchanged = sum(
+                1 for each in window if each.is_write and not each.changed and each.code < 300
+            )
             worst[request.target] = HotLoop(request.target, len(window), unchanged, window[0].at)
     return sorted(worst.values(), key=lambda loop: -loop.count)
 
@@ -79,6 +81,7 @@ def writes_at_rest(requests: Sequence[Sent], since: float) -> list[str]:
             counts[request.target] += 1
             unchanged[request.target] += not request.changed
     return [
-        f"{target}: {count} writes" + (f", {unchanged[target]} without a change" if unchanged[target] else "")
+        f"{target}: {count} writes"
+        + (f", {unchanged[target]} without a change" if unchanged[target] else "")
         for target, count in counts.most_common(20)
     ]

@@ -22,15 +22,46 @@ _EXISTING: Final = click.Path(exists=True, path_type=Path)
 _INTERRUPTED: Final = 130
 
 
-@click.command("chaos", short_help="Run an operator with faults, and report where it does not converge.")
+@click.command(
+    "chaos", short_help="Run an operator with faults, and report where it does not converge."
+)
 @click.option("--steps", type=_EXISTING, help="Steps: a file, or a folder of manifests.")
 @click.option("--crds", multiple=True, type=_EXISTING, help="CRDs to install: file or folder.")
-@click.option("--apply", "manifests", multiple=True, type=_EXISTING, help="Manifests to apply before: file or folder.")
-@click.option("--explore", default="all", show_default=True, help="Kinds of faults, comma-separated, all or none.")
+@click.option(
+    "--apply",
+    "manifests",
+    multiple=True,
+    type=_EXISTING,
+    help="Manifests to apply before: file or folder.",
+)
+@click.option(
+    "--explore",
+    default="all",
+    show_default=True,
+    help="Kinds of faults, comma-separated, all or none.",
+)
 @click.option("--only", multiple=True, metavar="ID", help="Run only this fault of a report.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Shuffle the faults, unless 0.")
-@click.option("--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for each step.")
-@click.option("--budget", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for all runs.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Shuffle the faults, unless 0.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1),
+    default=30.0,
+    show_default=True,
+    help="Seconds for each step.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(1),
+    default=600.0,
+    show_default=True,
+    help="Seconds for all runs.",
+)
 @click.option(
     "--quiet",
     type=click.FloatRange(0.1),
@@ -52,12 +83,29 @@ _INTERRUPTED: Final = 130
     show_default=True,
     help="Seconds in which the operator must be ready after each start.",
 )
-@click.option("--ready", default="", help="URL that responds, or seconds; by default the first requests.")
-@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Runs at the same time.")
+@click.option(
+    "--ready", default="", help="URL that responds, or seconds; by default the first requests."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Runs at the same time.",
+)
 @controllers_option
-@click.option("--ignore", multiple=True, metavar="RESOURCE", help="Resource that is no part of the state.")
+@click.option(
+    "--ignore", multiple=True, metavar="RESOURCE", help="Resource that is no part of the state."
+)
 @click.option("--ignore-field", multiple=True, metavar="FIELD", help="Field that is not compared.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format.",
+)
 @click.argument("command", nargs=-1, required=True)
 def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND, an operator, on a control plane: without faults, and then with one fault after another.
@@ -110,7 +158,11 @@ def _repeated_options(options: dict[str, Any]) -> list[str]:
     """Return the options that differ from their defaults, as words of a command line."""
     words: list[str] = []
     for parameter in chaos.params:
-        if not isinstance(parameter, click.Option) or parameter.name in _NOT_REPEATED or parameter.name not in options:
+        if (
+            not isinstance(parameter, click.Option)
+            or parameter.name in _NOT_REPEATED
+            or parameter.name not in options
+        ):
             continue
         value = options[parameter.name]
         if value in (None, (), parameter.default):

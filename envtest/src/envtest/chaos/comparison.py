@@ -36,7 +36,9 @@ class Difference:
         return f"{self.resource} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
 
-def compare(expected: State, found: State, *, earlier: Collection[Key] = frozenset()) -> list[Difference]:
+def compare(
+    expected: State, found: State, *, earlier: Collection[Key] = frozenset()
+) -> list[Difference]:
     """Return the differences of ``found`` from ``expected``, at most 50.
 
     ``earlier`` are the keys of objects that the reference run had in an earlier step. All states are normalized.
@@ -50,7 +52,9 @@ def compare(expected: State, found: State, *, earlier: Collection[Key] = frozens
     return differences[:MAX_DIFFERENCES]
 
 
-def _unequal(wanted: Collection[Normalized], actual: Collection[Normalized]) -> tuple[list[Any], list[Normalized]]:
+def _unequal(
+    wanted: Collection[Normalized], actual: Collection[Normalized]
+) -> tuple[list[Any], list[Normalized]]:
     """Return what remains of both after removing pairs of equal objects."""
     remaining = list(actual)
     missing = []
@@ -64,7 +68,11 @@ def _unequal(wanted: Collection[Normalized], actual: Collection[Normalized]) -> 
 
 
 def _differences(
-    key: Key, wanted: list[Normalized], actual: list[Normalized], expected: State, earlier: Collection[Key]
+    key: Key,
+    wanted: list[Normalized],
+    actual: list[Normalized],
+    expected: State,
+    earlier: Collection[Key],
 ) -> list[Difference]:
     resource, namespace, name = key
     found: list[Difference] = []
@@ -77,7 +85,11 @@ def _differences(
         else:
             lines = tuple(object_diff(one.content, other.content))
             found.append(Difference("different", resource, namespace, name, lines))
-    found += [Difference("missing", resource, namespace, name) for item in wanted if item.content is not None]
+    found += [
+        Difference("missing", resource, namespace, name)
+        for item in wanted
+        if item.content is not None
+    ]
     found += [
         Difference(_extra(key, item, expected, earlier), resource, namespace, item.name)
         for item in actual
@@ -105,4 +117,7 @@ def _extra(key: Key, item: Normalized, expected: State, earlier: Collection[Key]
 
 
 def _without_name(content: Any) -> Any:
-    return {**content, "metadata": {key: value for key, value in content["metadata"].items() if key != "name"}}
+    return {
+        **content,
+        "metadata": {key: value for key, value in content["metadata"].items() if key != "name"},
+    }

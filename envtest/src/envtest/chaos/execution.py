@@ -87,7 +87,11 @@ class Result:
 
 
 async def run_scenario(
-    session: Session, scenario: Scenario, timing: Timing, point: FaultPoint | None, expected: Expectation | None
+    session: Session,
+    scenario: Scenario,
+    timing: Timing,
+    point: FaultPoint | None,
+    expected: Expectation | None,
 ) -> Result:
     """Run the steps in a started session; stop after the first step that has problems.
 
@@ -134,11 +138,18 @@ class _Run:
                 raise
             self._skipped = point_hides_step(self._point, self._step)
             if not self._skipped:
-                result.problems.append(Problem("step failed", self._step, "scenario", (str(error),)))
+                result.problems.append(
+                    Problem("step failed", self._step, "scenario", (str(error),))
+                )
         sent = session.sent()
-        result.problems += [Problem("hot loop", self._step, str(loop.target), (str(loop),)) for loop in hot_loops(sent)]
+        result.problems += [
+            Problem("hot loop", self._step, str(loop.target), (str(loop),))
+            for loop in hot_loops(sent)
+        ]
         result.exits, result.crashes, result.requests = session.exits, session.crashes, len(sent)
-        result.unchanged = sum(1 for each in sent if each.is_write and each.code < 300 and not each.changed)
+        result.unchanged = sum(
+            1 for each in sent if each.is_write and each.code < 300 and not each.changed
+        )
         result.reached = (result.reached or self._injector.reached) and not self._skipped
         if result.problems:
             result.output = session.output()
@@ -148,7 +159,9 @@ class _Run:
     async def _steps(self) -> None:
         session, result = self._session, self._result
         if not await session.wait_ready():
-            raise OperatorExited(f"the operator was not ready after {self._timing.startup:g} s\n{session.output()}")
+            raise OperatorExited(
+                f"the operator was not ready after {self._timing.startup:g} s\n{session.output()}"
+            )
         last = len(self._scenario.steps)
         while self._step <= last and not result.problems:
             self._injector.step = self._step
@@ -165,14 +178,22 @@ class _Run:
     async def _act(self) -> bool:
         """Execute the action of the step with the fault of the point; return whether to wait until it has settled."""
         point, injector, faults = self._point, self._injector, self._session.plane.faults
-        kind = point.kind if point is not None and point.step == self._step and point.target is None else ""
+        kind = (
+            point.kind
+            if point is not None and point.step == self._step and point.target is None
+            else ""
+        )
         self._result.reached = self._result.reached or bool(kind)
         if kind == "unobserved":
             faults.pause()
             injector.close_watches()
             await self._apply()
             return False
-        if self._point is not None and self._point.kind == "unobserved" and self._point.step + 1 == self._step:
+        if (
+            self._point is not None
+            and self._point.kind == "unobserved"
+            and self._point.step + 1 == self._step
+        ):
             await self._apply()
             injector.expire_watches()
             faults.resume()
@@ -224,14 +245,20 @@ class _Run:
             self._session.check()
             if not self._session.is_ready:
                 if not await self._session.wait_ready():
-                    raise OperatorExited(f"the operator was not ready after {self._timing.startup:g} s")
-                deadline = time.monotonic() + self._timing.timeout  # each instance gets the whole time
+                    raise OperatorExited(
+                        f"the operator was not ready after {self._timing.startup:g} s"
+                    )
+                deadline = (
+                    time.monotonic() + self._timing.timeout
+                )  # each instance gets the whole time
                 continue
             problems = self._differences()
             if quiet and not problems:
                 return
             if time.monotonic() >= deadline:
-                self._result.problems += problems or [self._at_rest(deadline - self._timing.timeout / 2)]
+                self._result.problems += problems or [
+                    self._at_rest(deadline - self._timing.timeout / 2)
+                ]
                 return
             await self._injector.wait_activity(deadline)
 
@@ -243,7 +270,9 @@ class _Run:
         if expected is None:
             return []
         found = mask(normalize(self._session.snapshot(), expected.names), expected.unstable)
-        differences = compare(expected.states[self._step], found, earlier=expected.earlier(self._step))
+        differences = compare(
+            expected.states[self._step], found, earlier=expected.earlier(self._step)
+        )
         return [Problem(each.kind, self._step, each.object, each.lines) for each in differences]
 
     def _at_rest(self, since: float) -> Problem:

@@ -51,7 +51,9 @@ class Settings:
     ignored_fields: Collection[str] = ()
 
 
-async def explore_plane(plane: EmbeddedServer, operator: Operator, scenario: Scenario, settings: Settings) -> Report:
+async def explore_plane(
+    plane: EmbeddedServer, operator: Operator, scenario: Scenario, settings: Settings
+) -> Report:
     """Run ``operator`` on copies of ``plane``, which runs and is not changed, and report what went wrong.
 
     Raises StartError or OperatorExited if the operator does not run even without faults, ScenarioError if a step fails.
@@ -60,7 +62,9 @@ async def explore_plane(plane: EmbeddedServer, operator: Operator, scenario: Sce
 
 
 class _Exploration:
-    def __init__(self, plane: EmbeddedServer, operator: Operator, scenario: Scenario, settings: Settings) -> None:
+    def __init__(
+        self, plane: EmbeddedServer, operator: Operator, scenario: Scenario, settings: Settings
+    ) -> None:
         self._plane = plane
         self._base: Store = plane.store.fork()
         self._operator = operator
@@ -81,14 +85,18 @@ class _Exploration:
             return report
         second = await self._run(None, None, revisions=_REVISIONS)
         expected = self._expectation(first, second)
-        report.unstable = sorted(f"{resource} {path}".strip() for resource, path in expected.unstable)
+        report.unstable = sorted(
+            f"{resource} {path}".strip() for resource, path in expected.unstable
+        )
         points = list(settings.only) or plan(
             _canonical(first.steps, expected.names), settings.kinds, seed=settings.seed
         )
         report.planned = len(points)
         results = await self._run_all(points, expected, started + settings.budget)
         report.run = len(results)
-        report.not_reached = [each.point for each in results if each.point is not None and not each.reached]
+        report.not_reached = [
+            each.point for each in results if each.point is not None and not each.reached
+        ]
         report.exits = [each.point for each in results if each.point is not None and each.exits]
         report.findings = group_findings(results)
         for finding in report.findings:
@@ -98,15 +106,21 @@ class _Exploration:
 
     def _expectation(self, first: Result, second: Result) -> Expectation:
         """Return what both runs without faults have in common."""
-        plain = [[normalize(each, Names()) for each in result.snapshots] for result in (first, second)]
+        plain = [
+            [normalize(each, Names()) for each in result.snapshots] for result in (first, second)
+        ]
         names = reference_names(*plain)
-        ours, theirs = ([normalize(each, names) for each in result.snapshots] for result in (first, second))
+        ours, theirs = (
+            [normalize(each, names) for each in result.snapshots] for result in (first, second)
+        )
         unstable = {("*", name) for name in self._settings.ignored_fields}
         for one, other in zip(ours, theirs, strict=False):
             unstable |= unstable_fields(one, other)
         return Expectation([mask(state, unstable) for state in ours], names, frozenset(unstable))
 
-    async def _run_all(self, points: Sequence[FaultPoint], expected: Expectation, deadline: float) -> list[Result]:
+    async def _run_all(
+        self, points: Sequence[FaultPoint], expected: Expectation, deadline: float
+    ) -> list[Result]:
         """Run the points in order, ``jobs`` at a time, until ``deadline``; what has not ended by then is left out."""
         results: dict[int, Result] = {}
         waiting = iter(enumerate(points))
@@ -134,7 +148,9 @@ class _Exploration:
         again = group_findings([await self._run(finding.points[0], expected)])
         finding.repeated = any(each.problem.kind == finding.problem.kind for each in again)
 
-    async def _run(self, point: FaultPoint | None, expected: Expectation | None, *, revisions: int = 0) -> Result:
+    async def _run(
+        self, point: FaultPoint | None, expected: Expectation | None, *, revisions: int = 0
+    ) -> Result:
         settings = self._settings
         options: dict[str, Any] = {} if expected is None else {"names": expected.names}
         async with AsyncExitStack() as stack:
@@ -164,6 +180,8 @@ def _canonical(steps: Sequence[StepRecord], names: Names) -> list[StepRecord]:
         for write in step.writes:
             target = write.target
             key = (target.resource.partition("/")[0], target.namespace, target.name)
-            writes.append(replace(write, target=replace(target, name=target.name and names.canonical(key))))
+            writes.append(
+                replace(write, target=replace(target, name=target.name and names.canonical(key)))
+            )
         found.append(StepRecord(writes, step.watched))
     return found

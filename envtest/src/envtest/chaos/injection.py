@@ -34,7 +34,11 @@ _OUTAGE: Final = 1.0
 
 _WRITE_FAULTS: Final[dict[str, dict[str, Any]]] = {
     "crash": {"after": True, "reset": True},
-    "conflict": {"code": 409, "reason": "Conflict", "message": "the object has been modified (injected by envtest)"},
+    "conflict": {
+        "code": 409,
+        "reason": "Conflict",
+        "message": "the object has been modified (injected by envtest)",
+    },
     "throttle": {"code": 429, "reason": "TooManyRequests", "retry_after": 1},
     "error": {"code": 500, "reason": "InternalError"},
     "timeout": {"after": True, "code": 504, "reason": "Timeout"},
@@ -102,7 +106,9 @@ class Injector:
     def target(self, attributes: Attributes) -> Target:
         """Return what a request addresses, with canonical names; a create names no object."""
         resource = qualified(attributes.group, attributes.resource)
-        name = attributes.name and self._names.canonical((resource, attributes.namespace, attributes.name))
+        name = attributes.name and self._names.canonical(
+            (resource, attributes.namespace, attributes.name)
+        )
         whole = qualified(attributes.group, attributes.resource, attributes.subresource)
         return Target(attributes.verb, whole, attributes.namespace, name)
 
@@ -121,7 +127,11 @@ class Injector:
             self.watched.add(attributes.resource)
         if self._outage_until > time.monotonic():
             return Fault(code=503, reason="ServiceUnavailable")
-        if self._expired is not None and attributes.verb == "watch" and attributes.resource not in self._expired:
+        if (
+            self._expired is not None
+            and attributes.verb == "watch"
+            and attributes.resource not in self._expired
+        ):
             self._expired.add(attributes.resource)
             return Fault(expired=True)
         return self._write_fault(attributes) if is_write else None
@@ -155,7 +165,11 @@ class Injector:
         """
         core = self._plane.api_server.core
         info = core.registry.lookup(attributes.group, attributes.version, attributes.resource)
-        record = core.store.get(info.storage, attributes.namespace, attributes.name) if info is not None else None
+        record = (
+            core.store.get(info.storage, attributes.namespace, attributes.name)
+            if info is not None
+            else None
+        )
         if info is None or record is None:
             return
         obj = record.obj()
@@ -209,7 +223,9 @@ class Injector:
         while (remaining := self.last_activity + seconds - (now := time.monotonic())) > 0:
             if now >= deadline:
                 return False
-            await asyncio.sleep(min(remaining, deadline - now))  # not polling: the exact time that remains
+            await asyncio.sleep(
+                min(remaining, deadline - now)
+            )  # not polling: the exact time that remains
         return True
 
     async def wait_activity(self, deadline: float) -> None:

@@ -30,7 +30,9 @@ class Names:
         if key in self.stable:
             return name
         matching = [
-            prefix for of, prefix in self.prefixes if of == resource and prefix != name and name.startswith(prefix)
+            prefix
+            for of, prefix in self.prefixes
+            if of == resource and prefix != name and name.startswith(prefix)
         ]
         return max(matching, key=len) + GENERATED if matching else name
 
@@ -55,5 +57,8 @@ def random_names(first: Iterable[Key], second: Iterable[Key]) -> set[tuple[str, 
 
 
 def _common_prefix(one: str, other: str) -> str:
-    length = next((number for number, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
+    length = next(
+        (number for number, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+        None,
+    )
     return one[: min(len(one), len(other)) if length is None else length]

@@ -15,13 +15,39 @@ import orjson
 
 from envtest.chaos.names import GENERATED, Key, Names, random_names
 
-__all__ = ["Live", "Normalized", "Snapshot", "State", "mask", "normalize", "reference_names", "unstable_fields"]
+__all__ = [
+    "Live",
+    "Normalized",
+    "Snapshot",
+    "State",
+    "mask",
+    "normalize",
+    "reference_names",
+    "unstable_fields",
+]
 
 _LEFT_OUT: Final = frozenset(
-    {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "generateName"}
+    {
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "managedFields",
+        "selfLink",
+        "generateName",
+    }
 )
 _ASSIGNED: Final = frozenset(
-    {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "podIP", "podIPs", "hostIP", "hostIPs"}
+    {
+        "clusterIP",
+        "clusterIPs",
+        "nodePort",
+        "healthCheckNodePort",
+        "podIP",
+        "podIPs",
+        "hostIP",
+        "hostIPs",
+    }
 )
 _UID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?")
@@ -88,11 +114,15 @@ def normalize(snapshot: Snapshot, names: Names) -> State:
         resource, namespace, name = each.key
         item = Normalized(None, name)
         if each.content is not None:
-            owners = [owner.get("uid") for owner in each.content["metadata"].get("ownerReferences") or ()]
+            owners = [
+                owner.get("uid") for owner in each.content["metadata"].get("ownerReferences") or ()
+            ]
             missing = bool(owners) and snapshot.uids.isdisjoint(owners)
             item = Normalized(masks.object(each.content), name, missing)
         found.setdefault((resource, namespace, canonical[each.key]), []).append(item)
-    return State({key: sorted(items, key=lambda item: item.bytes) for key, items in sorted(found.items())})
+    return State(
+        {key: sorted(items, key=lambda item: item.bytes) for key, items in sorted(found.items())}
+    )
 
 
 class _Masks:
@@ -109,11 +139,17 @@ class _Masks:
             named = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
             finalizers = sorted(metadata.get("finalizers") or ())
             head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
-            return {**head, "metadata": {**named, "deletionTimestamp": "<set>", "finalizers": finalizers}}
+            return {
+                **head,
+                "metadata": {**named, "deletionTimestamp": "<set>", "finalizers": finalizers},
+            }
         kept = {key: value for key, value in metadata.items() if key not in _LEFT_OUT}
         if "ownerReferences" in kept:
             kept["ownerReferences"] = sorted(
-                ({key: value for key, value in owner.items() if key != "uid"} for owner in kept["ownerReferences"]),
+                (
+                    {key: value for key, value in owner.items() if key != "uid"}
+                    for owner in kept["ownerReferences"]
+                ),
                 key=_kind_and_name,
             )
         if "finalizers" in kept:
@@ -146,7 +182,9 @@ class _Masks:
 
     def text(self, text: str) -> str:
         text = _TIME.sub("<time>", _UID.sub("<uid>", text))
-        return self._pattern.sub(lambda match: self._names[match[0]], text) if self._pattern else text
+        return (
+            self._pattern.sub(lambda match: self._names[match[0]], text) if self._pattern else text
+        )
 
 
 def _kind_and_name(owner: Mapping[str, Any]) -> tuple[str, str]:
@@ -159,7 +197,9 @@ def _condition_type(condition: Any) -> str:
 
 def _mask_generation(status: Any, generation: Any) -> None:
     if isinstance(status, dict) and "observedGeneration" in status:
-        status["observedGeneration"] = "<current>" if status["observedGeneration"] == generation else "<outdated>"
+        status["observedGeneration"] = (
+            "<current>" if status["observedGeneration"] == generation else "<outdated>"
+        )
 
 
 def reference_names(first: Sequence[State], second: Sequence[State]) -> Names:
@@ -215,7 +255,10 @@ def mask(state: State, fields: Collection[Path]) -> State:
         if (f"{key[0]} {key[1]}/{key[2]}", "") in fields:
             continue
         paths = {path for resource, path in fields if path and resource in (key[0], "*")}
-        masked = [Normalized(_without(item.content, "", paths), item.name, item.owner_missing) for item in items]
+        masked = [
+            Normalized(_without(item.content, "", paths), item.name, item.owner_missing)
+            for item in items
+        ]
         objects[key] = sorted(masked, key=lambda item: item.bytes) if paths else items
     return State(objects)
 

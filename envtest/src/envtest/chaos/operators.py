@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-__all__ = ["Connection", "Function", "Instance", "Operator", "OperatorCommand", "OperatorFunction", "StartError"]
+__all__ = [
+    "Connection",
+    "Function",
+    "Instance",
+    "Operator",
+    "OperatorCommand",
+    "OperatorFunction",
+    "StartError",
+]
 
 _CANCELLATIONS: Final = 100
 OUTPUT_BYTES: Final = 8192
@@ -74,7 +82,11 @@ class OperatorCommand:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
-                    env={**os.environ, **self.environment, "KUBECONFIG": str(connection.kubeconfig)},
+                    env={
+                        **os.environ,
+                        **self.environment,
+                        "KUBECONFIG": str(connection.kubeconfig),
+                    },
                     cwd=self.folder,
                     start_new_session=True,
                 )
@@ -90,7 +102,9 @@ class _Process:
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # start_new_session: the group has the id of the process
+            os.killpg(
+                self._process.pid, signal.SIGKILL
+            )  # start_new_session: the group has the id of the process
 
     async def wait(self) -> str:
         code = await self._process.wait()
@@ -138,7 +152,9 @@ class _Task:
             await asyncio.wait([self._task, killed], return_when=asyncio.FIRST_COMPLETED)
         finally:
             killed.cancel()
-        for _ in range(_CANCELLATIONS):  # a cancellation is lost if it meets a result in asyncio.wait_for()
+        for _ in range(
+            _CANCELLATIONS
+        ):  # a cancellation is lost if it meets a result in asyncio.wait_for()
             done, _ = await asyncio.wait([self._task], timeout=0.05)
             if done:
                 break

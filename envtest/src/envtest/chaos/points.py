@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
-__all__ = ["KINDS", "WRITE_KINDS", "FaultPoint", "StepRecord", "Target", "Write", "parse_point", "plan"]
+__all__ = [
+    "KINDS",
+    "WRITE_KINDS",
+    "FaultPoint",
+    "StepRecord",
+    "Target",
+    "Write",
+    "parse_point",
+    "plan",
+]
 
 WRITE_KINDS: Final[Mapping[str, str]] = {
     "crash": "the operator is killed after the write took effect, before it receives the response",
@@ -96,7 +105,9 @@ class FaultPoint:
         if self.target is not None:
             target = self.target
             place = f"{target.namespace}/{target.name}"
-            return f"{self.kind}@{self.step}.{self.occurrence}.{target.verb}.{target.resource}:{place}"
+            return (
+                f"{self.kind}@{self.step}.{self.occurrence}.{target.verb}.{target.resource}:{place}"
+            )
         return f"{self.kind}@{self.step}" + (f".{self.resource}" if self.resource else "")
 
     def describe(self) -> str:
@@ -115,7 +126,9 @@ def parse_point(text: str) -> FaultPoint:
     kind, _, place = text.partition("@")
     first, _, rest = place.partition(".")
     if kind not in KINDS or not (first.isascii() and first.isdigit()):
-        raise ValueError(f"fault {text!r}: must be KIND@STEP..., where KIND is one of {', '.join(KINDS)}")
+        raise ValueError(
+            f"fault {text!r}: must be KIND@STEP..., where KIND is one of {', '.join(KINDS)}"
+        )
     step = int(first[:6])
     if kind not in WRITE_KINDS:
         if bool(rest) != (kind == "stale"):
@@ -126,7 +139,9 @@ def parse_point(text: str) -> FaultPoint:
     resource, _, key = rest.partition(":")
     namespace, _, name = key.partition("/")
     if not (occurrence.isascii() and occurrence.isdigit() and verb and resource):
-        raise ValueError(f"fault {text!r}: must be {kind}@STEP.OCCURRENCE.VERB.RESOURCE:NAMESPACE/NAME")
+        raise ValueError(
+            f"fault {text!r}: must be {kind}@STEP.OCCURRENCE.VERB.RESOURCE:NAMESPACE/NAME"
+        )
     return FaultPoint(kind, step, Target(verb, resource, namespace, name), int(occurrence[:6]))
 
 
@@ -140,7 +155,9 @@ class _Plan:
         self.points.setdefault(point.kind, []).append(point)
 
 
-def plan(steps: Sequence[StepRecord], kinds: Iterable[str] = KINDS, *, seed: int = 0) -> list[FaultPoint]:
+def plan(
+    steps: Sequence[StepRecord], kinds: Iterable[str] = KINDS, *, seed: int = 0
+) -> list[FaultPoint]:
     """Return the fault points of a reference run, in the order in which to try them.
 
     The kinds alternate, so that the first points are a sample of all. A ``seed`` other than 0 shuffles the points of
@@ -170,7 +187,9 @@ def _plan_writes(found: _Plan, number: int, step: StepRecord, wanted: Collection
                 found.add(FaultPoint(kind, number, write.target, counts[write.target]))
 
 
-def _plan_step(found: _Plan, number: int, step: StepRecord, wanted: Collection[str], *, is_last: bool) -> None:
+def _plan_step(
+    found: _Plan, number: int, step: StepRecord, wanted: Collection[str], *, is_last: bool
+) -> None:
     for resource in sorted(step.watched):
         if "stale" in wanted:
             found.add(FaultPoint("stale", number, resource=resource))

@@ -22,7 +22,9 @@ class Readiness:
     url: str = ""
     seconds: float | None = None
 
-    async def wait(self, requests: Callable[[], int], last: Callable[[], float], deadline: float) -> bool:
+    async def wait(
+        self, requests: Callable[[], int], last: Callable[[], float], deadline: float
+    ) -> bool:
         """Wait until the operator is ready; return false at ``deadline`` (monotonic).
 
         ``requests`` returns how many requests it has sent, ``last`` when it sent the latest.

@@ -89,9 +89,13 @@ class Report:
         if self.not_reached:
             lines.append(f"Not reached: {', '.join(point.id for point in self.not_reached)}")
         if self.exits:
-            lines.append(f"The operator exited and was restarted: {', '.join(point.id for point in self.exits)}")
+            lines.append(
+                f"The operator exited and was restarted: {', '.join(point.id for point in self.exits)}"
+            )
         if self.unstable:
-            lines.append(f"Not compared, because they differ without faults, too: {', '.join(self.unstable)}")
+            lines.append(
+                f"Not compared, because they differ without faults, too: {', '.join(self.unstable)}"
+            )
         for number, finding in enumerate(self.findings, 1):
             lines += ["", *self._finding(number, finding)]
         lines += ["", f"{len(self.findings)} findings" if self.findings else "No findings"]
@@ -119,7 +123,10 @@ class Report:
             title = "Writes in this step" if point is None else "Writes since the step of the fault"
             lines += [f"   {title}:", *(f"     {line}" for line in finding.result.writes)]
         if finding.result.output and problem.kind == "exits":
-            lines += ["   Output:", *(f"     {line}" for line in finding.result.output.splitlines()[-20:])]
+            lines += [
+                "   Output:",
+                *(f"     {line}" for line in finding.result.output.splitlines()[-20:]),
+            ]
         return [*lines, f"   Repeat: {self.repeat(point)}"]
 
     def _step(self, number: int) -> str:
@@ -165,7 +172,9 @@ def group_findings(results: Sequence[Result]) -> list[Finding]:
     groups: dict[tuple[str, str], list[tuple[Problem, Result]]] = {}
     for result in results:
         for problem in result.problems:
-            groups.setdefault((problem.kind, _object(problem.subject)), []).append((problem, result))
+            groups.setdefault((problem.kind, _object(problem.subject)), []).append(
+                (problem, result)
+            )
     findings = []
     for found in groups.values():
         found.sort(key=lambda each: (each[0].step, each[1].requests))

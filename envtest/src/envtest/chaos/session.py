@@ -78,12 +78,17 @@ class Session:
         kubeconfig = self._folder / "kubeconfig"
         self.plane.kubeconfig(kubeconfig)
         plane = self.plane
-        self._connection = Connection(kubeconfig, plane.url, plane.ca_pem, plane.token, self._folder)
+        self._connection = Connection(
+            kubeconfig, plane.url, plane.ca_pem, plane.token, self._folder
+        )
         self._supervisor = asyncio.create_task(self._supervise())
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.injector.down = True
         self._supervisor.cancel()
@@ -125,14 +130,18 @@ class Session:
         else:
             self.exits.append(ended)
             if len(self.exits) > MAX_EXITS:
-                raise OperatorExited(f"the operator ended {len(self.exits)} times: {ended}\n{instance.output()}")
+                raise OperatorExited(
+                    f"the operator ended {len(self.exits)} times: {ended}\n{instance.output()}"
+                )
             await asyncio.sleep(_BACKOFF * 2 ** len(self.exits))
         await self._release_leases()
 
     async def _wait_ready(self) -> None:
         deadline = time.monotonic() + self._startup
         injector = self.injector
-        if await self._readiness.wait(lambda: injector.requests, lambda: injector.last_request, deadline):
+        if await self._readiness.wait(
+            lambda: injector.requests, lambda: injector.last_request, deadline
+        ):
             injector.touch()
             self._ready.set()
 
@@ -227,7 +236,12 @@ class Session:
     def _sent(self, request: TracedRequest) -> Sent:
         target = self.target(request)
         return Sent(
-            request.finished, target, request.code, bool(request.changes), is_write=request.is_write, uri=request.uri
+            request.finished,
+            target,
+            request.code,
+            bool(request.changes),
+            is_write=request.is_write,
+            uri=request.uri,
         )
 
 

@@ -75,7 +75,10 @@ class Step:
             live.clear()
             live.update(patched)
 
-        if await client.modify(info.storage, namespace, name, change, subresource=self.subresource) is None:
+        if (
+            await client.modify(info.storage, namespace, name, change, subresource=self.subresource)
+            is None
+        ):
             raise ScenarioError(f"step {self.name!r}: {obj['kind']} {name!r} does not exist")
 
 
@@ -101,7 +104,11 @@ def _address(plane: EmbeddedServer, obj: Object) -> tuple[ResourceInfo, str, str
     if info is None:
         raise LookupError(f"kind {obj['kind']} in apiVersion {obj['apiVersion']!r} is not served")
     metadata = obj["metadata"]
-    return info, (metadata.get("namespace") or "default") if info.namespaced else "", metadata["name"]
+    return (
+        info,
+        (metadata.get("namespace") or "default") if info.namespaced else "",
+        metadata["name"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +183,9 @@ def _step(number: int, step: Any, folder: Path | None) -> Step:
     unknown = sorted(step.keys() - {*_ACTIONS, "name"})
     if len(actions) != 1 or unknown:
         problem = f"unknown field {unknown[0]!r}" if unknown else "must have exactly one action"
-        raise ScenarioError(f"{where}: {problem}; allowed are name and one of {', '.join(_ACTIONS)}")
+        raise ScenarioError(
+            f"{where}: {problem}; allowed are name and one of {', '.join(_ACTIONS)}"
+        )
     action, value = actions[0], step[actions[0]]
     if action == "advance":
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:

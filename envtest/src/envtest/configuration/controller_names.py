@@ -60,7 +60,9 @@ _OLD_NAMES: Final = {
 }
 """Names before Kubernetes 1.27; most others only lack the suffix."""
 
-_OPTIONAL: Final = frozenset({"bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"})
+_OPTIONAL: Final = frozenset(
+    {"bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"}
+)
 """Controllers that ``*`` does not select."""
 
 
@@ -79,7 +81,9 @@ def kube_controllers(names: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         if name not in KUBE_CONTROLLERS:
-            raise ValueError(f"controller {name!r}: the real control plane has only {', '.join(KUBE_CONTROLLERS)}")
+            raise ValueError(
+                f"controller {name!r}: the real control plane has only {', '.join(KUBE_CONTROLLERS)}"
+            )
         found |= dict.fromkeys(KUBE_CONTROLLERS[name])
     return list(found)
 
@@ -93,7 +97,9 @@ def select_controllers(items: Sequence[str]) -> Selection:
     def is_selected(name: str) -> bool:
         return name not in disabled and (everything or name in enabled)
 
-    controllers = tuple(name for name, parts in KUBE_CONTROLLERS.items() if all(map(is_selected, parts)))
+    controllers = tuple(
+        name for name, parts in KUBE_CONTROLLERS.items() if all(map(is_selected, parts))
+    )
     implemented = {part for name in controllers for part in KUBE_CONTROLLERS[name]}
     return Selection(controllers, tuple(sorted(enabled - disabled - implemented - _OPTIONAL)))
 

@@ -10,7 +10,12 @@ from typing import Final
 
 from envtest.configuration.kubernetes_version import KubernetesVersion
 
-__all__ = ["SHARDED_LIST_AND_WATCH", "enabled_features", "parse_feature_gates", "switchable_features"]
+__all__ = [
+    "SHARDED_LIST_AND_WATCH",
+    "enabled_features",
+    "parse_feature_gates",
+    "switchable_features",
+]
 
 SHARDED_LIST_AND_WATCH: Final = "ShardedListAndWatch"
 
@@ -45,5 +50,7 @@ def enabled_features(gates: Mapping[str, bool], version: KubernetesVersion) -> C
     for name in gates:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise ValueError(f"feature gate {name!r}: must be one of those that can be switched in {version}: {names}")
+            raise ValueError(
+                f"feature gate {name!r}: must be one of those that can be switched in {version}: {names}"
+            )
     return frozenset(name for name, is_on in gates.items() if is_on)

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 __all__ = ["LATEST", "SUPPORTED", "KubernetesVersion", "parse_version"]
 
-_FORMAT: Final = re.compile(r"v?(?P<major>\d{1,3})\.(?P<minor>\d{1,3})(?:\.(?P<patch>\d{1,3}))?", re.ASCII)
+_FORMAT: Final = re.compile(
+    r"v?(?P<major>\d{1,3})\.(?P<minor>\d{1,3})(?:\.(?P<patch>\d{1,3}))?", re.ASCII
+)
 
 
 class KubernetesVersion(NamedTuple):
@@ -49,8 +51,12 @@ def parse_version(text: str) -> KubernetesVersion:
         return LATEST
     match = _FORMAT.fullmatch(text)
     if match is None:
-        raise ValueError(f"Kubernetes version {text[:40]!r}: must be MAJOR.MINOR or MAJOR.MINOR.PATCH")
+        raise ValueError(
+            f"Kubernetes version {text[:40]!r}: must be MAJOR.MINOR or MAJOR.MINOR.PATCH"
+        )
     version = KubernetesVersion(int(match["major"]), int(match["minor"]), int(match["patch"] or 0))
     if version.release not in SUPPORTED:
-        raise ValueError(f"Kubernetes version {text!r} is not supported: must be one of {', '.join(SUPPORTED)}")
+        raise ValueError(
+            f"Kubernetes version {text!r} is not supported: must be one of {', '.join(SUPPORTED)}"
+        )
     return version

@@ -61,7 +61,11 @@ def selected_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def create_runner(
-    core: Core, names: Sequence[str], *, ca: bytes = b"", authority: CertificateAuthority | None = None
+    core: Core,
+    names: Sequence[str],
+    *,
+    ca: bytes = b"",
+    authority: CertificateAuthority | None = None,
 ) -> Runner:
     """Return a runner of the controllers with these names.
 
@@ -71,7 +75,9 @@ def create_runner(
     names = selected_names(names)
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
-        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}")
+        raise UnknownController(
+            f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}"
+        )
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
     if core.scenario is not None:
         replaced = (*AVAILABLE["pods"], *AVAILABLE["nodelifecycle"])
@@ -79,9 +85,13 @@ def create_runner(
     return Runner(core, [_create(path, core, ca, authority) for path in selected])
 
 
-def _create(path: str, core: Core, ca: bytes, authority: CertificateAuthority | None) -> Controller[Any]:
+def _create(
+    path: str, core: Core, ca: bytes, authority: CertificateAuthority | None
+) -> Controller[Any]:
     module, _, name = path.partition(".")
-    controller: Controller[Any] = getattr(import_module(f"envtest.controllers.{module}"), name)(core)
+    controller: Controller[Any] = getattr(import_module(f"envtest.controllers.{module}"), name)(
+        core
+    )
     controller.ca = ca
     controller.authority = authority
     return controller

@@ -66,9 +66,13 @@ class RoleAggregation(Controller[str]):
         aggregated_rules: list[Any] = []
         for other in self.client.records(CLUSTER_ROLES):
             selectors = rule.get("clusterRoleSelectors") or ()
-            if other.name == key or not any(matches_label_selector(item, other.labels or {}) for item in selectors):
+            if other.name == key or not any(
+                matches_label_selector(item, other.labels or {}) for item in selectors
+            ):
                 continue
-            aggregated_rules += [item for item in other.obj().get("rules") or () if item not in aggregated_rules]
+            aggregated_rules += [
+                item for item in other.obj().get("rules") or () if item not in aggregated_rules
+            ]
 
         def change(role: Object) -> bool:
             if (role.get("rules") or []) == aggregated_rules:

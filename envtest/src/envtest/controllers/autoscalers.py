@@ -30,7 +30,8 @@ _RESOURCE_API: Final = (
     "(get pods.metrics.k8s.io)"
 )
 _CUSTOM_API: Final = (
-    "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered"
+    "unable to fetch metrics from custom metrics API: no custom metrics API "
+    "(custom.metrics.k8s.io) registered"
 )
 
 
@@ -70,7 +71,9 @@ class Autoscalers(Controller[NamespacedName]):
         try:
             target = await self._read_target(autoscaler, info)
         except StatusError as error:
-            text = f"the HPA controller was unable to get the target's current scale: {error.message}"
+            text = (
+                f"the HPA controller was unable to get the target's current scale: {error.message}"
+            )
             self._set(status, ABLE, "False", "FailedGetScale", text)
             await self._write(autoscaler, status)
             await self.events.warning(autoscaler, "FailedGetScale", error.message)
@@ -83,7 +86,12 @@ class Autoscalers(Controller[NamespacedName]):
         await self._write(autoscaler, status)
 
     async def _scale(
-        self, autoscaler: Object, info: ResourceInfo, target: Object, scale: Object, status: dict[str, Any]
+        self,
+        autoscaler: Object,
+        info: ResourceInfo,
+        target: Object,
+        scale: Object,
+        status: dict[str, Any],
     ) -> None:
         """Bring the target within its bounds, or report that the metrics are not available."""
         spec, current = autoscaler["spec"], int(scale["spec"].get("replicas") or 0)
@@ -97,11 +105,23 @@ class Autoscalers(Controller[NamespacedName]):
             status.setdefault("desiredReplicas", 0)
             await self._report_metrics(autoscaler, scale, status)
         else:
-            bound, desired = ("above Spec.MaxReplicas", high) if current > high else ("below Spec.MinReplicas", low)
-            await self._rescale(autoscaler, info, target, desired, f"Current number of replicas {bound}", status)
+            bound, desired = (
+                ("above Spec.MaxReplicas", high)
+                if current > high
+                else ("below Spec.MinReplicas", low)
+            )
+            await self._rescale(
+                autoscaler, info, target, desired, f"Current number of replicas {bound}", status
+            )
 
     async def _rescale(
-        self, autoscaler: Object, info: ResourceInfo, target: Object, desired: int, reason: str, status: dict[str, Any]
+        self,
+        autoscaler: Object,
+        info: ResourceInfo,
+        target: Object,
+        desired: int,
+        reason: str,
+        status: dict[str, Any],
     ) -> None:
         metadata = target["metadata"]
         try:
@@ -121,15 +141,21 @@ class Autoscalers(Controller[NamespacedName]):
             raise
         text = f"the HPA controller was able to update the target scale to {desired}"
         self._set(status, ABLE, "True", "SucceededRescale", text)
-        await self.events.normal(autoscaler, "SuccessfulRescale", f"New size: {desired}; reason: {reason}")
+        await self.events.normal(
+            autoscaler, "SuccessfulRescale", f"New size: {desired}; reason: {reason}"
+        )
         status |= {"desiredReplicas": desired, "lastScaleTime": self.client.now()}
 
-    async def _report_metrics(self, autoscaler: Object, scale: Object, status: dict[str, Any]) -> None:
+    async def _report_metrics(
+        self, autoscaler: Object, scale: Object, status: dict[str, Any]
+    ) -> None:
         if not scale["status"].get("selector"):
             text = "the HPA target's scale is missing a selector"
             self._set(status, ACTIVE, "False", "InvalidSelector", text)
             await self.events.warning(autoscaler, "SelectorRequired", "selector is required")
-            await self.events.warning(autoscaler, "FailedComputeMetricsReplicas", "selector is required")
+            await self.events.warning(
+                autoscaler, "FailedComputeMetricsReplicas", "selector is required"
+            )
             return
         problems = unavailable_metrics(autoscaler)
         for problem in problems:
@@ -142,7 +168,9 @@ class Autoscalers(Controller[NamespacedName]):
             text = f"invalid metrics ({count} invalid out of {count}), first error is: {first.context}: {first.message}"
             await self.events.warning(autoscaler, "FailedComputeMetricsReplicas", text)
 
-    def _set(self, status: dict[str, Any], kind: str, value: str, reason: str, message: str) -> None:
+    def _set(
+        self, status: dict[str, Any], kind: str, value: str, reason: str, message: str
+    ) -> None:
         condition = {"type": kind, "status": value, "reason": reason, "message": message}
         set_condition(status["conditions"], condition, now=self.client.now())
 
@@ -151,14 +179,23 @@ class Autoscalers(Controller[NamespacedName]):
         desired = {name: value for name, value in status.items() if value is not None}
 
         def change(obj: Object) -> bool:
-            current = {name: value for name, value in (obj.get("status") or {}).items() if value is not None}
+            current = {
+                name: value
+                for name, value in (obj.get("status") or {}).items()
+                if value is not None
+            }
             if current == desired:
                 return False
             obj["status"] = dict(desired)
             return True
 
         await self.client.modify(
-            AUTOSCALERS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            AUTOSCALERS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )
 
     def _target_info(self, autoscaler: Object) -> ResourceInfo | None:
@@ -183,7 +220,9 @@ class Autoscalers(Controller[NamespacedName]):
             raise StatusError(404, "NotFound", f'{info.resource} "{name}" not found')
         return target
 
-    def _follow(self, key: NamespacedName, autoscaler: Object | None, info: ResourceInfo | None) -> None:
+    def _follow(
+        self, key: NamespacedName, autoscaler: Object | None, info: ResourceInfo | None
+    ) -> None:
         """Remember the target of an autoscaler, so that its changes enqueue the autoscaler."""
         if (before := self._targets.pop(key, None)) is not None:
             keys = self._by_target[before]
@@ -207,18 +246,25 @@ class MetricProblem(NamedTuple):
 
 def unavailable_metrics(autoscaler: Object) -> list[MetricProblem]:
     """Return the problem of each metric of an autoscaler (version v2)."""
-    return [_problem(metric, autoscaler["metadata"]["namespace"]) for metric in autoscaler["spec"].get("metrics") or ()]
+    return [
+        _problem(metric, autoscaler["metadata"]["namespace"])
+        for metric in autoscaler["spec"].get("metrics") or ()
+    ]
 
 
 def _problem(metric: Mapping[str, Any], namespace: str) -> MetricProblem:
     match metric.get("type"):
         case "Resource":
             name, text = _resource(metric.get("resource") or {})
-            return MetricProblem("FailedGetResourceMetric", text, f"failed to get {name} resource metric value")
+            return MetricProblem(
+                "FailedGetResourceMetric", text, f"failed to get {name} resource metric value"
+            )
         case "ContainerResource":
             name, text = _resource(metric.get("containerResource") or {})
             return MetricProblem(
-                "FailedGetContainerResourceMetric", text, f"failed to get {name} container metric value"
+                "FailedGetContainerResourceMetric",
+                text,
+                f"failed to get {name} container metric value",
             )
         case "Pods":
             name = ((metric.get("pods") or {}).get("metric") or {}).get("name", "")
@@ -226,7 +272,10 @@ def _problem(metric: Mapping[str, Any], namespace: str) -> MetricProblem:
             return MetricProblem("FailedGetPodsMetric", text, "failed to get pods metric value")
         case "Object":
             source = metric.get("object") or {}
-            described, name = source.get("describedObject") or {}, (source.get("metric") or {}).get("name", "")
+            described, name = (
+                source.get("describedObject") or {},
+                (source.get("metric") or {}).get("name", ""),
+            )
             where = f"{described.get('kind', '')} on {namespace} {described.get('name', '')}"
             text = f"unable to get metric {name}: {where}/{_CUSTOM_API}"
             return MetricProblem("FailedGetObjectMetric", text, "failed to get object metric value")
@@ -235,11 +284,18 @@ def _problem(metric: Mapping[str, Any], namespace: str) -> MetricProblem:
         f"unable to get external metric {namespace}/{name}/nil: unable to fetch metrics from external metrics API: "
         f"the server could not find the requested resource (get {name}.external.metrics.k8s.io)"
     )
-    return MetricProblem("FailedGetExternalMetric", text, f"failed to get {name} external metric value")
+    return MetricProblem(
+        "FailedGetExternalMetric", text, f"failed to get {name} external metric value"
+    )
 
 
 def _resource(source: Mapping[str, Any]) -> tuple[str, str]:
     """Return the name of a resource, and why its usage is not known."""
     name = source.get("name", "")
-    kind = "usage" if (source.get("target") or {}).get("averageValue") is not None else "utilization"
-    return name, f"failed to get {name} {kind}: unable to get metrics for resource {name}: {_RESOURCE_API}"
+    kind = (
+        "usage" if (source.get("target") or {}).get("averageValue") is not None else "utilization"
+    )
+    return (
+        name,
+        f"failed to get {name} {kind}: unable to get metrics for resource {name}: {_RESOURCE_API}",
+    )

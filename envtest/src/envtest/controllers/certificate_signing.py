@@ -64,7 +64,11 @@ def _client(request: x509.CertificateSigningRequest, usages: Collection[str]) ->
     for usage in usages:
         if usage != "client auth" and usage not in _OPTIONAL_USAGES:
             return f"invalid usage for client certificate: {usage}"
-    return "" if "client auth" in usages else "missing required usage for client certificate: client auth"
+    return (
+        ""
+        if "client auth" in usages
+        else "missing required usage for client certificate: client auth"
+    )
 
 
 _ALTERNATIVES: Final[dict[str, type[x509.GeneralName]]] = {
@@ -76,10 +80,16 @@ _ALTERNATIVES: Final[dict[str, type[x509.GeneralName]]] = {
 
 
 def _node(
-    request: x509.CertificateSigningRequest, usages: Collection[str], required: str, refused: Sequence[str]
+    request: x509.CertificateSigningRequest,
+    usages: Collection[str],
+    required: str,
+    refused: Sequence[str],
 ) -> str:
     """Return why a node's certificate is refused; it has the usage ``required`` and none of the ``refused`` names."""
-    organizations = [str(each.value) for each in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    organizations = [
+        str(each.value)
+        for each in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    ]
     if organizations != ["system:nodes"]:
         return "subject organization is not system:nodes"
     found = {type(name) for name in _names(request) or ()}
@@ -102,7 +112,9 @@ SIGNERS: Final[dict[str, Callable[[x509.CertificateSigningRequest, Collection[st
     "kubernetes.io/kube-apiserver-client-kubelet": lambda request, usages: _node(
         request, usages, "client auth", ("DNS", "Email", "IP", "URI")
     ),
-    "kubernetes.io/kubelet-serving": lambda request, usages: _node(request, usages, "server auth", ("Email", "URI")),
+    "kubernetes.io/kubelet-serving": lambda request, usages: _node(
+        request, usages, "server auth", ("Email", "URI")
+    ),
     "kubernetes.io/legacy-unknown": lambda request, usages: "",
 }
 """The rules of each signer: why a request is refused, or an empty string."""
@@ -145,7 +157,9 @@ def sign_request(
         builder = builder.add_extension(usage, critical=True)
     extended = [_EXTENDED[usage] for usage in usages if usage in _EXTENDED]
     if extended:
-        builder = builder.add_extension(x509.ExtendedKeyUsage(list(dict.fromkeys(extended))), critical=False)
+        builder = builder.add_extension(
+            x509.ExtendedKeyUsage(list(dict.fromkeys(extended))), critical=False
+        )
     alternatives = _names(request)
     if alternatives is not None:
         builder = builder.add_extension(alternatives, critical=False)
@@ -191,7 +205,9 @@ class CertificateSigning(Controller[str]):
                 status["certificate"] = certificate
             return True
 
-        await self.client.modify(REQUESTS, "", key, change, uid=obj["metadata"]["uid"], subresource="status")
+        await self.client.modify(
+            REQUESTS, "", key, change, uid=obj["metadata"]["uid"], subresource="status"
+        )
 
 
 def _is_waiting(obj: Object) -> bool:
@@ -201,7 +217,9 @@ def _is_waiting(obj: Object) -> bool:
         (find_condition(status.get("conditions"), kind) or {}).get("status") == "True"
         for kind in ("Approved", "Denied", "Failed")
     )
-    return approved and not denied and not failed and not status.get("certificate") and _is_known(obj)
+    return (
+        approved and not denied and not failed and not status.get("certificate") and _is_known(obj)
+    )
 
 
 def _is_known(obj: Object) -> bool:

@@ -17,7 +17,9 @@ REVISIONS: Final = GroupResource("apps", "controllerrevisions")
 _HISTORY_LIMIT: Final = 10
 
 
-async def current_revision(controller: OwnerController, owner: Object, label: Mapping[str, str]) -> Object:
+async def current_revision(
+    controller: OwnerController, owner: Object, label: Mapping[str, str]
+) -> Object:
     """Return the revision of the current template; create it, or give it the highest number after a rollback.
 
     ``label`` are the labels that it has apart from those of the template.
@@ -58,7 +60,9 @@ async def current_revision(controller: OwnerController, owner: Object, label: Ma
     return current
 
 
-async def delete_old_revisions(controller: OwnerController, owner: Object, live: Collection[str | None]) -> None:
+async def delete_old_revisions(
+    controller: OwnerController, owner: Object, live: Collection[str | None]
+) -> None:
     """Delete the oldest revisions beyond the history limit, except those whose names are ``live``."""
     limit = int(owner["spec"].get("revisionHistoryLimit", _HISTORY_LIMIT))
     existing = await controller.controlled(owner, REVISIONS)

@@ -54,7 +54,9 @@ class CronJobs(OwnerController):
             await self.set_status(cron_job, status)
         return delay
 
-    async def _follow_jobs(self, cron_job: Object, status: dict[str, Any], jobs: Sequence[Object]) -> None:
+    async def _follow_jobs(
+        self, cron_job: Object, status: dict[str, Any], jobs: Sequence[Object]
+    ) -> None:
         """Remove Jobs that finished or disappeared from the active ones."""
         active = {each.get("uid"): each for each in status.get("active") or ()}
         existing = set()
@@ -72,7 +74,11 @@ class CronJobs(OwnerController):
                 await self.events.normal(cron_job, "SawCompletedJob", text)
                 del active[uid]
             completed = (job.get("status") or {}).get("completionTime")
-            if finished["type"] == COMPLETE and completed and completed > (status.get("lastSuccessfulTime") or ""):
+            if (
+                finished["type"] == COMPLETE
+                and completed
+                and completed > (status.get("lastSuccessfulTime") or "")
+            ):
                 status["lastSuccessfulTime"] = completed
         for uid in [uid for uid in active if uid not in existing]:
             name = active.pop(uid).get("name")
@@ -99,7 +105,9 @@ class CronJobs(OwnerController):
         try:
             due = due_run(cron_job, schedule, now)
         except ScheduleError as error:
-            await self.events.warning(cron_job, "InvalidSchedule", f"invalid schedule: {spec['schedule']} : {error}")
+            await self.events.warning(
+                cron_job, "InvalidSchedule", f"invalid schedule: {spec['schedule']} : {error}"
+            )
             return None
         if due.run is not None:
             if due.too_many_missed:
@@ -109,11 +117,15 @@ class CronJobs(OwnerController):
                 await self._start(cron_job, status, due.run, due.run.astimezone(zone))
         return self._until_next(cron_job, status, schedule)
 
-    def _until_next(self, cron_job: Object, status: dict[str, Any], schedule: Schedule) -> float | None:
+    def _until_next(
+        self, cron_job: Object, status: dict[str, Any], schedule: Schedule
+    ) -> float | None:
         delay = seconds_until_next({**cron_job, "status": status}, schedule, self.core.clock.now())
         return None if delay is None else max(0.0, delay)
 
-    async def _may_start(self, cron_job: Object, status: dict[str, Any], run: datetime, now: datetime) -> bool:
+    async def _may_start(
+        self, cron_job: Object, status: dict[str, Any], run: datetime, now: datetime
+    ) -> bool:
         """Return whether a run starts a Job; the Jobs that it replaces are deleted."""
         spec, active = cron_job["spec"], status["active"]
         deadline = spec.get("startingDeadlineSeconds")
@@ -122,7 +134,9 @@ class CronJobs(OwnerController):
             await self.events.warning(cron_job, "MissSchedule", text)
             return False
         name = _job_name(cron_job, run)
-        if any(each.get("name") == name for each in active) or status.get("lastScheduleTime") == format_time(run):
+        if any(each.get("name") == name for each in active) or status.get(
+            "lastScheduleTime"
+        ) == format_time(run):
             return False
         if spec.get("concurrencyPolicy") == "Forbid" and active:
             text = "Not starting job because prior execution is running and concurrency policy is Forbid"
@@ -133,11 +147,16 @@ class CronJobs(OwnerController):
                 await self._delete_job(cron_job, status, each["name"], each["uid"])
         return True
 
-    async def _start(self, cron_job: Object, status: dict[str, Any], run: datetime, local: datetime) -> None:
+    async def _start(
+        self, cron_job: Object, status: dict[str, Any], run: datetime, local: datetime
+    ) -> None:
         """Create the Job of a run, and add it to the active ones."""
         template: Object = orjson.loads(orjson.dumps(cron_job["spec"]["jobTemplate"]))
         metadata = template.get("metadata") or {}
-        annotations = {**(metadata.get("annotations") or {}), SCHEDULED: local.isoformat().replace("+00:00", "Z")}
+        annotations = {
+            **(metadata.get("annotations") or {}),
+            SCHEDULED: local.isoformat().replace("+00:00", "Z"),
+        }
         desired = {
             "metadata": {
                 "name": _job_name(cron_job, run),
@@ -153,7 +172,9 @@ class CronJobs(OwnerController):
             job = await self.client.create(JOBS, desired)
         except StatusError as error:
             if not is_namespace_terminating(error):
-                await self.events.warning(cron_job, "FailedCreate", f"Error creating job: {error.message}")
+                await self.events.warning(
+                    cron_job, "FailedCreate", f"Error creating job: {error.message}"
+                )
             raise
         if job is not None:
             await self.events.normal(cron_job, "SuccessfulCreate", f"Created job {name}")
@@ -166,7 +187,9 @@ class CronJobs(OwnerController):
         status["active"].append({**reference, **created})
         status["lastScheduleTime"] = format_time(run)
 
-    async def _delete_job(self, cron_job: Object, status: dict[str, Any], name: str, uid: str) -> None:
+    async def _delete_job(
+        self, cron_job: Object, status: dict[str, Any], name: str, uid: str
+    ) -> None:
         namespace = cron_job["metadata"]["namespace"]
         try:
             await self.client.delete(JOBS, namespace, name, uid=uid, propagation="Background")
@@ -176,7 +199,9 @@ class CronJobs(OwnerController):
         status["active"] = [each for each in status["active"] if each.get("uid") != uid]
         await self.events.normal(cron_job, "SuccessfulDelete", f"Deleted job {name}")
 
-    async def _clean_up(self, cron_job: Object, status: dict[str, Any], jobs: Sequence[Object]) -> None:
+    async def _clean_up(
+        self, cron_job: Object, status: dict[str, Any], jobs: Sequence[Object]
+    ) -> None:
         """Delete the oldest finished Jobs beyond the history limits."""
         limits = {COMPLETE: "successfulJobsHistoryLimit", FAILED: "failedJobsHistoryLimit"}
         for kind, field in limits.items():
@@ -184,13 +209,16 @@ class CronJobs(OwnerController):
             finished = [
                 job
                 for job in jobs
-                if (finished_condition(job) or {}).get("type") == kind and not job["metadata"].get("deletionTimestamp")
+                if (finished_condition(job) or {}).get("type") == kind
+                and not job["metadata"].get("deletionTimestamp")
             ]
             if limit is None or len(finished) <= int(limit):
                 continue
             finished.sort(key=_start_order)
             for job in finished[: len(finished) - int(limit)]:
-                await self._delete_job(cron_job, status, job["metadata"]["name"], job["metadata"]["uid"])
+                await self._delete_job(
+                    cron_job, status, job["metadata"]["name"], job["metadata"]["uid"]
+                )
 
 
 def _job_name(cron_job: Object, run: datetime) -> str:
@@ -222,7 +250,9 @@ def time_zone(spec: Mapping[str, Any]) -> tzinfo:
     return UTC if name is None else ZoneInfo(name)
 
 
-def due_run(cron_job: Mapping[str, Any], schedule: Schedule, now: datetime, *, deadline: bool = True) -> Due:
+def due_run(
+    cron_job: Mapping[str, Any], schedule: Schedule, now: datetime, *, deadline: bool = True
+) -> Due:
     """Return the latest run that is due; with ``deadline``, only runs within ``startingDeadlineSeconds``.
 
     Raises ScheduleError if two runs are less than a second apart.
@@ -248,7 +278,9 @@ def due_run(cron_job: Mapping[str, Any], schedule: Schedule, now: datetime, *, d
     return Due(since, latest, missed)
 
 
-def seconds_until_next(cron_job: Mapping[str, Any], schedule: Schedule, now: datetime) -> float | None:
+def seconds_until_next(
+    cron_job: Mapping[str, Any], schedule: Schedule, now: datetime
+) -> float | None:
     """Return the seconds until the controller starts the next run; ``None`` if there is none within five years."""
     try:
         due = due_run(cron_job, schedule, now, deadline=False)

@@ -39,7 +39,9 @@ def _pod_spec(daemon_set: Object) -> Mapping[str, Any]:
 def _tolerations(spec: Mapping[str, Any]) -> list[Object]:
     """Return the tolerations of the pods: those of the template, and of problems that daemons have to survive."""
     taints = (*_TOLERATED, _NETWORK) if spec.get("hostNetwork") else _TOLERATED
-    added: list[Object] = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]
+    added: list[Object] = [
+        {"key": key, "operator": "Exists", "effect": effect} for key, effect in taints
+    ]
     own: list[Object] = list(spec.get("tolerations") or ())
     return own + [each for each in added if each not in own]
 
@@ -47,16 +49,24 @@ def _tolerations(spec: Mapping[str, Any]) -> list[Object]:
 def should_run(daemon_set: Object, node: Object) -> tuple[bool, bool]:
     """Return whether the DaemonSet should have a pod on a node, and whether an existing pod may stay."""
     spec, taints = _pod_spec(daemon_set), (node.get("spec") or {}).get("taints") or ()
-    if spec.get("nodeName") not in (None, "", node["metadata"]["name"]) or not matches_node(spec, node):
+    if spec.get("nodeName") not in (None, "", node["metadata"]["name"]) or not matches_node(
+        spec, node
+    ):
         return False, False
     tolerations = _tolerations(spec)
-    return tolerates_taints(tolerations, taints, _BLOCKING), tolerates_taints(tolerations, taints, ("NoExecute",))
+    return tolerates_taints(tolerations, taints, _BLOCKING), tolerates_taints(
+        tolerations, taints, ("NoExecute",)
+    )
 
 
-def daemon_pod(daemon_set: Object, reference: Mapping[str, Any], node: str, revision_hash: str) -> Object:
+def daemon_pod(
+    daemon_set: Object, reference: Mapping[str, Any], node: str, revision_hash: str
+) -> Object:
     """Return the pod of the DaemonSet for ``node``; its node affinity names the node for the scheduler."""
     metadata = daemon_set["metadata"]
-    pod = pod_from_template(daemon_set["spec"].get("template") or {}, metadata["namespace"], reference)
+    pod = pod_from_template(
+        daemon_set["spec"].get("template") or {}, metadata["namespace"], reference
+    )
     pod["metadata"]["generateName"] = f"{metadata['name']}-"
     labels = pod["metadata"].setdefault("labels", {})
     labels[HASH] = revision_hash
@@ -84,7 +94,11 @@ def node_of(pod: Mapping[str, Any]) -> str:
 
 
 def outdated_pods(
-    daemon_set: Object, by_node: Mapping[str, Sequence[Object]], desired: int, revision_hash: str, now: datetime
+    daemon_set: Object,
+    by_node: Mapping[str, Sequence[Object]],
+    desired: int,
+    revision_hash: str,
+    now: datetime,
 ) -> list[Object]:
     """Return the pods of an old template to delete now, as far as ``maxUnavailable`` allows.
 
@@ -93,13 +107,20 @@ def outdated_pods(
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     if strategy.get("type") == "OnDelete":
         return []
-    rolling, min_ready = strategy.get("rollingUpdate") or {}, int(daemon_set["spec"].get("minReadySeconds") or 0)
+    rolling, min_ready = (
+        strategy.get("rollingUpdate") or {},
+        int(daemon_set["spec"].get("minReadySeconds") or 0),
+    )
     limit = max(1, resolve_int_or_percent(rolling.get("maxUnavailable", 1), desired, up=True))
     replaced: list[Object] = []
     candidates: list[Object] = []
     unavailable = 0
     for pods in by_node.values():
-        running = [pod for pod in pods if not is_finished(pod) and not pod["metadata"].get("deletionTimestamp")]
+        running = [
+            pod
+            for pod in pods
+            if not is_finished(pod) and not pod["metadata"].get("deletionTimestamp")
+        ]
         available = len(running) == 1 and is_available(running[0], min_ready, now)
         unavailable += not available
         if len(running) == 1 and labels_of(running[0]).get(HASH) != revision_hash:
@@ -121,11 +142,14 @@ def daemon_status(
     available = sum(is_available(pod, min_ready, now) for pod in oldest)
     return {
         "currentNumberScheduled": len(oldest),
-        "numberMisscheduled": sum(bool(by_node.get(node)) for node, wants in wanted.items() if not wants),
+        "numberMisscheduled": sum(
+            bool(by_node.get(node)) for node, wants in wanted.items() if not wants
+        ),
         "desiredNumberScheduled": len(nodes),
         "numberReady": sum(map(is_ready, oldest)),
         "observedGeneration": daemon_set["metadata"].get("generation"),
-        "updatedNumberScheduled": sum(labels_of(pod).get(HASH) == revision_hash for pod in oldest) or None,
+        "updatedNumberScheduled": sum(labels_of(pod).get(HASH) == revision_hash for pod in oldest)
+        or None,
         "numberAvailable": available or None,
         "numberUnavailable": len(nodes) - available or None,
     }
@@ -140,11 +164,15 @@ def matches_node(spec: Mapping[str, Any], node: Object) -> bool:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return True
-    return matches_node_affinity(required.get("nodeSelectorTerms") or (), node["metadata"]["name"], labels)
+    return matches_node_affinity(
+        required.get("nodeSelectorTerms") or (), node["metadata"]["name"], labels
+    )
 
 
 def tolerates_taints(
-    tolerations: Iterable[Mapping[str, Any]], taints: Iterable[Mapping[str, Any]], effects: Iterable[str]
+    tolerations: Iterable[Mapping[str, Any]],
+    taints: Iterable[Mapping[str, Any]],
+    effects: Iterable[str],
 ) -> bool:
     """Return whether each taint with one of the effects is tolerated."""
     tolerations, effects = list(tolerations), set(effects)

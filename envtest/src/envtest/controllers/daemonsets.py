@@ -7,8 +7,19 @@ from typing import ClassVar, Final
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import NamespacedName, Object, labels_of
-from envtest.controllers.controller_revisions import REVISIONS, current_revision, delete_old_revisions
-from envtest.controllers.daemon_pods import HASH, daemon_pod, daemon_status, node_of, outdated_pods, should_run
+from envtest.controllers.controller_revisions import (
+    REVISIONS,
+    current_revision,
+    delete_old_revisions,
+)
+from envtest.controllers.daemon_pods import (
+    HASH,
+    daemon_pod,
+    daemon_status,
+    node_of,
+    outdated_pods,
+    should_run,
+)
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
 from envtest.controllers.pod_state import PODS, is_finished, phase, seconds_until_next_available
@@ -44,7 +55,11 @@ class DaemonSets(OwnerController):
     def observe(self, resource: GroupResource, change: Change) -> None:
         """Enqueue as every owner controller does, and all DaemonSets when labels or taints of a node changed."""
         super().observe(resource, change)
-        if resource == NODES and self.core.store.count(DAEMON_SETS) and _selects_differently(change):
+        if (
+            resource == NODES
+            and self.core.store.count(DAEMON_SETS)
+            and _selects_differently(change)
+        ):
             for record in self.client.records(DAEMON_SETS):
                 self.queue.add(NamespacedName(record.namespace, record.name))
 
@@ -69,12 +84,16 @@ class DaemonSets(OwnerController):
         for pod in await self.controlled(owner, PODS, owner["spec"].get("selector") or {}):
             by_node.setdefault(node_of(pod), []).append(pod)
         now = self.core.clock.now()
-        surplus, delay = await self._surplus(key, owner, by_node, {name: stays for name, (_, stays) in runs.items()})
+        surplus, delay = await self._surplus(
+            key, owner, by_node, {name: stays for name, (_, stays) in runs.items()}
+        )
         error = await self._pods.delete_all(owner, surplus)
         missing = [name for name, wants in wanted.items() if wants and not by_node.get(name)]
 
         async def create(number: int) -> None:
-            await self._pods.create(owner, daemon_pod(owner, self.reference(owner), missing[number], revision_hash))
+            await self._pods.create(
+                owner, daemon_pod(owner, self.reference(owner), missing[number], revision_hash)
+            )
 
         _, rejected = await create_in_batches(min(len(missing), MAX_BATCH), create)
         scheduled = {name: by_node.get(name, []) for name, wants in wanted.items() if wants}
@@ -87,11 +106,17 @@ class DaemonSets(OwnerController):
         if error is not None:
             raise error
         min_ready = int(owner["spec"].get("minReadySeconds") or 0)
-        available = seconds_until_next_available((pod for pods in by_node.values() for pod in pods), min_ready, now)
+        available = seconds_until_next_available(
+            (pod for pods in by_node.values() for pod in pods), min_ready, now
+        )
         return min((seconds for seconds in (delay, available) if seconds is not None), default=None)
 
     async def _surplus(
-        self, key: NamespacedName, owner: Object, by_node: Mapping[str, Sequence[Object]], stays: Mapping[str, bool]
+        self,
+        key: NamespacedName,
+        owner: Object,
+        by_node: Mapping[str, Sequence[Object]],
+        stays: Mapping[str, bool],
     ) -> tuple[list[Object], float | None]:
         """Return the pods to delete, and the seconds until a finished pod that waits may be deleted."""
         surplus: list[Object] = []

@@ -53,14 +53,18 @@ def with_condition(
         "type": kind,
         "status": status,
         "lastUpdateTime": moment,
-        "lastTransitionTime": current.get("lastTransitionTime", moment) if same_status and current else moment,
+        "lastTransitionTime": current.get("lastTransitionTime", moment)
+        if same_status and current
+        else moment,
         "reason": reason,
         "message": message,
     }
     return [*without_condition(conditions, kind), condition]
 
 
-def counts(deployment: Object, new: Object | None, all_sets: Sequence[Object], now: datetime) -> dict[str, Any]:
+def counts(
+    deployment: Object, new: Object | None, all_sets: Sequence[Object], now: datetime
+) -> dict[str, Any]:
     """Return the status with the condition Available, and with the other conditions as they are.
 
     Counts of zero are ``None``, apart from the terminating replicas.
@@ -80,7 +84,9 @@ def counts(deployment: Object, new: Object | None, all_sets: Sequence[Object], n
         "readyReplicas": total("readyReplicas", all_sets) or None,
         "availableReplicas": available or None,
         "unavailableReplicas": max(0, sum(map(replicas_of, all_sets)) - available) or None,
-        "terminatingReplicas": None if None in terminating else sum(each or 0 for each in terminating),
+        "terminatingReplicas": None
+        if None in terminating
+        else sum(each or 0 for each in terminating),
         "conditions": with_condition(
             status.get("conditions") or (),
             "Available",
@@ -95,7 +101,9 @@ def counts(deployment: Object, new: Object | None, all_sets: Sequence[Object], n
 def is_complete(deployment: Object, status: Mapping[str, Any]) -> bool:
     """Return whether all pods are of the current template and available, and no others exist."""
     desired = desired_replicas(deployment["spec"])
-    numbers = {int(status.get(name) or 0) for name in ("updatedReplicas", "replicas", "availableReplicas")}
+    numbers = {
+        int(status.get(name) or 0) for name in ("updatedReplicas", "replicas", "availableReplicas")
+    }
     observed = int(status.get("observedGeneration") or 0)
     return numbers == {desired} and observed >= int(deployment["metadata"].get("generation") or 0)
 
@@ -110,20 +118,32 @@ def _is_progressing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool
         return number(status, "replicas") - number(status, "updatedReplicas")
 
     names = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    return any(number(after, name) > number(before, name) for name in names) or old(after) < old(before)
+    return any(number(after, name) > number(before, name) for name in names) or old(after) < old(
+        before
+    )
 
 
-def seconds_to_deadline(deployment: Object, conditions: Sequence[Object], now: datetime) -> float | None:
+def seconds_to_deadline(
+    deployment: Object, conditions: Sequence[Object], now: datetime
+) -> float | None:
     """Return the seconds until the rollout exceeds its deadline; ``None`` if it is complete or has no deadline."""
     spec, condition = deployment["spec"], find_condition(conditions, PROGRESSING)
-    if not has_deadline(spec) or condition is None or condition.get("reason") in (COMPLETE, TIMED_OUT):
+    if (
+        not has_deadline(spec)
+        or condition is None
+        or condition.get("reason") in (COMPLETE, TIMED_OUT)
+    ):
         return None
     since = datetime.fromisoformat(condition["lastUpdateTime"])
     return (since + timedelta(seconds=int(spec["progressDeadlineSeconds"])) - now).total_seconds()
 
 
 def rollout_conditions(
-    deployment: Object, status: Mapping[str, Any], new: Object | None, all_sets: Sequence[Object], now: datetime
+    deployment: Object,
+    status: Mapping[str, Any],
+    new: Object | None,
+    all_sets: Sequence[Object],
+    now: datetime,
 ) -> list[Object]:
     """Return the conditions for a new ``status``, with the progress of the rollout and failures of ReplicaSets."""
     before: Mapping[str, Any] = deployment.get("status") or {}
@@ -141,7 +161,9 @@ def rollout_conditions(
         conditions = with_condition(conditions, PROGRESSING, "True", COMPLETE, message, now)
     elif _is_progressing(before, status):
         moment = format_time(now)
-        since = current["lastTransitionTime"] if current and current.get("status") == "True" else moment
+        since = (
+            current["lastTransitionTime"] if current and current.get("status") == "True" else moment
+        )
         conditions = without_condition(conditions, PROGRESSING)
         message = f"{subject} is progressing."
         progress = with_condition((), PROGRESSING, "True", "ReplicaSetUpdated", message, now)
@@ -174,4 +196,6 @@ def _replica_failure(new: Object | None, all_sets: Sequence[Object]) -> Mapping[
 
 def _with_failure(conditions: Sequence[Object], failure: Mapping[str, Any]) -> list[Object]:
     since = datetime.fromisoformat(failure["lastTransitionTime"])
-    return with_condition(conditions, REPLICA_FAILURE, failure["status"], failure["reason"], failure["message"], since)
+    return with_condition(
+        conditions, REPLICA_FAILURE, failure["status"], failure["reason"], failure["message"], since
+    )

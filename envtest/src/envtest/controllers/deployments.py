@@ -7,7 +7,13 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from envtest.apimachinery.errors import GroupResource, StatusError
-from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, controller_of, find_condition
+from envtest.apimachinery.objects import (
+    NamespacedName,
+    Object,
+    annotations_of,
+    controller_of,
+    find_condition,
+)
 from envtest.controllers.deployment_status import (
     PROGRESSING,
     TIMED_OUT,
@@ -79,19 +85,29 @@ class Deployments(OwnerController):
             owner, new, old = await self._recreate(owner, new, old)
         elif new is not None:
             await self._roll(owner, new, old)
-        return await self._update_status(owner, new, [*old, *([new] if new else [])], rollout=not only_scale)
+        return await self._update_status(
+            owner, new, [*old, *([new] if new else [])], rollout=not only_scale
+        )
 
     async def _report_pause(self, owner: Object) -> Object:
         """Set the condition Progressing when the Deployment was paused or resumed."""
         conditions = (owner.get("status") or {}).get("conditions") or ()
         reason = (find_condition(conditions, PROGRESSING) or {}).get("reason")
         paused = bool(owner["spec"].get("paused"))
-        if not has_deadline(owner["spec"]) or reason == TIMED_OUT or paused == (reason == "DeploymentPaused"):
+        if (
+            not has_deadline(owner["spec"])
+            or reason == TIMED_OUT
+            or paused == (reason == "DeploymentPaused")
+        ):
             return owner
-        new_reason, word = ("DeploymentPaused", "paused") if paused else ("DeploymentResumed", "resumed")
+        new_reason, word = (
+            ("DeploymentPaused", "paused") if paused else ("DeploymentResumed", "resumed")
+        )
         return await self._set_progressing(owner, "Unknown", new_reason, f"Deployment is {word}")
 
-    async def _set_progressing(self, owner: Object, status: str, reason: str, message: str) -> Object:
+    async def _set_progressing(
+        self, owner: Object, status: str, reason: str, message: str
+    ) -> Object:
         conditions = (owner.get("status") or {}).get("conditions") or ()
         now = self.core.clock.now()
         changed = with_condition(conditions, PROGRESSING, status, reason, message, now)
@@ -116,7 +132,9 @@ class Deployments(OwnerController):
             owner = await self._set_progressing(owner, "True", "FoundNewReplicaSet", message)
         return owner, new, old
 
-    async def _create(self, owner: Object, old: Sequence[Object], revision: int) -> tuple[Object, Object | None]:
+    async def _create(
+        self, owner: Object, old: Sequence[Object], revision: int
+    ) -> tuple[Object, Object | None]:
         """Create the ReplicaSet of the current template. Raises StatusError after reporting a rejection."""
         size = new_size(owner["spec"], 0, sum(map(replicas_of, old)))
         desired = replica_set_for(owner, self.reference(owner), size, revision)
@@ -138,7 +156,9 @@ class Deployments(OwnerController):
             return await self._record_revision(owner, revision), new
         if size:
             await self.events.normal(
-                owner, "ScalingReplicaSet", f"Scaled up replica set {metadata['name']} from 0 to {size}"
+                owner,
+                "ScalingReplicaSet",
+                f"Scaled up replica set {metadata['name']} from 0 to {size}",
             )
         owner = await self._record_revision(owner, revision)
         if has_deadline(owner["spec"]):
@@ -152,7 +172,10 @@ class Deployments(OwnerController):
 
         def change(obj: Object) -> bool:
             annotations = updated_annotations(owner, obj, revision)
-            if annotations == annotations_of(obj) and int(obj["spec"].get("minReadySeconds") or 0) == min_ready:
+            if (
+                annotations == annotations_of(obj)
+                and int(obj["spec"].get("minReadySeconds") or 0) == min_ready
+            ):
                 return False
             obj["metadata"]["annotations"] = annotations
             obj["spec"]["minReadySeconds"] = min_ready
@@ -171,7 +194,12 @@ class Deployments(OwnerController):
 
         # an update of the annotations by any other way would count as a change of the spec
         changed = await self.client.modify(
-            DEPLOYMENTS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            DEPLOYMENTS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )
         return changed or owner
 
@@ -198,7 +226,9 @@ class Deployments(OwnerController):
             return False
         name, word = replica_set["metadata"]["name"], "up" if replicas > before else "down"
         await self.events.normal(
-            owner, "ScalingReplicaSet", f"Scaled {word} replica set {name} from {before} to {replicas}"
+            owner,
+            "ScalingReplicaSet",
+            f"Scaled {word} replica set {name} from {before} to {replicas}",
         )
         return True
 
@@ -223,7 +253,9 @@ class Deployments(OwnerController):
         """Stop all old pods, then start the new ones."""
         resized = [await self._resize(owner, each, 0) for each in old if replicas_of(each)]
         statuses = (each.get("status") or {} for each in old)
-        if any(resized) or any(each.get("replicas") or each.get("terminatingReplicas") for each in statuses):
+        if any(resized) or any(
+            each.get("replicas") or each.get("terminatingReplicas") for each in statuses
+        ):
             return owner, new, old
         if new is None:
             owner, new, old = await self._with_new(owner, old, create=True)
@@ -234,7 +266,9 @@ class Deployments(OwnerController):
     async def _roll(self, owner: Object, new: Object, old: Sequence[Object]) -> None:
         """Scale the new ReplicaSet up or the old ones down, as far as surge and unavailability allow."""
         size = new_size(owner["spec"], replicas_of(new), sum(map(replicas_of, old)))
-        if replicas_of(new) != desired_replicas(owner["spec"]) and await self._resize(owner, new, size):
+        if replicas_of(new) != desired_replicas(owner["spec"]) and await self._resize(
+            owner, new, size
+        ):
             return
         sizes, resized = old_sizes(owner["spec"], new, old), False
         for each in old:
@@ -252,7 +286,10 @@ class Deployments(OwnerController):
         """Delete old ReplicaSets beyond the revision history limit."""
         surplus = len(old) - int(owner["spec"].get("revisionHistoryLimit", 10))
         for each in sorted(old, key=revision_of)[: max(0, surplus)]:
-            status, generation = each.get("status") or {}, int(each["metadata"].get("generation") or 0)
+            status, generation = (
+                each.get("status") or {},
+                int(each["metadata"].get("generation") or 0),
+            )
             is_unused = not status.get("replicas") and not replicas_of(each)
             if is_unused and generation <= int(status.get("observedGeneration") or 0):
                 await self.delete_all(REPLICA_SETS, [each])

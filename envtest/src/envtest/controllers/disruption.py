@@ -61,7 +61,9 @@ def disrupted_pods(
         evicted = recorded.get(pod.name)
         if evicted is None or pod.is_deleting:
             continue
-        seconds = (datetime.fromisoformat(evicted) + timedelta(seconds=DELETION_SECONDS) - now).total_seconds()
+        seconds = (
+            datetime.fromisoformat(evicted) + timedelta(seconds=DELETION_SECONDS) - now
+        ).total_seconds()
         if seconds >= 0:
             remaining[pod.name] = evicted
             next_check = seconds if next_check is None else min(next_check, seconds)
@@ -69,7 +71,13 @@ def disrupted_pods(
 
 
 def budget_status(
-    budget: Object, *, healthy: int, desired: int, expected: int, disrupted: Mapping[str, str], now: str
+    budget: Object,
+    *,
+    healthy: int,
+    desired: int,
+    expected: int,
+    disrupted: Mapping[str, str],
+    now: str,
 ) -> dict[str, Any]:
     """Return the status of a budget."""
     allowed = max(0, healthy - desired) if expected > 0 else 0
@@ -108,7 +116,9 @@ class DisruptionBudgets(Controller[NamespacedName]):
     def enqueue_all(self) -> None:
         """Index pods and selectors, and enqueue all budgets."""
         for record in self.client.records(PODS):
-            self._index.set_object(record.namespace, record.name, record.labels or {}, _budget_pod(record))
+            self._index.set_object(
+                record.namespace, record.name, record.labels or {}, _budget_pod(record)
+            )
         for record in self.client.records(BUDGETS):
             self._observe_budget(record)
 
@@ -119,7 +129,11 @@ class DisruptionBudgets(Controller[NamespacedName]):
             labels = record.labels or {}
             before = self._index.labels(record.namespace, record.name)
             pod = None if change.type == "DELETED" else _budget_pod(record)
-            if pod is not None and before == labels and pod == self._index.object(record.namespace, record.name):
+            if (
+                pod is not None
+                and before == labels
+                and pod == self._index.object(record.namespace, record.name)
+            ):
                 return
             self._index.set_object(record.namespace, record.name, labels, pod)
             for each in (labels, before) if before != labels else (labels,):
@@ -143,8 +157,12 @@ class DisruptionBudgets(Controller[NamespacedName]):
             return None
         pods = self._pods(budget)
         status = budget.get("status") or {}
-        remaining, next_check = disrupted_pods(status.get("disruptedPods") or {}, pods, self.core.clock.now())
-        healthy = sum(pod.is_ready and not pod.is_deleting and pod.name not in remaining for pod in pods)
+        remaining, next_check = disrupted_pods(
+            status.get("disruptedPods") or {}, pods, self.core.clock.now()
+        )
+        healthy = sum(
+            pod.is_ready and not pod.is_deleting and pod.name not in remaining for pod in pods
+        )
         try:
             expected, desired = await self._expected(budget, pods)
         except CannotScaleError as problem:
@@ -152,7 +170,12 @@ class DisruptionBudgets(Controller[NamespacedName]):
             return None
         now = self.client.now()
         desired_status = budget_status(
-            budget, healthy=healthy, desired=desired, expected=expected, disrupted=remaining, now=now
+            budget,
+            healthy=healthy,
+            desired=desired,
+            expected=expected,
+            disrupted=remaining,
+            now=now,
         )
         await self._write(budget, desired_status)
         return next_check
@@ -212,7 +235,9 @@ class DisruptionBudgets(Controller[NamespacedName]):
             return None
         return reference["uid"], (obj.get("spec") or {}).get("replicas", 1)
 
-    async def _custom(self, reference: Mapping[str, Any], group: str, namespace: str) -> tuple[str, int] | None:
+    async def _custom(
+        self, reference: Mapping[str, Any], group: str, namespace: str
+    ) -> tuple[str, int] | None:
         """Return the scale of another kind. Raises CannotScaleError if it has no subresource ``scale``."""
         version = reference["apiVersion"].rpartition("/")[2]
         info = self.core.registry.by_kind(group, version, reference["kind"])
@@ -224,7 +249,9 @@ class DisruptionBudgets(Controller[NamespacedName]):
         if obj is None or obj["metadata"]["uid"] != reference["uid"]:
             return None
         value: Any = obj
-        for name in info.subresources["scale"].settings["specReplicasPath"].removeprefix(".").split("."):
+        for name in (
+            info.subresources["scale"].settings["specReplicasPath"].removeprefix(".").split(".")
+        ):
             value = value.get(name) if isinstance(value, dict) else None
         return reference["uid"], value if isinstance(value, int) else 0
 
@@ -247,13 +274,21 @@ class DisruptionBudgets(Controller[NamespacedName]):
         metadata = budget["metadata"]
 
         def change(obj: Object) -> bool:
-            if obj["metadata"]["resourceVersion"] != metadata["resourceVersion"] or obj.get("status") == status:
+            if (
+                obj["metadata"]["resourceVersion"] != metadata["resourceVersion"]
+                or obj.get("status") == status
+            ):
                 return False
             obj["status"] = status
             return True
 
         await self.client.modify(
-            BUDGETS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            BUDGETS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )
 
 

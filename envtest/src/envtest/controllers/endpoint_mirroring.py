@@ -7,7 +7,13 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from envtest.apimachinery.errors import GroupResource, StatusError
-from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, labels_of, owner_reference
+from envtest.apimachinery.objects import (
+    NamespacedName,
+    Object,
+    annotations_of,
+    labels_of,
+    owner_reference,
+)
 from envtest.controllers.controller import Controller
 from envtest.controllers.endpoint_slices import MANAGED_BY, SERVICE_NAME, SLICES, Ports, ports_key
 from envtest.controllers.endpoints import ENDPOINTS, MAX_ADDRESSES
@@ -27,9 +33,15 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 def is_mirrored(endpoints: Object, service: Object | None) -> bool:
     """Return whether Endpoints are mirrored: their Service exists and has no selector, and they do not opt out."""
-    if service is None or service["spec"].get("selector") is not None or endpoints["metadata"].get("deletionTimestamp"):
+    if (
+        service is None
+        or service["spec"].get("selector") is not None
+        or endpoints["metadata"].get("deletionTimestamp")
+    ):
         return False
-    return labels_of(endpoints).get(SKIP_MIRROR) != "true" and _LEADER not in annotations_of(endpoints)
+    return labels_of(endpoints).get(SKIP_MIRROR) != "true" and _LEADER not in annotations_of(
+        endpoints
+    )
 
 
 def mirrored_endpoints(endpoints: Object) -> dict[tuple[str, Ports], list[dict[str, Any]]]:
@@ -43,12 +55,16 @@ def mirrored_endpoints(endpoints: Object) -> dict[tuple[str, Ports], list[dict[s
             room -= len(addresses)
             for address in addresses:
                 family = f"IPv{ip_address(address['ip']).version}"
-                mirrored.setdefault((family, ports), []).append(_endpoint(address, is_ready=is_ready))
+                mirrored.setdefault((family, ports), []).append(
+                    _endpoint(address, is_ready=is_ready)
+                )
     return mirrored
 
 
 def _endpoint(address: Mapping[str, Any], *, is_ready: bool) -> dict[str, Any]:
-    copied = {name: address[name] for name in ("hostname", "nodeName", "targetRef") if address.get(name)}
+    copied = {
+        name: address[name] for name in ("hostname", "nodeName", "targetRef") if address.get(name)
+    }
     return {"addresses": [address["ip"]], "conditions": {"ready": is_ready}, **copied}
 
 
@@ -112,12 +128,20 @@ class EndpointMirroring(Controller[NamespacedName]):
         if not self._slices.get(key):
             self._slices.pop(key, None)
 
-    async def _update(self, endpoints: Object, name: str, ports: Ports, addresses: list[dict[str, Any]]) -> None:
+    async def _update(
+        self, endpoints: Object, name: str, ports: Ports, addresses: list[dict[str, Any]]
+    ) -> None:
         metadata = self._metadata(endpoints)
 
         def change(obj: Object) -> bool:
-            is_equal = (obj.get("endpoints") or []) == addresses and ports_key(obj.get("ports") or ()) == ports
-            if is_equal and labels_of(obj) == metadata["labels"] and annotations_of(obj) == metadata["annotations"]:
+            is_equal = (obj.get("endpoints") or []) == addresses and ports_key(
+                obj.get("ports") or ()
+            ) == ports
+            if (
+                is_equal
+                and labels_of(obj) == metadata["labels"]
+                and annotations_of(obj) == metadata["annotations"]
+            ):
                 return False
             obj["endpoints"], obj["ports"] = addresses, [dict(port) for port in ports]
             obj["metadata"].update(labels=metadata["labels"], annotations=metadata["annotations"])
@@ -125,9 +149,13 @@ class EndpointMirroring(Controller[NamespacedName]):
 
         await self.client.modify(SLICES, endpoints["metadata"]["namespace"], name, change)
 
-    async def _create(self, endpoints: Object, family: str, ports: Ports, addresses: list[dict[str, Any]]) -> None:
+    async def _create(
+        self, endpoints: Object, family: str, ports: Ports, addresses: list[dict[str, Any]]
+    ) -> None:
         name, namespace = endpoints["metadata"]["name"], endpoints["metadata"]["namespace"]
-        reference = owner_reference({"apiVersion": "v1", "kind": "Endpoints", "metadata": endpoints["metadata"]})
+        reference = owner_reference(
+            {"apiVersion": "v1", "kind": "Endpoints", "metadata": endpoints["metadata"]}
+        )
         metadata = {**self._metadata(endpoints), "generateName": f"{name}-", "namespace": namespace}
         obj = {
             "metadata": {**metadata, "ownerReferences": [reference]},
@@ -147,5 +175,7 @@ class EndpointMirroring(Controller[NamespacedName]):
         kept = annotations_of(endpoints).items()
         return {
             "labels": {**labels_of(endpoints), SERVICE_NAME: name, MANAGED_BY: MANAGER},
-            "annotations": {key: value for key, value in kept if key not in (TRIGGER_TIME, _LAST_APPLIED)},
+            "annotations": {
+                key: value for key, value in kept if key not in (TRIGGER_TIME, _LAST_APPLIED)
+            },
         }

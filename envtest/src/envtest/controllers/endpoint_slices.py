@@ -43,12 +43,18 @@ _RESERVED: Final = (SERVICE_NAME, MANAGED_BY, HEADLESS)
 Ports = tuple[tuple[tuple[str, Any], ...], ...]
 
 
-def endpoint_of(service: Object, pod: EndpointPod, addresses: list[str], zone: str) -> dict[str, Any]:
+def endpoint_of(
+    service: Object, pod: EndpointPod, addresses: list[str], zone: str
+) -> dict[str, Any]:
     """Return the endpoint of a pod. A pod that is being deleted is ready only if the Service publishes all pods."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     ready = publish or (pod.is_ready and not pod.is_terminating)
     conditions = {"ready": ready, "serving": pod.is_ready, "terminating": pod.is_terminating}
-    endpoint: dict[str, Any] = {"addresses": addresses, "conditions": conditions, "targetRef": pod.target}
+    endpoint: dict[str, Any] = {
+        "addresses": addresses,
+        "conditions": conditions,
+        "targetRef": pod.target,
+    }
     if hostname := hostname_for(pod, service):
         endpoint["hostname"] = hostname
     if pod.node:
@@ -71,7 +77,9 @@ class SlicePlan(NamedTuple):
 
 
 def plan_slices(
-    existing: Iterable[Object], desired: Mapping[tuple[str, Ports], list[dict[str, Any]]], families: Iterable[str]
+    existing: Iterable[Object],
+    desired: Mapping[tuple[str, Ports], list[dict[str, Any]]],
+    families: Iterable[str],
 ) -> SlicePlan:
     """Distribute the ``desired`` endpoints, by address type and ports, over the slices.
 
@@ -81,14 +89,21 @@ def plan_slices(
     plan = SlicePlan({}, [], [])
     by_group: dict[tuple[str, Ports], list[Object]] = {}
     for each in existing:
-        by_group.setdefault((each["addressType"], ports_key(each.get("ports") or ())), []).append(each)
+        by_group.setdefault((each["addressType"], ports_key(each.get("ports") or ())), []).append(
+            each
+        )
     kept: dict[str, int] = {}
     for group, slices in by_group.items():
         missing = {each["targetRef"]["uid"]: each for each in desired.get(group, ())}
         contents = {}
         for each in slices:
-            uids = ((endpoint.get("targetRef") or {}).get("uid") for endpoint in each.get("endpoints") or ())
-            contents[each["metadata"]["name"]] = [missing.pop(uid) for uid in uids if uid in missing]
+            uids = (
+                (endpoint.get("targetRef") or {}).get("uid")
+                for endpoint in each.get("endpoints") or ()
+            )
+            contents[each["metadata"]["name"]] = [
+                missing.pop(uid) for uid in uids if uid in missing
+            ]
         rest = list(missing.values())
         for name in sorted(contents, key=lambda name: -len(contents[name])):
             room = MAX_ENDPOINTS - len(contents[name])
@@ -104,7 +119,9 @@ def plan_slices(
         if group not in by_group:
             _add_slices(plan, group, endpoints, kept)
     plan.created.extend((family, (), []) for family in families if not kept.get(family))
-    _reuse_slices(plan, {each["metadata"]["name"]: each["addressType"] for each in slices_of(by_group)})
+    _reuse_slices(
+        plan, {each["metadata"]["name"]: each["addressType"] for each in slices_of(by_group)}
+    )
     return plan
 
 
@@ -194,14 +211,20 @@ class EndpointSlices(ServiceController):
             return
         pods = self.pods_of(key)
         families = service["spec"].get("ipFamilies") or ["IPv4"]
-        plan = plan_slices(await self._existing(key), self._desired(service, pods, families), families)
+        plan = plan_slices(
+            await self._existing(key), self._desired(service, pods, families), families
+        )
         labels = self._labels(service)
         moment: str | None = None
         for name, (ports, endpoints) in plan.updated.items():
 
-            def change(obj: Object, ports: Ports = ports, endpoints: list[dict[str, Any]] = endpoints) -> bool:
+            def change(
+                obj: Object, ports: Ports = ports, endpoints: list[dict[str, Any]] = endpoints
+            ) -> bool:
                 nonlocal moment
-                is_equal = (obj.get("endpoints") or []) == endpoints and ports_key(obj.get("ports") or ()) == ports
+                is_equal = (obj.get("endpoints") or []) == endpoints and ports_key(
+                    obj.get("ports") or ()
+                ) == ports
                 if is_equal and labels_of(obj) == labels:
                     return False
                 moment = self.triggered(service, key, pods) if moment is None else moment
@@ -243,7 +266,9 @@ class EndpointSlices(ServiceController):
 
     @staticmethod
     def _labels(service: Object) -> dict[str, str]:
-        labels = {name: value for name, value in labels_of(service).items() if name not in _RESERVED}
+        labels = {
+            name: value for name, value in labels_of(service).items() if name not in _RESERVED
+        }
         labels |= {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}
         if is_headless(service):
             labels[HEADLESS] = ""
@@ -264,7 +289,9 @@ class EndpointSlices(ServiceController):
             "generateName": name if dns_subdomain(f"{prefix}x") else prefix,
             "namespace": namespace,
             "labels": labels,
-            "ownerReferences": [owner_reference({"apiVersion": "v1", "kind": "Service", **service})],
+            "ownerReferences": [
+                owner_reference({"apiVersion": "v1", "kind": "Service", **service})
+            ],
         }
         _annotate(metadata, moment)
         obj = {
@@ -280,11 +307,17 @@ class EndpointSlices(ServiceController):
                 raise
             return
         if created is not None:
-            self._slices.setdefault(NamespacedName(namespace, name), set()).add(created["metadata"]["name"])
+            self._slices.setdefault(NamespacedName(namespace, name), set()).add(
+                created["metadata"]["name"]
+            )
 
 
 def _annotate(metadata: dict[str, Any], moment: str) -> None:
-    annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != TRIGGER_TIME}
+    annotations = {
+        name: value
+        for name, value in (metadata.get("annotations") or {}).items()
+        if name != TRIGGER_TIME
+    }
     if moment:
         annotations[TRIGGER_TIME] = moment
     metadata["annotations"] = annotations

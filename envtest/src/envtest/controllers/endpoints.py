@@ -45,7 +45,9 @@ def _port_order(port: Mapping[str, Any]) -> bytes:
     return hashlib.md5(_go_dump(port).encode(), usedforsecurity=False).digest()
 
 
-def pack_subsets(entries: Iterable[tuple[dict[str, Any], bool, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+def pack_subsets(
+    entries: Iterable[tuple[dict[str, Any], bool, list[dict[str, Any]]]],
+) -> list[dict[str, Any]]:
     """Return subsets of addresses that have the same ports, from (address, whether it is ready, ports)."""
     subsets: dict[tuple[bytes, ...], dict[str, Any]] = {}
     for address, is_ready, ports in entries:
@@ -55,7 +57,9 @@ def pack_subsets(entries: Iterable[tuple[dict[str, Any], bool, list[dict[str, An
     packed = []
     for _, subset in sorted(subsets.items()):
         for name in ("addresses", "notReadyAddresses"):
-            subset.get(name, []).sort(key=lambda each: (each["ip"], each.get("hostname", ""), each["targetRef"]["uid"]))
+            subset.get(name, []).sort(
+                key=lambda each: (each["ip"], each.get("hostname", ""), each["targetRef"]["uid"])
+            )
         if not subset["ports"]:
             del subset["ports"]
         packed.append(subset)
@@ -74,7 +78,9 @@ def truncate(subsets: list[dict[str, Any]]) -> bool:
                 if not addresses:
                     del subset[name]
             room -= len(subset.get(name) or ())
-    subsets[:] = [each for each in subsets if each.get("addresses") or each.get("notReadyAddresses")]
+    subsets[:] = [
+        each for each in subsets if each.get("addresses") or each.get("notReadyAddresses")
+    ]
     return truncated
 
 
@@ -87,7 +93,11 @@ def service_subsets(service: Object, pods: Iterable[EndpointPod]) -> list[dict[s
     for pod in pods:
         addresses = addresses_of(pod, family)
         ports = service_ports(service, pod)
-        if not belongs(pod, include_terminating=publish) or not addresses or not (ports or without_ports):
+        if (
+            not belongs(pod, include_terminating=publish)
+            or not addresses
+            or not (ports or without_ports)
+        ):
             continue
         address: dict[str, Any] = {"ip": addresses[0], "targetRef": pod.target}
         if hostname := hostname_for(pod, service):
@@ -123,11 +133,15 @@ class Endpoints(ServiceController):
 
         def change(obj: Object) -> bool:
             annotations = dict(obj["metadata"].get("annotations") or {})
-            is_equal = (obj.get("subsets") or []) == subsets and (obj["metadata"].get("labels") or {}) == labels
+            is_equal = (obj.get("subsets") or []) == subsets and (
+                obj["metadata"].get("labels") or {}
+            ) == labels
             if is_equal and (OVER_CAPACITY in annotations) == over_capacity:
                 return False
             obj["metadata"]["labels"] = labels
-            obj["metadata"]["annotations"] = self._annotations(annotations, service, key, pods, over_capacity)
+            obj["metadata"]["annotations"] = self._annotations(
+                annotations, service, key, pods, over_capacity
+            )
             obj.pop("subsets", None)
             obj.update(desired)
             return True
@@ -136,7 +150,12 @@ class Endpoints(ServiceController):
             await self.client.modify(ENDPOINTS, key.namespace, key.name, change)
             return
         annotations = self._annotations({}, service, key, pods, over_capacity)
-        metadata = {"name": key.name, "namespace": key.namespace, "labels": labels, "annotations": annotations}
+        metadata = {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": labels,
+            "annotations": annotations,
+        }
         try:
             await self.client.create(ENDPOINTS, {"metadata": metadata, **desired})
         except StatusError as error:

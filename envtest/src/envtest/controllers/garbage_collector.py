@@ -172,7 +172,9 @@ class GarbageCollector(Controller[_Item]):
             await self._orphan_dependents(key)
         elif metadata.waits_for_finalizer(FOREGROUND):
             await self._finish_foreground_deletion(key)
-        if metadata.owners and (metadata.deletionTimestamp is None or metadata.waits_for_finalizer(FOREGROUND)):
+        if metadata.owners and (
+            metadata.deletionTimestamp is None or metadata.waits_for_finalizer(FOREGROUND)
+        ):
             await self._attempt_delete(key, info, metadata)
 
     async def _attempt_delete(self, key: _Item, info: ResourceInfo, metadata: _Metadata) -> None:
@@ -197,12 +199,22 @@ class GarbageCollector(Controller[_Item]):
             return
         finalizers = metadata.finalizers or []
         if waiting and self._dependents.get(key.uid):
-            if any(dependent.uid in self._foreground_owners for dependent in self._dependents[key.uid]):
+            if any(
+                dependent.uid in self._foreground_owners for dependent in self._dependents[key.uid]
+            ):
                 await self._unblock_owners(key)
             policy = "Foreground"
         else:
-            policy = "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"
-        await self.client.delete(key.resource, key.namespace, key.name, uid=key.uid, propagation=policy)
+            policy = (
+                "Orphan"
+                if ORPHAN in finalizers
+                else "Foreground"
+                if FOREGROUND in finalizers
+                else "Background"
+            )
+        await self.client.delete(
+            key.resource, key.namespace, key.name, uid=key.uid, propagation=policy
+        )
 
     def _owner(self, key: _Item, info: ResourceInfo, owner: _Reference) -> _Metadata | None:
         """Return the metadata of the owner, or ``None`` if it does not exist. Raises _UnresolvedOwner."""
@@ -210,7 +222,9 @@ class GarbageCollector(Controller[_Item]):
         kind = self.core.registry.by_kind(group, version, owner.kind)
         if kind is None or (kind.namespaced and not info.namespaced):
             raise _UnresolvedOwner
-        record = self.client.record(kind.storage, key.namespace if kind.namespaced else "", owner.name)
+        record = self.client.record(
+            kind.storage, key.namespace if kind.namespaced else "", owner.name
+        )
         return None if record is None or record.uid != owner.uid else _metadata(record)
 
     async def _drop_references(self, key: _Item, uids: set[str]) -> None:
@@ -234,7 +248,11 @@ class GarbageCollector(Controller[_Item]):
         """Break a cycle of objects that wait for each other."""
 
         def change(obj: Object) -> bool:
-            blocking = [one for one in obj["metadata"].get("ownerReferences") or () if one.get("blockOwnerDeletion")]
+            blocking = [
+                one
+                for one in obj["metadata"].get("ownerReferences") or ()
+                if one.get("blockOwnerDeletion")
+            ]
             for owner in blocking:
                 owner["blockOwnerDeletion"] = False
             return bool(blocking)
@@ -252,7 +270,10 @@ class GarbageCollector(Controller[_Item]):
         blocking = [
             dependent
             for dependent in self._dependents.get(key.uid, ())
-            if any(owner.uid == key.uid and owner.blockOwnerDeletion for owner in self._owned[dependent])
+            if any(
+                owner.uid == key.uid and owner.blockOwnerDeletion
+                for owner in self._owned[dependent]
+            )
         ]
         if not blocking:
             await self._remove_finalizer(key, FOREGROUND)

@@ -88,14 +88,21 @@ def policy_verdict(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Verdict:
                 continue
             cause = f"Pod {name} has condition {condition['type']}"
         is_final = action == "FailJob"
-        return Verdict(action, f"{cause} matching {action} rule at index {number}" if is_final else "")
+        return Verdict(
+            action, f"{cause} matching {action} rule at index {number}" if is_final else ""
+        )
     return Verdict()
 
 
-def _matching_container(pod: Mapping[str, Any], requirement: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _matching_container(
+    pod: Mapping[str, Any], requirement: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
     """Return the status of the first container whose exit code satisfies the requirement; 0 never does."""
     status, values = pod.get("status") or {}, requirement.get("values") or ()
-    for each in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
+    for each in (
+        *(status.get("containerStatuses") or ()),
+        *(status.get("initContainerStatuses") or ()),
+    ):
         terminated = (each.get("state") or {}).get("terminated")
         if not terminated or requirement.get("containerName") not in (None, each.get("name")):
             continue
@@ -105,7 +112,9 @@ def _matching_container(pod: Mapping[str, Any], requirement: Mapping[str, Any]) 
     return None
 
 
-def _matching_condition(pod: Mapping[str, Any], patterns: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _matching_condition(
+    pod: Mapping[str, Any], patterns: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
     wanted = {(pattern.get("type"), pattern.get("status", "True")) for pattern in patterns}
     conditions: Iterable[Mapping[str, Any]] = (pod.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if (one.get("type"), one.get("status")) in wanted), None)
@@ -132,12 +141,17 @@ def fails_index(job: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     return verdict.counts and _number(pod, FAILURES) >= int(job["spec"]["backoffLimitPerIndex"])
 
 
-def failure_count_annotations(job: Mapping[str, Any], replaced: Mapping[str, Any] | None) -> dict[str, str]:
+def failure_count_annotations(
+    job: Mapping[str, Any], replaced: Mapping[str, Any] | None
+) -> dict[str, str]:
     """Return the annotations of a new pod of an index, with the failures up to the pod that it replaces."""
     if replaced is None:
         return {FAILURES: "0"}
     counted = policy_verdict(job, replaced).counts
-    failures, ignored = _number(replaced, FAILURES) + counted, _number(replaced, IGNORED_FAILURES) + (not counted)
+    failures, ignored = (
+        _number(replaced, FAILURES) + counted,
+        _number(replaced, IGNORED_FAILURES) + (not counted),
+    )
     return {FAILURES: str(failures), **({IGNORED_FAILURES: str(ignored)} if ignored else {})}
 
 
@@ -150,7 +164,9 @@ def restarts_exceed_limit(job: Mapping[str, Any], pods: Iterable[Mapping[str, An
         status = pod.get("status") or {}
         if phase(pod) in ("Running", "Pending"):
             for name in ("initContainerStatuses", "containerStatuses"):
-                restarts += sum(int(each.get("restartCount") or 0) for each in status.get(name) or ())
+                restarts += sum(
+                    int(each.get("restartCount") or 0) for each in status.get(name) or ()
+                )
     limit = int(job["spec"].get("backoffLimit", 6))
     return restarts >= limit if limit else restarts > 0
 

@@ -9,7 +9,16 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TypeAlias
 
-__all__ = ["Intervals", "contains", "format_intervals", "intersect", "parse_intervals", "pending", "total", "union"]
+__all__ = [
+    "Intervals",
+    "contains",
+    "format_intervals",
+    "intersect",
+    "parse_intervals",
+    "pending",
+    "total",
+    "union",
+]
 
 Intervals: TypeAlias = tuple[tuple[int, int], ...]
 """Sorted intervals with their first and last index, which neither overlap nor touch."""
@@ -31,7 +40,9 @@ def format_intervals(intervals: Intervals) -> str:
     """Return the indexes as ``1,3-5``."""
     parts = []
     for first, last in intervals:
-        parts.append(str(first) if first == last else f"{first}{',' if last == first + 1 else '-'}{last}")
+        parts.append(
+            str(first) if first == last else f"{first}{',' if last == first + 1 else '-'}{last}"
+        )
     return ",".join(parts)
 
 

@@ -7,7 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from envtest.apimachinery.objects import Object, find_condition, has_finalizer
-from envtest.controllers.job_failures import fails_index, index_of, is_failed, policy_verdict, restarts_exceed_limit
+from envtest.controllers.job_failures import (
+    fails_index,
+    index_of,
+    is_failed,
+    policy_verdict,
+    restarts_exceed_limit,
+)
 from envtest.controllers.job_indexes import Intervals, intersect, parse_intervals, total, union
 from envtest.controllers.pod_state import phase
 
@@ -46,7 +52,9 @@ class Outcome(NamedTuple):
         return _INTERIM[self.kind]
 
 
-REACHED: Final = Outcome(COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods")
+REACHED: Final = Outcome(
+    COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods"
+)
 
 
 def is_indexed(job: Object) -> bool:
@@ -84,7 +92,9 @@ def with_condition(
     result, found = [], False
     for one in conditions:
         found |= one.get("type") == kind
-        same = all(one.get(name, "") == condition[name] for name in ("type", "status", "reason", "message"))
+        same = all(
+            one.get(name, "") == condition[name] for name in ("type", "status", "reason", "message")
+        )
         result.append(one if same or one.get("type") != kind else condition)
     return result if found or status == "False" else [*result, condition]
 
@@ -96,7 +106,9 @@ def _completions(job: Object) -> int:
 def succeeded_indexes(job: Object, pods: Sequence[Object]) -> Intervals:
     """Return the indexes that succeeded, with those of pods that are not counted yet."""
     before = parse_intervals((job.get("status") or {}).get("completedIndexes"), _completions(job))
-    new = {index_of(pod) for pod in pods if phase(pod) == "Succeeded" and has_finalizer(pod, TRACKING)}
+    new = {
+        index_of(pod) for pod in pods if phase(pod) == "Succeeded" and has_finalizer(pod, TRACKING)
+    }
     return union(before, (index for index in new if 0 <= index < _completions(job)))
 
 
@@ -111,7 +123,10 @@ def failed_indexes(job: Object, pods: Sequence[Object]) -> Intervals | None:
 
 def seconds_to_deadline(job: Object, now: datetime) -> float | None:
     """Return the seconds until the Job exceeds ``activeDeadlineSeconds``; ``None`` if it cannot."""
-    limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
+    limit, started = (
+        job["spec"].get("activeDeadlineSeconds"),
+        (job.get("status") or {}).get("startTime"),
+    )
     if limit is None or not started or is_suspended(job):
         return None
     moment = datetime.fromisoformat(started) + timedelta(seconds=int(limit))
@@ -119,7 +134,12 @@ def seconds_to_deadline(job: Object, now: datetime) -> float | None:
 
 
 def outcome(
-    job: Object, pods: Sequence[Object], failures: int, succeeded: Intervals, failed: Intervals | None, now: datetime
+    job: Object,
+    pods: Sequence[Object],
+    failures: int,
+    succeeded: Intervals,
+    failed: Intervals | None,
+    now: datetime,
 ) -> Outcome | None:
     """Return the outcome of a Job that has enough results, apart from one that has reached its completions.
 
@@ -135,15 +155,21 @@ def outcome(
             if is_failed(job, pod) and (message := policy_verdict(job, pod).message):
                 return Outcome(FAILED, "PodFailurePolicy", message)
     if failures > int(job["spec"].get("backoffLimit", 6)) or restarts_exceed_limit(job, pods):
-        return Outcome(FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        return Outcome(
+            FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        )
     if seconds_to_deadline(job, now) == 0.0:
         return Outcome(FAILED, "DeadlineExceeded", "Job was active longer than specified deadline")
     if not is_indexed(job):
         return None
-    return _failed_indexes_outcome(job, succeeded, failed) or _success_policy_outcome(job, succeeded)
+    return _failed_indexes_outcome(job, succeeded, failed) or _success_policy_outcome(
+        job, succeeded
+    )
 
 
-def _failed_indexes_outcome(job: Object, succeeded: Intervals, failed: Intervals | None) -> Outcome | None:
+def _failed_indexes_outcome(
+    job: Object, succeeded: Intervals, failed: Intervals | None
+) -> Outcome | None:
     if not failed:
         return None
     limit = job["spec"].get("maxFailedIndexes")

@@ -35,7 +35,14 @@ from envtest.controllers.job_outcome import (
 )
 from envtest.controllers.pod_state import deletion_order, is_active, is_ready, is_terminating, phase
 
-__all__ = ["JobSync", "add_index_variable", "examine", "list_uncounted", "pending_indexes", "surplus"]
+__all__ = [
+    "JobSync",
+    "add_index_variable",
+    "examine",
+    "list_uncounted",
+    "pending_indexes",
+    "surplus",
+]
 
 _MAX_UNCOUNTED: Final = 500
 
@@ -74,10 +81,13 @@ def examine(job: Object, pods: list[Object], before: Backoff, now: datetime) -> 
     succeeded = [
         pod
         for pod in tracked
-        if phase(pod) == "Succeeded" and pod["metadata"]["uid"] not in uncounted.get("succeeded", ())
+        if phase(pod) == "Succeeded"
+        and pod["metadata"]["uid"] not in uncounted.get("succeeded", ())
     ]
     failed = [
-        pod for pod in tracked if is_failed(job, pod) and pod["metadata"]["uid"] not in uncounted.get("failed", ())
+        pod
+        for pod in tracked
+        if is_failed(job, pod) and pod["metadata"]["uid"] not in uncounted.get("failed", ())
     ]
     failures = int(status.get("failed") or 0) + len(uncounted.get("failed", ()))
     failures += sum(policy_verdict(job, pod).counts for pod in failed)
@@ -99,7 +109,9 @@ def examine(job: Object, pods: list[Object], before: Backoff, now: datetime) -> 
     sync.replaced = _replaced_pods(sync, tracked) if sync.failed is not None else {}
     sync.outcome = outcome(job, pods, failures, sync.succeeded, sync.failed, now)
     if not indexed:
-        number = int(status.get("succeeded") or 0) + len(uncounted.get("succeeded", ())) + len(succeeded)
+        number = (
+            int(status.get("succeeded") or 0) + len(uncounted.get("succeeded", ())) + len(succeeded)
+        )
         sync.succeeded = ((0, number - 1),) if number else ()
     return sync
 
@@ -109,7 +121,9 @@ def list_uncounted(sync: JobSync) -> tuple[list[Object], bool]:
     job, final = sync.job, sync.outcome
     uncounted = sync.status["uncountedTerminatedPods"]
     lists = {name: list(uncounted.get(name, ())) for name in ("succeeded", "failed")}
-    fails = final is not None and final.kind == FAILED  # then pods that have not ended count as failed, too
+    fails = (
+        final is not None and final.kind == FAILED
+    )  # then pods that have not ended count as failed, too
     released = []
     complete = True
     for pod in sync.pods:
@@ -161,11 +175,16 @@ def _replaced_pods(sync: JobSync, tracked: Sequence[Object]) -> dict[int, Object
     found: dict[int, Object] = {}
     for pod in tracked:
         index = index_of(pod)
-        ended = contains(sync.succeeded, index) or contains(sync.failed or (), index) or index in active
+        ended = (
+            contains(sync.succeeded, index) or contains(sync.failed or (), index) or index in active
+        )
         if ended or not is_failed(sync.job, pod):
             continue
         key = (total_index_failures(pod), finish_time(pod))
-        if index not in found or key >= (total_index_failures(found[index]), finish_time(found[index])):
+        if index not in found or key >= (
+            total_index_failures(found[index]),
+            finish_time(found[index]),
+        ):
             found[index] = pod
     return found
 
@@ -199,7 +218,11 @@ def surplus(job: Object, active: Sequence[Object], at_least: int) -> list[Object
 
 def _is_releasable(sync: JobSync, pod: Object, *, failed: bool) -> bool:
     """Return whether the finalizer of a pod can be removed, because the pod is counted or need not be counted."""
-    if sync.job["metadata"].get("deletionTimestamp") or sync.outcome is not None or phase(pod) == "Succeeded":
+    if (
+        sync.job["metadata"].get("deletionTimestamp")
+        or sync.outcome is not None
+        or phase(pod) == "Succeeded"
+    ):
         return True
     replaced = sync.replaced.get(index_of(pod))
     return failed and (replaced is None or replaced["metadata"]["uid"] != pod["metadata"]["uid"])

@@ -41,9 +41,13 @@ class FinishedJobs(Controller[NamespacedName]):
         seconds, condition = job["spec"].get("ttlSecondsAfterFinished"), finished_condition(job)
         if seconds is None or condition is None:
             return None
-        expiry = datetime.fromisoformat(condition["lastTransitionTime"]) + timedelta(seconds=int(seconds))
+        expiry = datetime.fromisoformat(condition["lastTransitionTime"]) + timedelta(
+            seconds=int(seconds)
+        )
         remaining = (expiry - self.core.clock.now()).total_seconds()
         if remaining > 0:
             return remaining
-        await self.client.delete(JOBS, key.namespace, key.name, uid=job["metadata"]["uid"], propagation="Foreground")
+        await self.client.delete(
+            JOBS, key.namespace, key.name, uid=job["metadata"]["uid"], propagation="Foreground"
+        )
         return None

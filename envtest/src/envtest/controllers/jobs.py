@@ -33,7 +33,14 @@ from envtest.controllers.job_outcome import (
     seconds_to_deadline,
     with_condition,
 )
-from envtest.controllers.job_sync import JobSync, add_index_variable, examine, list_uncounted, pending_indexes, surplus
+from envtest.controllers.job_sync import (
+    JobSync,
+    add_index_variable,
+    examine,
+    list_uncounted,
+    pending_indexes,
+    surplus,
+)
 from envtest.controllers.ownership import OwnerController, controller_reference
 from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
 from envtest.controllers.pod_state import (
@@ -88,7 +95,9 @@ class Jobs(OwnerController):
             await self._end_active(sync)
         else:
             await self._manage(sync)
-        sync.status.update(active=sync.count or None, ready=sync.ready, terminating=sync.terminating)
+        sync.status.update(
+            active=sync.count or None, ready=sync.ready, terminating=sync.terminating
+        )
         await self._count(key, sync)
         if sync.error is not None:
             raise sync.error
@@ -120,7 +129,9 @@ class Jobs(OwnerController):
             sync.outcome = REACHED
             return
         suspended = is_suspended(job)
-        reason, message = ("JobSuspended", "Job suspended") if suspended else ("JobResumed", "Job resumed")
+        reason, message = (
+            ("JobSuspended", "Job suspended") if suspended else ("JobResumed", "Job resumed")
+        )
         before = sync.status.get("conditions") or []
         status = "True" if suspended else "False"
         conditions = with_condition(before, "Suspended", status, reason, message, self.client.now())
@@ -166,7 +177,10 @@ class Jobs(OwnerController):
         if sync.failed is None:
             delay = seconds_until_retry(sync.backoff.failures, sync.backoff.last, now)
             if delay > 0:
-                sync.count, sync.delay = 0, delay  # kube-controller-manager reports no active pods meanwhile, too
+                sync.count, sync.delay = (
+                    0,
+                    delay,
+                )  # kube-controller-manager reports no active pods meanwhile, too
                 return
         if is_indexed(sync.job):
             indexes = pending_indexes(sync, missing)
@@ -194,7 +208,9 @@ class Jobs(OwnerController):
 
     async def _create_pod(self, sync: JobSync, index: int | None) -> None:
         job, metadata = sync.job, sync.job["metadata"]
-        pod = pod_from_template(job["spec"].get("template") or {}, metadata["namespace"], self.reference(job))
+        pod = pod_from_template(
+            job["spec"].get("template") or {}, metadata["namespace"], self.reference(job)
+        )
         finalizers = pod["metadata"].setdefault("finalizers", [])
         if TRACKING not in finalizers:
             finalizers.append(TRACKING)
@@ -220,7 +236,12 @@ class Jobs(OwnerController):
             status["failedIndexes"] = None if sync.failed is None else format_intervals(sync.failed)
         if (final := sync.outcome) is not None:
             conditions = with_condition(
-                status.get("conditions") or [], final.interim, "True", final.reason, final.message, now
+                status.get("conditions") or [],
+                final.interim,
+                "True",
+                final.reason,
+                final.message,
+                now,
             )
             status["conditions"] = conditions
         if released:
@@ -263,13 +284,18 @@ class Jobs(OwnerController):
 
         metadata = pod["metadata"]
         if has_finalizer(pod, TRACKING):
-            await self.client.modify(PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+            await self.client.modify(
+                PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
+            )
 
     async def _release_orphans(self, key: NamespacedName) -> None:
         """Remove the finalizer from the pods of a deleted Job, which are no longer counted."""
         for record in self.client.records(PODS, key.namespace):
             controller = controller_reference(record)
-            if controller is not None and (controller.kind, controller.name) == (self.kind, key.name):
+            if controller is not None and (controller.kind, controller.name) == (
+                self.kind,
+                key.name,
+            ):
                 pod = await self.client.read(PODS, key.namespace, record.name)
                 if pod is not None:
                     await self._untrack(pod)

@@ -10,7 +10,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from envtest.apimachinery.errors import GroupResource
-from envtest.apimachinery.objects import NamespacedName, Object, find_condition, format_time, set_condition
+from envtest.apimachinery.objects import (
+    NamespacedName,
+    Object,
+    find_condition,
+    format_time,
+    set_condition,
+)
 from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.pod_failures import obvious_behavior
@@ -36,7 +42,10 @@ def _ended_conditions(pod: Object) -> list[dict[str, Any]]:
     """Return the conditions of a pod, none of which is ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     unready = {"status": "False", "reason": "PodFailed"}
-    return [{**each, **(unready if each["type"] in ("Ready", "ContainersReady") else {})} for each in conditions]
+    return [
+        {**each, **(unready if each["type"] in ("Ready", "ContainersReady") else {})}
+        for each in conditions
+    ]
 
 
 class Kubelets(Controller[NamespacedName]):
@@ -123,7 +132,9 @@ class Kubelets(Controller[NamespacedName]):
         deadline = pod["spec"].get("activeDeadlineSeconds")
         remaining = None if deadline is None else begun + float(deadline) - now
         if remaining is not None and remaining <= 0:
-            await self._write(pod, {"phase": "Failed", **_DEADLINE, "conditions": _ended_conditions(pod)})
+            await self._write(
+                pod, {"phase": "Failed", **_DEADLINE, "conditions": _ended_conditions(pod)}
+            )
             return None
         state = pod_state(pod, behavior, elapsed=max(0.0, now - begun), begin=begin)
         changes = {
@@ -136,7 +147,9 @@ class Kubelets(Controller[NamespacedName]):
         await self._write(pod, changes)
         await self._report(pod, changes)
         scenario.touch(key.namespace, key.name)
-        return min((each for each in (state.next_change, remaining) if each is not None), default=None)
+        return min(
+            (each for each in (state.next_change, remaining) if each is not None), default=None
+        )
 
     async def _lacks_ports(self, pod: Object, node: str) -> bool:
         """Return whether another pod of the node uses a host port: only pods that set their node have this problem."""
@@ -146,13 +159,19 @@ class Kubelets(Controller[NamespacedName]):
         usage = Usage()
         for key in self._index.pods(node):
             other = await self.client.read(PODS, key.namespace, key.name)
-            if other is not None and (other.get("status") or {}).get("startTime") and not is_finished(other):
+            if (
+                other is not None
+                and (other.get("status") or {}).get("startTime")
+                and not is_finished(other)
+            ):
                 usage.change(demand_of(other), 1)
         return conflicts(demand, usage)
 
     async def _reject(self, pod: Object, reason: str, message: str) -> None:
         text = f"Pod was rejected: {message}"
-        await self._write(pod, {"phase": "Failed", "reason": reason, "message": text, "conditions": []})
+        await self._write(
+            pod, {"phase": "Failed", "reason": reason, "message": text, "conditions": []}
+        )
         await self.events.warning(pod, reason, message)
 
     async def _report(self, pod: Object, changes: dict[str, Any]) -> None:
@@ -165,7 +184,12 @@ class Kubelets(Controller[NamespacedName]):
                 where = message.partition(" pod=")[2]
                 text = f"Back-off restarting failed container {name} in pod {where}"
                 await self.events.warning(pod, "BackOff", text)
-            elif reason in ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"):
+            elif reason in (
+                "ErrImagePull",
+                "ErrImageNeverPull",
+                "InvalidImageName",
+                "ImageInspectError",
+            ):
                 await self.events.warning(pod, "Failed", f"Error: {reason}: {message}")
             elif reason == "ImagePullBackOff":
                 await self.events.normal(pod, "BackOff", message.partition(": ErrImagePull")[0])
@@ -198,7 +222,9 @@ class Kubelets(Controller[NamespacedName]):
 
     async def _remove(self, pod: Object) -> None:
         metadata = pod["metadata"]
-        await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0)
+        await self.client.delete(
+            PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0
+        )
 
     async def _write(self, pod: Object, changes: dict[str, Any]) -> None:
         metadata, now = pod["metadata"], self.client.now()
@@ -207,7 +233,10 @@ class Kubelets(Controller[NamespacedName]):
             before = obj.get("status") or {}
             if obj["metadata"].get("deletionTimestamp") or is_finished(obj):
                 return False
-            status = {**before, **{name: value for name, value in changes.items() if name != "conditions"}}
+            status = {
+                **before,
+                **{name: value for name, value in changes.items() if name != "conditions"},
+            }
             status = {name: value for name, value in status.items() if value is not None}
             conditions = [dict(one) for one in before.get("conditions") or ()]
             for condition in changes["conditions"]:
@@ -219,11 +248,18 @@ class Kubelets(Controller[NamespacedName]):
             return True
 
         await self.client.modify(
-            PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            PODS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )
 
 
-def _replace_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], now: str) -> None:
+def _replace_condition(
+    conditions: list[dict[str, Any]], condition: dict[str, Any], now: str
+) -> None:
     """Set a condition; an older reason and message do not remain."""
     existing = find_condition(conditions, condition["type"]) or {}
     for name in ("reason", "message"):

@@ -96,7 +96,9 @@ class LoopbackClient:
         metadata = obj["metadata"]
         obj.setdefault("apiVersion", info.api_version)
         obj.setdefault("kind", info.kind)
-        ctx = self._context(info, "create", metadata.get("namespace") or "", metadata.get("name") or "")
+        ctx = self._context(
+            info, "create", metadata.get("namespace") or "", metadata.get("name") or ""
+        )
         info.strategy.decode(obj, ctx)
         try:
             return await create_object(self.core, ctx, obj)
@@ -131,14 +133,20 @@ class LoopbackClient:
             if (uid and new["metadata"].get("uid") != uid) or change(new) is False:
                 raise _NoChange(old)
             info.strategy.default(new)
-            await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=self._manager, now=ctx.now))
+            await tracker.run_with_conversions(
+                lambda: tracker.track(old, new, manager=self._manager, now=ctx.now)
+            )
             return await admit_mutating(self.core, ctx, new, old)
 
         try:
             obj, _ = await update_object(self.core, ctx, transform)
         except _NoChange as unchanged:
             unchanged_obj = unchanged.obj
-            return unchanged_obj if unchanged_obj and (not uid or unchanged_obj["metadata"].get("uid") == uid) else None
+            return (
+                unchanged_obj
+                if unchanged_obj and (not uid or unchanged_obj["metadata"].get("uid") == uid)
+                else None
+            )
         except StatusError as error:
             if error.code == 404:
                 return None
@@ -177,7 +185,10 @@ class LoopbackClient:
         if await self.create(info.storage, copy_object(obj)) is not None:
             return
         desired = copy_object(obj)
-        info.strategy.decode(desired, self._context(info, "update", metadata.get("namespace") or "", metadata["name"]))
+        info.strategy.decode(
+            desired,
+            self._context(info, "update", metadata.get("namespace") or "", metadata["name"]),
+        )
 
         def replace(live: Object) -> None:
             revision = live["metadata"]["resourceVersion"]

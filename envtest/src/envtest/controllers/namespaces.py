@@ -87,12 +87,16 @@ class NamespaceController(Controller[str]):
                 break
         return progress
 
-    async def _delete_all(self, resource: GroupResource, namespace: str, progress: _Progress) -> None:
+    async def _delete_all(
+        self, resource: GroupResource, namespace: str, progress: _Progress
+    ) -> None:
         for record in self.client.records(resource, namespace):
             if record.deleting:
                 continue
             try:
-                await self.client.delete(resource, namespace, record.name, uid=record.uid, propagation="Background")
+                await self.client.delete(
+                    resource, namespace, record.name, uid=record.uid, propagation="Background"
+                )
             except StatusError as error:
                 progress.failures.append(error.message)
         self._count(resource, namespace, progress)
@@ -146,14 +150,22 @@ def _set_conditions(namespace: Object, new_conditions: list[dict[str, str]], now
 
 
 def _condition(kind: str, status: bool, reason: str, message: str) -> dict[str, str]:
-    return {"type": kind, "status": "True" if status else "False", "reason": reason, "message": message}
+    return {
+        "type": kind,
+        "status": "True" if status else "False",
+        "reason": reason,
+        "message": message,
+    }
 
 
 def _conditions(progress: _Progress) -> list[dict[str, str]]:
     """Return the conditions of a namespace, with the messages of kube-controller-manager."""
     conditions = [
         _condition(
-            "NamespaceDeletionDiscoveryFailure", False, "ResourcesDiscovered", "All resources successfully discovered"
+            "NamespaceDeletionDiscoveryFailure",
+            False,
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
         ),
         _condition(
             "NamespaceDeletionGroupVersionParsingFailure",
@@ -164,27 +176,46 @@ def _conditions(progress: _Progress) -> list[dict[str, str]]:
     ]
     if progress.failures:
         text = (
-            f"Failed to delete all resource types, {len(progress.failures)} remaining: {'; '.join(progress.failures)}"
+            f"Failed to delete all resource types, {len(progress.failures)} remaining: "
+            f"{'; '.join(progress.failures)}"
         )
-        conditions.append(_condition("NamespaceDeletionContentFailure", True, "ContentDeletionFailed", text))
+        conditions.append(
+            _condition("NamespaceDeletionContentFailure", True, "ContentDeletionFailed", text)
+        )
     else:
         text = "All content successfully deleted, may be waiting on finalization"
-        conditions.append(_condition("NamespaceDeletionContentFailure", False, "ContentDeleted", text))
+        conditions.append(
+            _condition("NamespaceDeletionContentFailure", False, "ContentDeleted", text)
+        )
     if progress.remaining:
         counts = sorted(
-            f"{r.resource}.{r.group} has {count} resource instances" for r, count in progress.remaining.items()
+            f"{r.resource}.{r.group} has {count} resource instances"
+            for r, count in progress.remaining.items()
         )
         text = f"Some resources are remaining: {', '.join(counts)}"
-        conditions.append(_condition("NamespaceContentRemaining", True, "SomeResourcesRemain", text))
+        conditions.append(
+            _condition("NamespaceContentRemaining", True, "SomeResourcesRemain", text)
+        )
     else:
         conditions.append(
-            _condition("NamespaceContentRemaining", False, "ContentRemoved", "All content successfully removed")
+            _condition(
+                "NamespaceContentRemaining",
+                False,
+                "ContentRemoved",
+                "All content successfully removed",
+            )
         )
     if progress.finalizers:
-        counts = sorted(f"{name} in {count} resource instances" for name, count in progress.finalizers.items())
+        counts = sorted(
+            f"{name} in {count} resource instances" for name, count in progress.finalizers.items()
+        )
         text = f"Some content in the namespace has finalizers remaining: {', '.join(counts)}"
-        conditions.append(_condition("NamespaceFinalizersRemaining", True, "SomeFinalizersRemain", text))
+        conditions.append(
+            _condition("NamespaceFinalizersRemaining", True, "SomeFinalizersRemain", text)
+        )
     else:
         text = "All content-preserving finalizers finished"
-        conditions.append(_condition("NamespaceFinalizersRemaining", False, "ContentHasNoFinalizers", text))
+        conditions.append(
+            _condition("NamespaceFinalizersRemaining", False, "ContentHasNoFinalizers", text)
+        )
     return conditions

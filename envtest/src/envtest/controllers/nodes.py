@@ -98,7 +98,11 @@ class Nodes(Controller[NamespacedName]):
 
     async def reconcile(self, key: NamespacedName) -> float | None:
         """Reconcile a node or a pod; return the seconds until it changes."""
-        return await self._reconcile_pod(key) if key.namespace else await self._reconcile_node(key.name)
+        return (
+            await self._reconcile_pod(key)
+            if key.namespace
+            else await self._reconcile_node(key.name)
+        )
 
     def _address(self, name: str) -> str:
         number = len(self._addresses) + 1
@@ -112,15 +116,21 @@ class Nodes(Controller[NamespacedName]):
         if node is None:
             return None
         template = self._templates.get(name)
-        failure = failure_at(template.failures if template else (), self.core.clock.time() - self._started)
+        failure = failure_at(
+            template.failures if template else (), self.core.clock.time() - self._started
+        )
         is_turn = self._failed.get(name, "True") != failure.ready
         self._failed[name] = failure.ready
         await self._write_status(node, failure.ready if is_turn else "")
         node = await self._write_taints(name)
         if node is None:
             return failure.next_change
-        taints = [each for each in node["spec"].get("taints") or () if each.get("effect") == "NoExecute"]
-        ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get("status") == "True"
+        taints = [
+            each for each in node["spec"].get("taints") or () if each.get("effect") == "NoExecute"
+        ]
+        ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get(
+            "status"
+        ) == "True"
         before, now = self._since.get(name, {}), self.core.clock.now().isoformat()
         self._since[name] = {_identity(each): before.get(_identity(each), now) for each in taints}
         state = (ready, taints)
@@ -148,11 +158,15 @@ class Nodes(Controller[NamespacedName]):
             obj["status"] = status
             return True
 
-        await self.client.modify(NODES, "", name, change, uid=node["metadata"]["uid"], subresource="status")
+        await self.client.modify(
+            NODES, "", name, change, uid=node["metadata"]["uid"], subresource="status"
+        )
 
     async def _write_taints(self, name: str) -> Object | None:
         now = self.client.now()
-        return await self.client.modify(NODES, "", name, lambda node: taint_node(node, now, evict=True))
+        return await self.client.modify(
+            NODES, "", name, lambda node: taint_node(node, now, evict=True)
+        )
 
     async def _reconcile_pod(self, key: NamespacedName) -> float | None:
         pod = await self.client.read(PODS, key.namespace, key.name)
@@ -162,21 +176,34 @@ class Nodes(Controller[NamespacedName]):
         node = await self.client.read(NODES, "", name)
         now = self.core.clock.now()
         if node is None:
-            remaining = (self._deleted.get(name, now) + timedelta(seconds=ORPHAN_SECONDS) - now).total_seconds()
+            remaining = (
+                self._deleted.get(name, now) + timedelta(seconds=ORPHAN_SECONDS) - now
+            ).total_seconds()
             if remaining > 0:
                 return float(remaining)
             if not is_finished(pod):
                 await self._set_condition(pod, *_BY_GC, phase="Failed")
             await self._delete(pod, grace_period=0)
             return None
-        if name not in self._tainted or is_finished(pod) or pod["metadata"].get("deletionTimestamp"):
+        if (
+            name not in self._tainted
+            or is_finished(pod)
+            or pod["metadata"].get("deletionTimestamp")
+        ):
             return None
-        ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get("status")
+        ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get(
+            "status"
+        )
         if ready != "True":
             await self._mark_unready(pod)
         since = self._since.get(name, {})
         taints = [
-            {"timeAdded": max(since.get(_identity(each), ""), pod["metadata"]["creationTimestamp"]), **each}
+            {
+                "timeAdded": max(
+                    since.get(_identity(each), ""), pod["metadata"]["creationTimestamp"]
+                ),
+                **each,
+            }
             for each in node["spec"].get("taints") or ()
         ]
         due = eviction_time(taints, pod["spec"].get("tolerations") or (), now)
@@ -196,14 +223,25 @@ class Nodes(Controller[NamespacedName]):
             conditions = (obj.get("status") or {}).get("conditions") or []
             if (find_condition(conditions, "Ready") or {}).get("status") != "True":
                 return False
-            return set_condition(conditions, {"type": "Ready", "status": "False"}, now=self.client.now())
+            return set_condition(
+                conditions, {"type": "Ready", "status": "False"}, now=self.client.now()
+            )
 
         await self._modify(pod, change)
 
-    async def _set_condition(self, pod: Object, reason: str, message: str, *, phase: str = "") -> None:
+    async def _set_condition(
+        self, pod: Object, reason: str, message: str, *, phase: str = ""
+    ) -> None:
         def change(obj: Object) -> None:
-            condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
-            set_condition(obj["status"].setdefault("conditions", []), condition, now=self.client.now())
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": reason,
+                "message": message,
+            }
+            set_condition(
+                obj["status"].setdefault("conditions", []), condition, now=self.client.now()
+            )
             if phase:
                 obj["status"]["phase"] = phase
 
@@ -212,11 +250,20 @@ class Nodes(Controller[NamespacedName]):
     async def _modify(self, pod: Object, change: Any) -> None:
         metadata = pod["metadata"]
         await self.client.modify(
-            PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            PODS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )
 
     async def _delete(self, pod: Object, *, grace_period: int | None = None) -> None:
         metadata = pod["metadata"]
         await self.client.delete(
-            PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=grace_period
+            PODS,
+            metadata["namespace"],
+            metadata["name"],
+            uid=metadata["uid"],
+            grace_period=grace_period,
         )

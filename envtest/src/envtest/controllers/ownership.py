@@ -13,7 +13,13 @@ import msgspec
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.label_selectors import matches_label_selector
-from envtest.apimachinery.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
+from envtest.apimachinery.objects import (
+    NamespacedName,
+    Object,
+    controller_of,
+    labels_of,
+    owner_reference,
+)
 from envtest.controllers.controller import Controller
 from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
@@ -96,7 +102,11 @@ class OwnerController(Controller[NamespacedName]):
     ) -> None:
         child = _Child(resource, record.namespace, record.name)
         for reference in (before, after):
-            if reference is not None and reference.kind == self.kind and resource not in self.unwatched:
+            if (
+                reference is not None
+                and reference.kind == self.kind
+                and resource not in self.unwatched
+            ):
                 self.queue.add(NamespacedName(record.namespace, reference.name))
         if before is not None and (after is None or after.uid != before.uid):
             self._controlled.get(before.uid, set()).discard(child)
@@ -120,7 +130,9 @@ class OwnerController(Controller[NamespacedName]):
 
     def reference(self, owner: Object) -> dict[str, Any]:
         """Return the owner reference of children."""
-        return owner_reference({"apiVersion": self.api_version, "kind": self.kind, "metadata": owner["metadata"]})
+        return owner_reference(
+            {"apiVersion": self.api_version, "kind": self.kind, "metadata": owner["metadata"]}
+        )
 
     async def controlled(
         self, owner: Object, resource: GroupResource, selector: Mapping[str, Any] | None = None
@@ -146,7 +158,9 @@ class OwnerController(Controller[NamespacedName]):
         found.sort(key=lambda obj: (obj["metadata"]["creationTimestamp"], obj["metadata"]["name"]))
         return found
 
-    async def _adopt(self, owner: Object, resource: GroupResource, selector: Mapping[str, Any]) -> None:
+    async def _adopt(
+        self, owner: Object, resource: GroupResource, selector: Mapping[str, Any]
+    ) -> None:
         namespace, own_reference = owner["metadata"]["namespace"], self.reference(owner)
 
         def change(obj: Object) -> bool:
@@ -172,14 +186,18 @@ class OwnerController(Controller[NamespacedName]):
             return True
 
         metadata = obj["metadata"]
-        await self.client.modify(resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+        await self.client.modify(
+            resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
+        )
 
     async def delete_all(self, resource: GroupResource, objects: Iterable[Object]) -> None:
         """Request the deletion of objects that are not being deleted yet."""
         for obj in objects:
             metadata = obj["metadata"]
             if not metadata.get("deletionTimestamp"):
-                await self.client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+                await self.client.delete(
+                    resource, metadata["namespace"], metadata["name"], uid=metadata["uid"]
+                )
 
     async def set_status(self, owner: Object, status: Mapping[str, Any]) -> Object | None:
         """Set the fields of ``status`` (``None`` removes one), and write only if one differs."""
@@ -195,5 +213,10 @@ class OwnerController(Controller[NamespacedName]):
             return True
 
         return await self.client.modify(
-            self.resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            self.resource,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )

@@ -19,7 +19,9 @@ MAX_BATCH: Final = 500
 _FIRST_BATCH: Final = 1
 
 
-async def create_in_batches(count: int, create: Callable[[int], Awaitable[Any]]) -> tuple[int, StatusError | None]:
+async def create_in_batches(
+    count: int, create: Callable[[int], Awaitable[Any]]
+) -> tuple[int, StatusError | None]:
     """Call ``create(number)`` for the first ``count`` numbers, in batches of 1, 2, 4 and so on.
 
     Stops after the batch in which a call is rejected, so that a quota that is used up costs few requests. Returns the
@@ -54,10 +56,14 @@ class PodControl:
             created = await self._client.create(PODS, pod)
         except StatusError as error:
             if not is_namespace_terminating(error):
-                await self._events.warning(owner, "FailedCreate", f"Error creating: {error.message}")
+                await self._events.warning(
+                    owner, "FailedCreate", f"Error creating: {error.message}"
+                )
             raise
         if created is not None:
-            await self._events.normal(owner, "SuccessfulCreate", f"Created pod: {created['metadata']['name']}")
+            await self._events.normal(
+                owner, "SuccessfulCreate", f"Created pod: {created['metadata']['name']}"
+            )
         return created
 
     async def delete(self, owner: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
@@ -66,14 +72,18 @@ class PodControl:
         if metadata.get("deletionTimestamp"):
             return
         try:
-            found = await self._client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            found = await self._client.delete(
+                PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"]
+            )
         except StatusError as error:
             await self._events.warning(owner, "FailedDelete", f"Error deleting: {error.message}")
             raise
         if found:
             await self._events.normal(owner, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
 
-    async def delete_all(self, owner: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> StatusError | None:
+    async def delete_all(
+        self, owner: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
+    ) -> StatusError | None:
         """Request the deletion of at most :data:`MAX_BATCH` pods; return the first error."""
         first_error = None
         for pod in pods[:MAX_BATCH]:

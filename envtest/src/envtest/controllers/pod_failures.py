@@ -16,7 +16,14 @@ from envtest.builtins.pod_resources import total_resources
 from envtest.scenarios import model
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["CAPACITY", "ImageProblem", "exit_code", "image_problem", "insufficient_resources", "obvious_behavior"]
+__all__ = [
+    "CAPACITY",
+    "ImageProblem",
+    "exit_code",
+    "image_problem",
+    "insufficient_resources",
+    "obvious_behavior",
+]
 
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
 """The capacity of the only node. The pods of a plane are not added up: each one is compared with the whole node."""
@@ -55,7 +62,8 @@ def image_problem(pod: Object) -> ImageProblem | None:
             continue
         if not _IMAGE.fullmatch(image):
             message = (
-                f'Failed to apply default image tag "{image}": couldn\'t parse image name: invalid reference format'
+                f'Failed to apply default image tag "{image}": '
+                "couldn't parse image name: invalid reference format"
             )
             return ImageProblem(container["name"], "InvalidImageName", message)
         registry = image.partition("/")[0].partition(":")[0]
@@ -79,11 +87,15 @@ def exit_code(container: Mapping[str, Any]) -> int | None:
 def obvious_behavior(pod: Object) -> model.Behavior:
     """Return how a pod fails or ends, for the fields that no rule of a scenario sets."""
     problem = image_problem(pod)
-    containers = (*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ()))
+    containers = (
+        *(pod["spec"].get("initContainers") or ()),
+        *(pod["spec"].get("containers") or ()),
+    )
     codes = {each["name"]: exit_code(each) for each in containers}
     runs = {name: (model.Run(0.0, code),) for name, code in codes.items() if code is not None}
     return model.Behavior(
-        image=problem and model.ImageProblem(problem.reason, problem.message, None, (problem.container,)),
+        image=problem
+        and model.ImageProblem(problem.reason, problem.message, None, (problem.container,)),
         runs=runs or None,
     )
 

@@ -29,13 +29,24 @@ __all__ = [
 PODS: Final = GroupResource("", "pods")
 
 
-def pod_from_template(template: Mapping[str, Any], namespace: str, reference: Mapping[str, Any]) -> Object:
+def pod_from_template(
+    template: Mapping[str, Any], namespace: str, reference: Mapping[str, Any]
+) -> Object:
     """Return a pod as specified by its template, controlled by ``reference``, without a name or generateName."""
     copied: Object = orjson.loads(orjson.dumps(template))
     metadata = copied.get("metadata") or {}
-    pod_metadata = {name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)}
+    pod_metadata = {
+        name: metadata[name]
+        for name in ("labels", "annotations", "finalizers")
+        if metadata.get(name)
+    }
     pod_metadata |= {"namespace": namespace, "ownerReferences": [dict(reference)]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_metadata, "spec": copied.get("spec") or {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": pod_metadata,
+        "spec": copied.get("spec") or {},
+    }
 
 
 def phase(pod: Mapping[str, Any]) -> str:
@@ -80,7 +91,9 @@ def seconds_until_available(pod: Mapping[str, Any], min_ready: int, now: datetim
     return (datetime.fromisoformat(since) + timedelta(seconds=min_ready) - now).total_seconds()
 
 
-def seconds_until_next_available(pods: Iterable[Mapping[str, Any]], min_ready: int, now: datetime) -> float | None:
+def seconds_until_next_available(
+    pods: Iterable[Mapping[str, Any]], min_ready: int, now: datetime
+) -> float | None:
     """Return the seconds until the next of the pods becomes available; ``None`` if no ready pod waits for that."""
     delays = (seconds_until_available(pod, min_ready, now) for pod in pods)
     return min((seconds for seconds in delays if seconds is not None and seconds > 0), default=None)
@@ -109,7 +122,12 @@ def deletion_order(pods: Iterable[Object]) -> list[Object]:
     youngest = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True)
     return sorted(
         youngest,
-        key=lambda pod: (bool(pod["spec"].get("nodeName")), order.get(phase(pod), 2), is_ready(pod), cost(pod)),
+        key=lambda pod: (
+            bool(pod["spec"].get("nodeName")),
+            order.get(phase(pod), 2),
+            is_ready(pod),
+            cost(pod),
+        ),
     )
 
 

@@ -27,9 +27,21 @@ from datetime import datetime
 from typing import Any, Final
 
 from envtest.apimachinery.errors import GroupResource
-from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
+from envtest.apimachinery.objects import (
+    NamespacedName,
+    Object,
+    annotations_of,
+    find_condition,
+    set_condition,
+)
 from envtest.controllers.controller import Controller
-from envtest.controllers.pod_failures import CAPACITY, ImageProblem, exit_code, image_problem, insufficient_resources
+from envtest.controllers.pod_failures import (
+    CAPACITY,
+    ImageProblem,
+    exit_code,
+    image_problem,
+    insufficient_resources,
+)
 from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
 from envtest.storage import Change
 from envtest.writes.server_core import Core
@@ -99,7 +111,10 @@ class PodRunner(Controller[NamespacedName]):
             return None
         if pod["spec"].get("schedulingGates"):
             await self._write_status(
-                pod, _unscheduled_status("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+                pod,
+                _unscheduled_status(
+                    "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"
+                ),
             )
             return None
         if not pod["spec"].get("nodeName"):
@@ -116,7 +131,10 @@ class PodRunner(Controller[NamespacedName]):
     async def _create_node(self) -> None:
         now = self.client.now()
         node = {
-            "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"}},
+            "metadata": {
+                "name": NODE,
+                "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"},
+            },
             "spec": {},
         }
         await self.client.create(NODES, node)
@@ -135,14 +153,19 @@ class PodRunner(Controller[NamespacedName]):
                 "capacity": dict(CAPACITY),
                 "allocatable": dict(CAPACITY),
                 "conditions": [ready],
-                "addresses": [{"type": "InternalIP", "address": _HOST_ADDRESS}, {"type": "Hostname", "address": NODE}],
+                "addresses": [
+                    {"type": "InternalIP", "address": _HOST_ADDRESS},
+                    {"type": "Hostname", "address": NODE},
+                ],
             }
 
         await self.client.modify(NODES, "", NODE, change, subresource="status")
 
         def untaint(obj: Object) -> bool:
             taints = obj["spec"].get("taints") or []
-            remaining = [taint for taint in taints if taint.get("key") != "node.kubernetes.io/not-ready"]
+            remaining = [
+                taint for taint in taints if taint.get("key") != "node.kubernetes.io/not-ready"
+            ]
             if len(remaining) == len(taints):
                 return False
             obj["spec"]["taints"] = remaining
@@ -160,7 +183,12 @@ class PodRunner(Controller[NamespacedName]):
             return True
 
         await self.client.modify(
-            PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="binding"
+            PODS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="binding",
         )
 
     async def _run(self, pod: Object, now: datetime) -> float | None:
@@ -170,7 +198,9 @@ class PodRunner(Controller[NamespacedName]):
             await self._write_status(pod, _scheduled_status())
             return None
         if phase(pod) != "Running":
-            remaining = _seconds(pod, "start-after") - _age(pod["metadata"]["creationTimestamp"], now)
+            remaining = _seconds(pod, "start-after") - _age(
+                pod["metadata"]["creationTimestamp"], now
+            )
             if remaining > 0:
                 await self._write_status(pod, _scheduled_status())
                 return remaining
@@ -186,11 +216,15 @@ class PodRunner(Controller[NamespacedName]):
             await self._write_status(pod, _finished_status(pod, final_phase, self.client.now()))
             return None
         should_be_ready = _should_be_ready(pod) and not _crashes(pod)
-        if ((find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True") != should_be_ready:
+        if (
+            (find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True"
+        ) != should_be_ready:
             await self._write_status(pod, self._running_status(pod))
         return None
 
-    async def _fail_to_pull(self, pod: Object, problem: ImageProblem, elapsed: float) -> float | None:
+    async def _fail_to_pull(
+        self, pod: Object, problem: ImageProblem, elapsed: float
+    ) -> float | None:
         """Write that an image cannot be pulled; return the seconds until the kubelet backs off."""
         reason, message, remaining = problem.reason, problem.message, None
         if reason == "ErrImagePull":
@@ -205,7 +239,9 @@ class PodRunner(Controller[NamespacedName]):
         creating = {"waiting": {"reason": "ContainerCreating"}}
         statuses: dict[str, Any] = {
             f"{part}Statuses": [
-                _container_status(one, waiting if one["name"] == problem.container else creating, ready=False)
+                _container_status(
+                    one, waiting if one["name"] == problem.container else creating, ready=False
+                )
                 for one in pod["spec"].get(f"{part}s") or ()
             ]
             or None
@@ -218,14 +254,19 @@ class PodRunner(Controller[NamespacedName]):
     async def _stop(self, pod: Object, now: datetime) -> float | None:
         """Finish the deletion of a pod that is on this node or unscheduled."""
         metadata = pod["metadata"]
-        if pod["spec"].get("nodeName") not in (NODE, "", None) or metadata.get("deletionGracePeriodSeconds") == 0:
+        if (
+            pod["spec"].get("nodeName") not in (NODE, "", None)
+            or metadata.get("deletionGracePeriodSeconds") == 0
+        ):
             return None
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
         elapsed = grace + _age(metadata["deletionTimestamp"], now)
         remaining = min(_seconds(pod, "stop-after"), grace) - elapsed
         if remaining > 0:
             return remaining
-        await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0)
+        await self.client.delete(
+            PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0
+        )
         return None
 
     def _next_address(self) -> str:
@@ -242,7 +283,10 @@ class PodRunner(Controller[NamespacedName]):
         for kind in ("Ready", "ContainersReady"):
             condition = {"type": kind, "status": "True" if ready else "False"}
             if not ready:
-                condition |= {"reason": "ContainersNotReady", "message": "containers with unready status"}
+                condition |= {
+                    "reason": "ContainersNotReady",
+                    "message": "containers with unready status",
+                }
             changes["conditions"].append(condition)
         return {
             **changes,
@@ -268,7 +312,10 @@ class PodRunner(Controller[NamespacedName]):
 
         def change(obj: Object) -> bool:
             before = obj.get("status") or {}
-            status = {**before, **{name: value for name, value in changes.items() if name != "conditions"}}
+            status = {
+                **before,
+                **{name: value for name, value in changes.items() if name != "conditions"},
+            }
             status = {name: value for name, value in status.items() if value is not None}
             conditions = [dict(one) for one in before.get("conditions") or ()]
             for condition in changes.get("conditions", ()):
@@ -280,7 +327,12 @@ class PodRunner(Controller[NamespacedName]):
             return True
 
         await self.client.modify(
-            PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+            PODS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource="status",
         )
 
 
@@ -330,8 +382,14 @@ def _running_container(container: Object, now: str, *, ready: bool, keeps: bool)
         return _container_status(container, {"running": {"startedAt": now}}, ready=ready)
     name = container["name"]
     message = f"back-off 10s restarting failed container={name}"
-    status = _container_status(container, {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ready=False)
-    return {**status, "restartCount": 1, "lastState": _terminated_state("Error" if code else "Completed", code, now)}
+    status = _container_status(
+        container, {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ready=False
+    )
+    return {
+        **status,
+        "restartCount": 1,
+        "lastState": _terminated_state("Error" if code else "Completed", code, now),
+    }
 
 
 def _container_status(container: Object, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
@@ -354,17 +412,26 @@ def _finished_status(pod: Object, final_phase: str, now: str) -> dict[str, Any]:
     code = 0
     if final_phase == "Failed":
         text = _annotation(pod, "exit-code")
-        code = int(text) if text.isdigit() and int(text) else max((code or 0 for code in _codes(pod)), default=0) or 1
+        code = (
+            int(text)
+            if text.isdigit() and int(text)
+            else max((code or 0 for code in _codes(pod)), default=0) or 1
+        )
     reason = "Completed" if final_phase == "Succeeded" else "Error"
-    conditions = [{"type": "Initialized", "status": "True", "reason": "PodCompleted"}] if not code else []
+    conditions = (
+        [{"type": "Initialized", "status": "True", "reason": "PodCompleted"}] if not code else []
+    )
     condition_reason = "PodFailed" if code else "PodCompleted"
     conditions += [
-        {"type": kind, "status": "False", "reason": condition_reason} for kind in ("Ready", "ContainersReady")
+        {"type": kind, "status": "False", "reason": condition_reason}
+        for kind in ("Ready", "ContainersReady")
     ]
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     state = _terminated_state(reason, code, now)
     return {
         "phase": final_phase,
         "conditions": conditions,
-        "containerStatuses": [{**one, "ready": False, "started": False, "state": state} for one in statuses],
+        "containerStatuses": [
+            {**one, "ready": False, "started": False, "state": state} for one in statuses
+        ],
     }

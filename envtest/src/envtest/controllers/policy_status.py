@@ -47,7 +47,9 @@ class PolicyStatus(Controller[str]):
             obj["status"]["observedGeneration"] = policy["metadata"].get("generation") or 0
             return True
 
-        await self.client.modify(POLICIES, "", key, change, uid=policy["metadata"]["uid"], subresource="status")
+        await self.client.modify(
+            POLICIES, "", key, change, uid=policy["metadata"]["uid"], subresource="status"
+        )
 
 
 def _is_unchecked(policy: Object) -> bool:

@@ -49,4 +49,6 @@ class ResourceQuotas(Controller[NamespacedName]):
             quota["status"] = status
             return True
 
-        await self.client.modify(QUOTAS, key.namespace, key.name, change, uid=record.uid, subresource="status")
+        await self.client.modify(
+            QUOTAS, key.namespace, key.name, change, uid=record.uid, subresource="status"
+        )

@@ -9,7 +9,12 @@ from typing import Any, Final
 import orjson
 
 from envtest.apimachinery.objects import Object, annotations_of, labels_of
-from envtest.controllers.rollouts import DESIRED_REPLICAS, MAX_REPLICAS, creation_order, size_annotations
+from envtest.controllers.rollouts import (
+    DESIRED_REPLICAS,
+    MAX_REPLICAS,
+    creation_order,
+    size_annotations,
+)
 
 __all__ = [
     "REVISION",
@@ -39,7 +44,9 @@ _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 def template_hash(template: Object, collisions: int = 0) -> str:
     """Return a short hash of a pod template, valid in labels and names, in the alphabet that Kubernetes uses."""
-    digest = hashlib.sha256(orjson.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)).digest()
+    digest = hashlib.sha256(
+        orjson.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)
+    ).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
 
 
@@ -71,7 +78,9 @@ def next_revision(old: Sequence[Object]) -> int:
 
 
 def _copied_annotations(deployment: Object) -> dict[str, str]:
-    return {name: value for name, value in annotations_of(deployment).items() if name not in _NOT_COPIED}
+    return {
+        name: value for name, value in annotations_of(deployment).items() if name not in _NOT_COPIED
+    }
 
 
 def updated_annotations(deployment: Object, replica_set: Object, revision: int) -> dict[str, str]:
@@ -92,11 +101,15 @@ def updated_annotations(deployment: Object, replica_set: Object, revision: int) 
     return annotations
 
 
-def replica_set_for(deployment: Object, reference: Mapping[str, Any], replicas: int, revision: int) -> Object:
+def replica_set_for(
+    deployment: Object, reference: Mapping[str, Any], replicas: int, revision: int
+) -> Object:
     """Return the ReplicaSet of the current template, with ``replicas`` pods, controlled by ``reference``."""
     spec, metadata = deployment["spec"], deployment["metadata"]
     template = _template_without_hash(spec.get("template") or {})
-    suffix = template_hash(template, int((deployment.get("status") or {}).get("collisionCount") or 0))
+    suffix = template_hash(
+        template, int((deployment.get("status") or {}).get("collisionCount") or 0)
+    )
     labels = {**labels_of(template), HASH_LABEL: suffix}
     template.setdefault("metadata", {})["labels"] = labels
     selector = orjson.loads(orjson.dumps(spec.get("selector") or {}))
@@ -106,7 +119,11 @@ def replica_set_for(deployment: Object, reference: Mapping[str, Any], replicas: 
             "name": f"{metadata['name']}-{suffix}",
             "namespace": metadata["namespace"],
             "labels": dict(labels),
-            "annotations": {**_copied_annotations(deployment), REVISION: str(revision), **size_annotations(spec)},
+            "annotations": {
+                **_copied_annotations(deployment),
+                REVISION: str(revision),
+                **size_annotations(spec),
+            },
             "ownerReferences": [dict(reference)],
         },
         "spec": {

@@ -67,7 +67,9 @@ class ReplicaSets(OwnerController):
 
     async def _scale(self, owner: Object, active: list[Object], desired: int) -> StatusError | None:
         if len(active) > desired:
-            return await self._pods.delete_all(owner, deletion_order(active)[: len(active) - desired])
+            return await self._pods.delete_all(
+                owner, deletion_order(active)[: len(active) - desired]
+            )
 
         async def create(_: int) -> None:
             metadata = owner["metadata"]
@@ -79,7 +81,9 @@ class ReplicaSets(OwnerController):
         missing = desired - len(active)
         _, error = await create_in_batches(min(missing, MAX_BATCH), create)
         if missing > MAX_BATCH:
-            self.queue.add(NamespacedName(owner["metadata"]["namespace"], owner["metadata"]["name"]))
+            self.queue.add(
+                NamespacedName(owner["metadata"]["namespace"], owner["metadata"]["name"])
+            )
         return error
 
     async def _update_status(
@@ -90,7 +94,8 @@ class ReplicaSets(OwnerController):
         labels = labels_of(spec.get("template") or {})
         status: dict[str, Any] = {
             "replicas": len(active),
-            "fullyLabeledReplicas": sum(labels.items() <= labels_of(pod).items() for pod in active) or None,
+            "fullyLabeledReplicas": sum(labels.items() <= labels_of(pod).items() for pod in active)
+            or None,
             "readyReplicas": sum(map(is_ready, active)) or None,
             "availableReplicas": sum(is_available(pod, min_ready, now) for pod in active) or None,
             "terminatingReplicas": terminating if self.counts_terminating else None,
@@ -109,7 +114,9 @@ class ReplicaSets(OwnerController):
             failure = {
                 "type": REPLICA_FAILURE,
                 "status": "True",
-                "reason": "FailedCreate" if count < int(owner["spec"].get("replicas", 1)) else "FailedDelete",
+                "reason": "FailedCreate"
+                if count < int(owner["spec"].get("replicas", 1))
+                else "FailedDelete",
                 "message": error.message,
                 "lastTransitionTime": self.client.now(),
             }

@@ -79,7 +79,10 @@ def creation_order(replica_set: Object) -> tuple[str, str]:
 def size_annotations(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the annotations by which a ReplicaSet shows for which size of the Deployment it was scaled."""
     desired = desired_replicas(spec)
-    return {DESIRED_REPLICAS: str(desired), MAX_REPLICAS: str(desired + surge_and_unavailable(spec)[0])}
+    return {
+        DESIRED_REPLICAS: str(desired),
+        MAX_REPLICAS: str(desired + surge_and_unavailable(spec)[0]),
+    }
 
 
 def _annotated(replica_set: Object, name: str) -> int | None:
@@ -126,7 +129,9 @@ def old_sizes(spec: Mapping[str, Any], new: Object, old: Sequence[Object]) -> di
     return sizes
 
 
-def scaled_sizes(spec: Mapping[str, Any], status: Mapping[str, Any], replica_sets: Sequence[Object]) -> dict[str, int]:
+def scaled_sizes(
+    spec: Mapping[str, Any], status: Mapping[str, Any], replica_sets: Sequence[Object]
+) -> dict[str, int]:
     """Return the sizes of active ReplicaSets, by name, after the Deployment was scaled during a rollout.
 
     Pods are added and removed in proportion to the sizes; what remains goes to the largest ReplicaSet.

@@ -15,7 +15,16 @@ from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.apimachinery.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, score
+from envtest.scenarios.fit import (
+    Demand,
+    NodeInfo,
+    Refusal,
+    Usage,
+    demand_of,
+    node_info,
+    refusal_of,
+    score,
+)
 from envtest.scenarios.fit import unschedulable_message as message_of
 from envtest.scenarios.preemption import Candidate, plan_preemption
 from envtest.storage import Change, Record
@@ -126,15 +135,25 @@ class Scheduler(Controller[str]):
             return placed is not None
         if deleted or node or is_finished(pod):
             return placed is not None
-        if record.deleting or pod["spec"].get("schedulingGates") or pod["spec"].get("schedulerName") != SCHEDULER:
+        if (
+            record.deleting
+            or pod["spec"].get("schedulingGates")
+            or pod["spec"].get("schedulerName") != SCHEDULER
+        ):
             return placed is not None
         demand = demand_of(pod)
         priority = -(pod["spec"].get("priority") or 0)
-        self._pending[key] = _Pending(priority, pod["metadata"]["creationTimestamp"], key, record.uid, demand)
+        self._pending[key] = _Pending(
+            priority, pod["metadata"]["creationTimestamp"], key, record.uid, demand
+        )
         condition = find_condition(pod["status"].get("conditions"), "PodScheduled") or {}
         if condition.get("reason") == _UNSCHEDULABLE:
             self._reported[key] = condition.get("message") or ""
-        is_new = waiting is None or waiting.uid != record.uid or waiting.demand.signature != demand.signature
+        is_new = (
+            waiting is None
+            or waiting.uid != record.uid
+            or waiting.demand.signature != demand.signature
+        )
         if is_new and self._due is not None:
             self._due.add(key)
         return is_new
@@ -143,7 +162,9 @@ class Scheduler(Controller[str]):
         """Schedule the pods that wait: all, or only those that are new since the last pass."""
         due, self._due = self._due, set()
         waiting = (
-            self._pending.values() if due is None else [self._pending[each] for each in due & self._pending.keys()]
+            self._pending.values()
+            if due is None
+            else [self._pending[each] for each in due & self._pending.keys()]
         )
         try:
             await self._schedule(sorted(waiting, key=lambda each: each[:3]))
@@ -154,7 +175,9 @@ class Scheduler(Controller[str]):
     async def _schedule(self, waiting: list[_Pending]) -> None:
         failed: dict[bytes, str] = {}
         lowest: int | None = None
-        is_preempting = False  # one preemption in each pass: the deletion of its victims begins the next
+        is_preempting = (
+            False  # one preemption in each pass: the deletion of its victims begins the next
+        )
         hopeless: set[tuple[bytes, int]] = set()
         for pending in waiting:
             if pending.demand.signature not in failed:
@@ -167,12 +190,16 @@ class Scheduler(Controller[str]):
                 if node is not None:
                     await self._bind(pending, node)
                     continue
-                failed[signature] = message_of(self._refusals(pending.demand), preempts=pending.demand.preempts)
+                failed[signature] = message_of(
+                    self._refusals(pending.demand), preempts=pending.demand.preempts
+                )
             if self._reported.get(pending.key) != failed[signature]:
                 await self._report(pending, failed[signature])
             if pending.demand.preempts and not is_preempting:
                 if lowest is None:
-                    lowest = min((each.priority for each in self._placed.values()), default=_NO_PRIORITY)
+                    lowest = min(
+                        (each.priority for each in self._placed.values()), default=_NO_PRIORITY
+                    )
                 tried = (signature, pending.priority)
                 if lowest < -pending.priority and tried not in hopeless:
                     is_preempting = await self._preempt(pending)
@@ -188,7 +215,10 @@ class Scheduler(Controller[str]):
 
     def _refusals(self, demand: Demand) -> list[Refusal]:
         """Return why each node refuses a pod."""
-        found = (refusal_of(demand, node, self._usage.get(node.name) or Usage()) for node in self._nodes.values())
+        found = (
+            refusal_of(demand, node, self._usage.get(node.name) or Usage())
+            for node in self._nodes.values()
+        )
         return [refusal for refusal in found if refusal is not None]
 
     async def _bind(self, pending: _Pending, node: NodeInfo) -> None:
@@ -200,20 +230,30 @@ class Scheduler(Controller[str]):
             pod["spec"]["nodeName"] = node.name
             if topology:
                 pod["metadata"]["labels"] = {**topology, **(pod["metadata"].get("labels") or {})}
-            conditions = [each for each in pod["status"].get("conditions") or () if each.get("type") != "PodScheduled"]
+            conditions = [
+                each
+                for each in pod["status"].get("conditions") or ()
+                if each.get("type") != "PodScheduled"
+            ]
             scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
             set_condition(conditions, scheduled, now=self.client.now())
             pod["status"]["conditions"] = conditions
             return True
 
         try:
-            await self.client.modify(PODS, *pending.key, change, uid=pending.uid, subresource="binding")
+            await self.client.modify(
+                PODS, *pending.key, change, uid=pending.uid, subresource="binding"
+            )
         except StatusError as error:
             self._retry_all()
-            await self._report(pending, f"binding rejected: {error.message}", reason="SchedulerError")
+            await self._report(
+                pending, f"binding rejected: {error.message}", reason="SchedulerError"
+            )
             return
         name = f"{pending.key.namespace}/{pending.key.name}"
-        await self.events.normal(_subject(pending), "Scheduled", f"Successfully assigned {name} to {node.name}")
+        await self.events.normal(
+            _subject(pending), "Scheduled", f"Successfully assigned {name} to {node.name}"
+        )
 
     async def _preempt(self, pending: _Pending) -> bool:
         """Delete pods of lower priority so that a pod fits; return whether it waits for their deletion."""
@@ -226,7 +266,9 @@ class Scheduler(Controller[str]):
             elif placed.is_leaving and placed.node == nominated:
                 return True
             else:
-                lower.setdefault(placed.node, []).append(Candidate(placed.priority, key, placed.demand))
+                lower.setdefault(placed.node, []).append(
+                    Candidate(placed.priority, key, placed.demand)
+                )
         nodes = [(node, staying.get(node.name, ())) for node in self._nodes.values()]
         plan = plan_preemption(pending.demand, nodes, lower)
         if plan is None:
@@ -253,7 +295,9 @@ class Scheduler(Controller[str]):
         }
 
         def change(pod: Object) -> None:
-            set_condition(pod["status"].setdefault("conditions", []), dict(condition), now=self.client.now())
+            set_condition(
+                pod["status"].setdefault("conditions", []), dict(condition), now=self.client.now()
+            )
 
         await self.client.modify(PODS, *key, change, uid=uid, subresource="status")
         victim = {
@@ -261,12 +305,21 @@ class Scheduler(Controller[str]):
             "kind": "Pod",
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid},
         }
-        await self.events.normal(victim, "Preempted", f"Preempted by pod {pending.uid} on node {node}")
+        await self.events.normal(
+            victim, "Preempted", f"Preempted by pod {pending.uid} on node {node}"
+        )
         await self.client.delete(PODS, *key, uid=uid)
 
-    async def _report(self, pending: _Pending, message: str, *, reason: str = _UNSCHEDULABLE) -> None:
+    async def _report(
+        self, pending: _Pending, message: str, *, reason: str = _UNSCHEDULABLE
+    ) -> None:
         """Set the condition PodScheduled of a pod to false."""
-        desired: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        desired: dict[str, Any] = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": message,
+        }
 
         is_new = False
 
@@ -274,7 +327,9 @@ class Scheduler(Controller[str]):
             nonlocal is_new
             conditions = pod["status"].setdefault("conditions", [])
             current = find_condition(conditions, "PodScheduled") or {}
-            if pod["spec"].get("nodeName") or all(current.get(name) == value for name, value in desired.items()):
+            if pod["spec"].get("nodeName") or all(
+                current.get(name) == value for name, value in desired.items()
+            ):
                 return False
             set_condition(conditions, {"lastProbeTime": None, **desired}, now=self.client.now())
             is_new = True
@@ -288,7 +343,11 @@ class Scheduler(Controller[str]):
 def _subject(pending: _Pending) -> Object:
     """Return the pod as Events name it."""
     namespace, name = pending.key
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name, "uid": pending.uid}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "uid": pending.uid},
+    }
 
 
 class Ranking:
@@ -297,7 +356,9 @@ class Ranking:
     The rank of a node only becomes worse as its usage grows, so that only the best one needs to be checked again.
     """
 
-    def __init__(self, demand: Demand, nodes: Mapping[str, NodeInfo], usage: Mapping[str, Usage]) -> None:
+    def __init__(
+        self, demand: Demand, nodes: Mapping[str, NodeInfo], usage: Mapping[str, Usage]
+    ) -> None:
         self._demand = demand
         self._usage = usage
         ranks = (self._rank(node) for node in nodes.values())

@@ -43,7 +43,9 @@ class SelectorIndex(Generic[T]):
         """Return the selector of this name."""
         return self._selectors.get((namespace, name))
 
-    def set_object(self, namespace: str, name: str, labels: Mapping[str, str], value: T | None) -> None:
+    def set_object(
+        self, namespace: str, name: str, labels: Mapping[str, str], value: T | None
+    ) -> None:
         """Add, replace or (``None``) remove an object."""
         objects = self._objects.setdefault(namespace, {})
         previous = objects.pop(name, None)
@@ -97,7 +99,9 @@ def _bucket(namespace: str, selector: Mapping[str, Any]) -> tuple[str, str, str]
     return namespace, "", ""
 
 
-def _discard(buckets: dict[tuple[str, str, str], set[str]], key: tuple[str, str, str], name: str) -> None:
+def _discard(
+    buckets: dict[tuple[str, str, str], set[str]], key: tuple[str, str, str], name: str
+) -> None:
     names = buckets.get(key)
     if names is not None:
         names.discard(name)

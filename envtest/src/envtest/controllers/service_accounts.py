@@ -42,7 +42,11 @@ class DefaultAccounts(Controller[str]):
     async def reconcile(self, key: str) -> None:
         """Create the account, unless the namespace is being deleted."""
         namespace = self.client.record(NAMESPACES, "", key)
-        if namespace is None or namespace.deleting or self.client.record(ACCOUNTS, key, "default") is not None:
+        if (
+            namespace is None
+            or namespace.deleting
+            or self.client.record(ACCOUNTS, key, "default") is not None
+        ):
             return
         await self.client.create(ACCOUNTS, {"metadata": {"name": "default", "namespace": key}})
 
@@ -93,7 +97,11 @@ class TokenSecrets(Controller[_Name]):
         token = self.core.tokens.legacy_token(key.namespace, name, account.uid, key.name)
         uid = account.uid
         await self.client.modify(
-            SECRETS, key.namespace, key.name, lambda obj: self._fill(obj, uid, token), uid=record.uid
+            SECRETS,
+            key.namespace,
+            key.name,
+            lambda obj: self._fill(obj, uid, token),
+            uid=record.uid,
         )
 
     def _fill(self, secret: Object, uid: str, token: str) -> bool:
@@ -104,7 +112,10 @@ class TokenSecrets(Controller[_Name]):
             desired["token"] = token.encode()
         if self.ca:
             desired["ca.crt"] = self.ca
-        filled = {**data, **{name: base64.b64encode(value).decode() for name, value in desired.items()}}
+        filled = {
+            **data,
+            **{name: base64.b64encode(value).decode() for name, value in desired.items()},
+        }
         if filled == data and annotations.get(ACCOUNT_UID) == uid:
             return False
         secret["data"] = filled

@@ -62,13 +62,19 @@ class EndpointPod(NamedTuple):
 def endpoint_pod(pod: Object) -> EndpointPod:
     """Return what Services need to know of a pod."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    addresses = [each.get("ip", "") for each in status.get("podIPs") or ()] or [status.get("podIP") or ""]
-    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    addresses = [each.get("ip", "") for each in status.get("podIPs") or ()] or [
+        status.get("podIP") or ""
+    ]
+    sidecars = [
+        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
+    ]
     ports: dict[tuple[str, str], int] = {}
     for container in (*(spec.get("containers") or ()), *sidecars):
         for port in container.get("ports") or ():
             if port.get("name"):
-                ports.setdefault((port["name"], port.get("protocol") or "TCP"), port["containerPort"])
+                ports.setdefault(
+                    (port["name"], port.get("protocol") or "TCP"), port["containerPort"]
+                )
     return EndpointPod(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -80,14 +86,21 @@ def endpoint_pod(pod: Object) -> EndpointPod:
         is_ready=is_ready(pod),
         is_terminating=bool(metadata.get("deletionTimestamp")),
         is_finished=is_finished(pod),
-        ready_since=(find_condition(status.get("conditions"), "Ready") or {}).get("lastTransitionTime") or "",
+        ready_since=(find_condition(status.get("conditions"), "Ready") or {}).get(
+            "lastTransitionTime"
+        )
+        or "",
         ports=tuple(ports.items()),
     )
 
 
 def belongs(pod: EndpointPod, *, include_terminating: bool) -> bool:
     """Return whether a pod that a Service selects has endpoints."""
-    return bool(pod.addresses) and not pod.is_finished and (include_terminating or not pod.is_terminating)
+    return (
+        bool(pod.addresses)
+        and not pod.is_finished
+        and (include_terminating or not pod.is_terminating)
+    )
 
 
 def is_headless(service: Object) -> bool:
@@ -128,7 +141,9 @@ def trigger_time(times: Mapping[str, str], known: Mapping[str, str]) -> str:
     ``times`` are the creation of the Service (with an empty name) and the latest readiness change of each pod;
     ``known`` are those of the previous write. The earliest of those that changed counts.
     """
-    return min((moment for name, moment in times.items() if moment > known.get(name, "")), default="")
+    return min(
+        (moment for name, moment in times.items() if moment > known.get(name, "")), default=""
+    )
 
 
 class ServiceController(Controller[NamespacedName]):
@@ -144,7 +159,9 @@ class ServiceController(Controller[NamespacedName]):
     def enqueue_all(self) -> None:
         """Index pods and selectors, and enqueue all Services."""
         for record in self.client.records(PODS):
-            self._index.set_object(record.namespace, record.name, record.labels or {}, endpoint_pod(record.obj()))
+            self._index.set_object(
+                record.namespace, record.name, record.labels or {}, endpoint_pod(record.obj())
+            )
         for record in self.client.records(SERVICES):
             self._observe_service(record)
         for record in self.client.records(self.written):
@@ -168,7 +185,10 @@ class ServiceController(Controller[NamespacedName]):
 
     def _observe_pod(self, record: Record, *, deleted: bool) -> None:
         namespace, labels = record.namespace, record.labels or {}
-        before, labels_before = self._index.object(namespace, record.name), self._index.labels(namespace, record.name)
+        before, labels_before = (
+            self._index.object(namespace, record.name),
+            self._index.labels(namespace, record.name),
+        )
         after = None if deleted else endpoint_pod(record.obj())
         if after == before and labels == labels_before:
             return
@@ -192,11 +212,18 @@ class ServiceController(Controller[NamespacedName]):
     def pods_of(self, key: NamespacedName) -> list[EndpointPod]:
         """Return the pods that a Service selects, sorted by name."""
         selector = self._index.selector(*key)
-        return [] if selector is None else [pod for _, pod in self._index.objects_of(key.namespace, selector)]
+        return (
+            []
+            if selector is None
+            else [pod for _, pod in self._index.objects_of(key.namespace, selector)]
+        )
 
     def triggered(self, service: Object, key: NamespacedName, pods: list[EndpointPod]) -> str:
         """Return the trigger time of a write, and remember it for the next."""
-        times = {"": service["metadata"]["creationTimestamp"], **{pod.name: pod.ready_since for pod in pods}}
+        times = {
+            "": service["metadata"]["creationTimestamp"],
+            **{pod.name: pod.ready_since for pod in pods},
+        }
         moment = trigger_time(times, self._triggered.get(key, {}))
         self._triggered[key] = times
         return moment

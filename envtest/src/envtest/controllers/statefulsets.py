@@ -8,7 +8,11 @@ import orjson
 
 from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.apimachinery.objects import NamespacedName, Object, labels_of
-from envtest.controllers.controller_revisions import REVISIONS, current_revision, delete_old_revisions
+from envtest.controllers.controller_revisions import (
+    REVISIONS,
+    current_revision,
+    delete_old_revisions,
+)
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_state import (
     PODS,
@@ -84,7 +88,9 @@ class StatefulSets(OwnerController):
         for number in desired:
             pod = pods.get(number)
             if pod is None:
-                created_pod = await self._create_pod(owner, number, self._revision_for(owner, number, update_revision))
+                created_pod = await self._create_pod(
+                    owner, number, self._revision_for(owner, number, update_revision)
+                )
                 if created_pod is not None:
                     pods[number] = created_pod
                 if ordered:
@@ -111,7 +117,9 @@ class StatefulSets(OwnerController):
         metadata, word = owner["metadata"], phase(pod)
         text = f"StatefulSet {metadata['namespace']}/{metadata['name']} is recreating"
         if word == "Failed":
-            await self.events.warning(owner, "RecreatingFailedPod", f"{text} failed Pod {pod['metadata']['name']}")
+            await self.events.warning(
+                owner, "RecreatingFailedPod", f"{text} failed Pod {pod['metadata']['name']}"
+            )
         else:
             await self.events.normal(
                 owner, "RecreatingTerminatedPod", f"{text} terminated Pod {pod['metadata']['name']}"
@@ -124,9 +132,13 @@ class StatefulSets(OwnerController):
             return
         text = f"delete Pod {metadata['name']} in StatefulSet {owner['metadata']['name']}"
         try:
-            await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            await self.client.delete(
+                PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"]
+            )
         except StatusError as error:
-            await self.events.warning(owner, "FailedDelete", f"{text} failed error: {error.message}")
+            await self.events.warning(
+                owner, "FailedDelete", f"{text} failed error: {error.message}"
+            )
             raise
         await self.events.normal(owner, "SuccessfulDelete", f"{text} successful")
 
@@ -141,7 +153,9 @@ class StatefulSets(OwnerController):
         partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
         return self._range(owner).start + partition
 
-    async def _replace_outdated(self, owner: Object, pods: dict[int, Object], update_revision: str) -> None:
+    async def _replace_outdated(
+        self, owner: Object, pods: dict[int, Object], update_revision: str
+    ) -> None:
         """Delete the last pod of an old revision, so that it is recreated."""
         strategy = owner["spec"].get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
@@ -159,7 +173,9 @@ class StatefulSets(OwnerController):
 
     async def _revision_template(self, owner: Object, revision: str) -> Object:
         record = await self.client.read(REVISIONS, owner["metadata"]["namespace"], revision)
-        template = ((record or {}).get("data") or {}).get("spec", {}).get("template") or owner["spec"].get("template")
+        template = ((record or {}).get("data") or {}).get("spec", {}).get("template") or owner[
+            "spec"
+        ].get("template")
         copied: Object = orjson.loads(orjson.dumps(template or {}))
         copied.pop("$patch", None)
         return copied
@@ -168,7 +184,9 @@ class StatefulSets(OwnerController):
         metadata = owner["metadata"]
         name = f"{metadata['name']}-{number}"
         pod = pod_from_template(
-            await self._revision_template(owner, revision), metadata["namespace"], self.reference(owner)
+            await self._revision_template(owner, revision),
+            metadata["namespace"],
+            self.reference(owner),
         )
         pod["metadata"] |= {"name": name, "generateName": f"{metadata['name']}-"}
         pod["metadata"].setdefault("labels", {}).update(
@@ -182,7 +200,9 @@ class StatefulSets(OwnerController):
             await self._create_claims(owner, pod)
             created = await self.client.create(PODS, pod)
         except StatusError as error:
-            await self.events.warning(owner, "FailedCreate", f"{text} failed error: {error.message}")
+            await self.events.warning(
+                owner, "FailedCreate", f"{text} failed error: {error.message}"
+            )
             raise
         if created is not None:
             await self.events.normal(owner, "SuccessfulCreate", f"{text} successful")
@@ -194,11 +214,20 @@ class StatefulSets(OwnerController):
             claim: Object = orjson.loads(orjson.dumps(template))
             template_name = claim["metadata"]["name"]
             name = f"{template_name}-{pod['metadata']['name']}"
-            labels = {**labels_of(claim), **((owner["spec"].get("selector") or {}).get("matchLabels") or {})}
-            metadata_copy = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
+            labels = {
+                **labels_of(claim),
+                **((owner["spec"].get("selector") or {}).get("matchLabels") or {}),
+            }
+            metadata_copy = {
+                "name": name,
+                "namespace": pod["metadata"]["namespace"],
+                "labels": labels,
+            }
             if annotations := claim["metadata"].get("annotations"):
                 metadata_copy["annotations"] = annotations
-            await self._create_claim(owner, pod, {"metadata": metadata_copy, "spec": claim.get("spec") or {}})
+            await self._create_claim(
+                owner, pod, {"metadata": metadata_copy, "spec": claim.get("spec") or {}}
+            )
             volumes = [one for one in volumes if one.get("name") != template_name]
             volumes.append({"name": template_name, "persistentVolumeClaim": {"claimName": name}})
         if volumes:
@@ -210,19 +239,24 @@ class StatefulSets(OwnerController):
         try:
             created = await self.client.create(CLAIMS, claim)
         except StatusError as error:
-            await self.events.warning(owner, "FailedCreate", f"{text} failed error: {error.message}")
+            await self.events.warning(
+                owner, "FailedCreate", f"{text} failed error: {error.message}"
+            )
             raise
         if created is not None:
             await self.events.normal(owner, "SuccessfulCreate", f"{text} success")
 
-    async def _update_status(self, owner: Object, pods: list[Object], update_revision: str) -> float | None:
+    async def _update_status(
+        self, owner: Object, pods: list[Object], update_revision: str
+    ) -> float | None:
         now, min_ready = self.core.clock.now(), int(owner["spec"].get("minReadySeconds") or 0)
         current_revision = (owner.get("status") or {}).get("currentRevision") or update_revision
         created = [pod for pod in pods if not is_finished(pod)]
 
         def replicas_of_revision(revision: str) -> int:
             return sum(
-                labels_of(pod).get(REVISION_LABEL) == revision and not pod["metadata"].get("deletionTimestamp")
+                labels_of(pod).get(REVISION_LABEL) == revision
+                and not pod["metadata"].get("deletionTimestamp")
                 for pod in created
             )
 

@@ -9,7 +9,15 @@ from envtest.apimachinery.label_selectors import matches_label_selector
 from envtest.apimachinery.objects import Object, annotations_of, labels_of
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["BIND_COMPLETED", "BOUND_BY", "PROVISIONED_BY", "best_volume", "class_of", "is_bound_to", "volume_phase"]
+__all__ = [
+    "BIND_COMPLETED",
+    "BOUND_BY",
+    "PROVISIONED_BY",
+    "best_volume",
+    "class_of",
+    "is_bound_to",
+    "volume_phase",
+]
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY: Final = "pv.kubernetes.io/bound-by-controller"
@@ -33,7 +41,11 @@ def is_bound_to(volume: Object, claim: Object) -> bool:
     reference = volume["spec"].get("claimRef") or {}
     metadata = claim["metadata"]
     names = (reference.get("namespace"), reference.get("name"))
-    return names == (metadata["namespace"], metadata["name"]) and reference.get("uid") in (None, "", metadata["uid"])
+    return names == (metadata["namespace"], metadata["name"]) and reference.get("uid") in (
+        None,
+        "",
+        metadata["uid"],
+    )
 
 
 def _fits(volume: Object, claim: Object) -> bool:
@@ -44,7 +56,8 @@ def _fits(volume: Object, claim: Object) -> bool:
         and _size(spec.get("capacity")) >= requested
         and (spec.get("volumeMode") or "Filesystem") == (wanted.get("volumeMode") or "Filesystem")
         and {*(wanted.get("accessModes") or ())} <= {*(spec.get("accessModes") or ())}
-        and (spec.get("volumeAttributesClassName") or "") == (wanted.get("volumeAttributesClassName") or "")
+        and (spec.get("volumeAttributesClassName") or "")
+        == (wanted.get("volumeAttributesClassName") or "")
     )
 
 
@@ -67,7 +80,9 @@ def best_volume(claim: Object, volumes: Iterable[Object]) -> Object | None:
             continue
         candidates.append(volume)
     return min(
-        candidates, key=lambda each: (_size(each["spec"].get("capacity")), each["metadata"]["name"]), default=None
+        candidates,
+        key=lambda each: (_size(each["spec"].get("capacity")), each["metadata"]["name"]),
+        default=None,
     )
 
 
@@ -78,5 +93,7 @@ def volume_phase(volume: Object, claim: Object | None) -> str:
         return "Available"
     if claim is None or (reference.get("uid") and reference["uid"] != claim["metadata"]["uid"]):
         return "Released" if reference.get("uid") else "Available"
-    is_mutual = claim["spec"].get("volumeName") == volume["metadata"]["name"] and reference.get("uid")
+    is_mutual = claim["spec"].get("volumeName") == volume["metadata"]["name"] and reference.get(
+        "uid"
+    )
     return "Bound" if is_mutual else "Available"

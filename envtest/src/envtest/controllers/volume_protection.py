@@ -72,7 +72,9 @@ class VolumeProtection(Controller[NamespacedName]):
                 return False
             if not key.namespace and (obj.get("status") or {}).get("phase") == "Bound":
                 return False
-            obj["metadata"]["finalizers"] = [each for each in obj["metadata"]["finalizers"] if each != finalizer]
+            obj["metadata"]["finalizers"] = [
+                each for each in obj["metadata"]["finalizers"] if each != finalizer
+            ]
             return True
 
         await self.client.modify(resource, key.namespace, key.name, change)

@@ -158,7 +158,13 @@ class VolumeBinding(Controller[NamespacedName]):
             if class_of(claim):
                 text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
             await self.events.record(
-                claim, *(("Warning", "ProvisioningFailed") if class_of(claim) else ("Normal", "FailedBinding")), text
+                claim,
+                *(
+                    ("Warning", "ProvisioningFailed")
+                    if class_of(claim)
+                    else ("Normal", "FailedBinding")
+                ),
+                text,
             )
 
     async def _class(self, claim: Object) -> Object | None:
@@ -167,7 +173,9 @@ class VolumeBinding(Controller[NamespacedName]):
 
     async def _find(self, claim: Object) -> Object | None:
         key = NamespacedName(claim["metadata"]["namespace"], claim["metadata"]["name"])
-        records = (self.client.record(VOLUMES, "", name) for name in sorted(self._reserved.get(key, ())))
+        records = (
+            self.client.record(VOLUMES, "", name) for name in sorted(self._reserved.get(key, ()))
+        )
         reserved = [record.obj() for record in records if record is not None]
         return best_volume(claim, [*reserved, *self._free.get(class_of(claim), {}).values()])
 
@@ -215,7 +223,12 @@ class VolumeBinding(Controller[NamespacedName]):
     async def _modify(self, claim: Object, change: Any, subresource: str = "") -> Object | None:
         metadata = claim["metadata"]
         return await self.client.modify(
-            CLAIMS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource=subresource
+            CLAIMS,
+            metadata["namespace"],
+            metadata["name"],
+            change,
+            uid=metadata["uid"],
+            subresource=subresource,
         )
 
     async def _bind(self, claim: Object, volume: Object) -> None:
@@ -241,7 +254,9 @@ class VolumeBinding(Controller[NamespacedName]):
             if obj["spec"].get("volumeName"):
                 return False
             obj["spec"]["volumeName"] = name
-            obj["metadata"].setdefault("annotations", {}).update({BIND_COMPLETED: "yes", BOUND_BY: "yes"})
+            obj["metadata"].setdefault("annotations", {}).update(
+                {BIND_COMPLETED: "yes", BOUND_BY: "yes"}
+            )
             return True
 
         await self._modify(claim, choose)
@@ -252,7 +267,9 @@ class VolumeBinding(Controller[NamespacedName]):
             if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
                 await self._set_status(claim, {"phase": "Lost"})
                 await self.events.warning(
-                    claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+                    claim,
+                    "ClaimLost",
+                    "Bound claim has lost its PersistentVolume. Data on the volume is lost!",
                 )
             return
         reference = volume["spec"].get("claimRef")
@@ -262,7 +279,11 @@ class VolumeBinding(Controller[NamespacedName]):
             await self._bind(claim, volume)
         await self._annotate(claim, BIND_COMPLETED, "yes")
         spec = volume["spec"]
-        status = {"phase": "Bound", "accessModes": spec.get("accessModes"), "capacity": spec.get("capacity")}
+        status = {
+            "phase": "Bound",
+            "accessModes": spec.get("accessModes"),
+            "capacity": spec.get("capacity"),
+        }
         await self._set_status(claim, status)
 
     async def _set_status(self, claim: Object, status: dict[str, Any]) -> None:
@@ -285,7 +306,9 @@ class VolumeBinding(Controller[NamespacedName]):
         if reference:
             claim = await self.client.read(CLAIMS, *_key_of(reference))
         phase = volume_phase(volume, claim)
-        provisioned = (volume["metadata"].get("annotations") or {}).get(PROVISIONED_BY) == PROVISIONER
+        provisioned = (volume["metadata"].get("annotations") or {}).get(
+            PROVISIONED_BY
+        ) == PROVISIONER
         policy = volume["spec"].get("persistentVolumeReclaimPolicy")
 
         def change(obj: Object) -> bool:
@@ -294,7 +317,9 @@ class VolumeBinding(Controller[NamespacedName]):
             obj["status"]["phase"] = phase
             return True
 
-        await self.client.modify(VOLUMES, "", name, change, uid=volume["metadata"]["uid"], subresource="status")
+        await self.client.modify(
+            VOLUMES, "", name, change, uid=volume["metadata"]["uid"], subresource="status"
+        )
         if (
             phase == "Released"
             and provisioned

@@ -50,13 +50,17 @@ class Conversions:
             except (CallFailed, _MalformedResponse) as error:
                 raise plain_error(f"{prefix} failed: {error}") from None
             if len(converted) != len(changing):
-                raise plain_error(f"{prefix} returned {len(converted)} objects, expected {len(changing)}")
+                raise plain_error(
+                    f"{prefix} returned {len(converted)} objects, expected {len(changing)}"
+                )
             rest = iter(_checked(changing, converted, api_version, kind, prefix))
             return [obj if obj.get("apiVersion") == api_version else next(rest) for obj in objects]
 
         return convert
 
-    async def _call(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Any]:
+    async def _call(
+        self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str
+    ) -> list[Any]:
         """Return the objects that the webhook converted. Raises CallFailed or _MalformedResponse."""
         versions = webhook.get("conversionReviewVersions") or ()
         version = next((each for each in versions if each in _REVIEWS), None)
@@ -69,7 +73,9 @@ class Conversions:
             "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": list(objects)},
             "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
         }
-        body = await self._webhooks.post(webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS)
+        body = await self._webhooks.post(
+            webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS
+        )
         try:
             reviewed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -80,7 +86,9 @@ class Conversions:
             review["apiVersion"],
             review["kind"],
         ):
-            raise _MalformedResponse(f"expected webhook response of {_kind_of(review)}, got {_kind_of(reviewed)}")
+            raise _MalformedResponse(
+                f"expected webhook response of {_kind_of(review)}, got {_kind_of(reviewed)}"
+            )
         response = reviewed.get("response")
         if not isinstance(response, dict):
             raise _MalformedResponse("no response provided")
@@ -117,7 +125,11 @@ def _renaming(crd: Mapping[str, Any]) -> Converter:
         prune = pruners[api_version]
         converted: list[Object] = []
         for obj in objects:
-            new = obj if obj.get("apiVersion") == api_version else {**copy_json(obj), "apiVersion": api_version}
+            new = (
+                obj
+                if obj.get("apiVersion") == api_version
+                else {**copy_json(obj), "apiVersion": api_version}
+            )
             prune(new, "", [])
             converted.append(new)
         return converted
@@ -125,7 +137,9 @@ def _renaming(crd: Mapping[str, Any]) -> Converter:
     return convert
 
 
-def _checked(before: Sequence[Object], after: Sequence[Any], api_version: str, kind: str, prefix: str) -> list[Object]:
+def _checked(
+    before: Sequence[Object], after: Sequence[Any], api_version: str, kind: str, prefix: str
+) -> list[Object]:
     """Return the converted objects, with the metadata restored that a conversion must not change.
 
     Raises StatusError (500).
@@ -134,10 +148,14 @@ def _checked(before: Sequence[Object], after: Sequence[Any], api_version: str, k
     for position, (old, new) in enumerate(zip(before, after, strict=True)):
         wrong = _identity_problem(old, new, api_version, kind)
         if wrong:
-            raise plain_error(f"{prefix} returned invalid converted object at index {position}: {wrong}")
+            raise plain_error(
+                f"{prefix} returned invalid converted object at index {position}: {wrong}"
+            )
         wrong = _metadata_problem(new)
         if wrong:
-            raise plain_error(f"{prefix} returned invalid metadata in object at index {position}: {wrong}")
+            raise plain_error(
+                f"{prefix} returned invalid metadata in object at index {position}: {wrong}"
+            )
         metadata = copy_json(old["metadata"])
         for name in ("labels", "annotations"):
             metadata.pop(name, None)

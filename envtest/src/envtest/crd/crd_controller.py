@@ -32,7 +32,12 @@ CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 _TRACKED = ("apiVersion", "kind", "metadata", "status")
 """The parts of a CRD that a write of its status can change."""
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-_NAMES = (("plural", "Plural"), ("singular", "Singular"), ("kind", "Kind"), ("listKind", "ListKind"))
+_NAMES = (
+    ("plural", "Plural"),
+    ("singular", "Singular"),
+    ("kind", "Kind"),
+    ("listKind", "ListKind"),
+)
 
 
 class Track(Protocol):
@@ -71,7 +76,13 @@ class CRDController:
         self._conversions = Conversions(webhooks)
 
     def fork(
-        self, store: Store, registry: Registry, webhooks: WebhookClient, track: Track, *, now: Callable[[], str]
+        self,
+        store: Store,
+        registry: Registry,
+        webhooks: WebhookClient,
+        track: Track,
+        *,
+        now: Callable[[], str],
     ) -> CRDController:
         """Return the controller of a copy of the control plane, whose ``registry`` serves the same resources.
 
@@ -102,12 +113,16 @@ class CRDController:
             self._stop_serving(crd)
             self._retry_conflicts(crd["spec"]["group"])
             return
-        if crd["metadata"].get("deletionTimestamp") and CLEANUP_FINALIZER in crd["metadata"].get("finalizers", ()):
+        if crd["metadata"].get("deletionTimestamp") and CLEANUP_FINALIZER in crd["metadata"].get(
+            "finalizers", ()
+        ):
             self._serve(crd)
             self._remove_objects(crd, change.record)
             return
         if self._accept_names(crd):
-            self._update_status(crd, change.record)  # this method is called again with the resulting change
+            self._update_status(
+                crd, change.record
+            )  # this method is called again with the resulting change
             return
         self._serve(crd)
 
@@ -123,24 +138,43 @@ class CRDController:
         requested, accepted = crd["spec"]["names"], dict(before.get("acceptedNames") or {})
         taken = self._taken_names(crd)
         now = self._now()
-        status: Object = {**before, "conditions": [dict(each) for each in before.get("conditions") or ()]}
+        status: Object = {
+            **before,
+            "conditions": [dict(each) for each in before.get("conditions") or ()],
+        }
         work: Object = {**crd, "status": status}
         conflict = _conflict(requested, accepted, taken)
         status["acceptedNames"] = {"plural": "", "kind": "", **accepted}
         if conflict is None:
             set_condition(
-                work, "NamesAccepted", holds=True, reason="NoConflicts", message="no conflicts found", now=now
+                work,
+                "NamesAccepted",
+                holds=True,
+                reason="NoConflicts",
+                message="no conflicts found",
+                now=now,
             )
         else:
-            set_condition(work, "NamesAccepted", holds=False, reason=conflict[0], message=conflict[1], now=now)
+            set_condition(
+                work, "NamesAccepted", holds=False, reason=conflict[0], message=conflict[1], now=now
+            )
         established = condition_of(work, "Established")
         if established is None or established.get("status") != "True":
             if conflict is None:
                 message = "the initial names have been accepted"
-                set_condition(work, "Established", holds=True, reason="InitialNamesAccepted", message=message, now=now)
+                set_condition(
+                    work,
+                    "Established",
+                    holds=True,
+                    reason="InitialNamesAccepted",
+                    message=message,
+                    now=now,
+                )
             else:
                 message = "not all names are accepted"
-                set_condition(work, "Established", holds=False, reason="NotAccepted", message=message, now=now)
+                set_condition(
+                    work, "Established", holds=False, reason="NotAccepted", message=message, now=now
+                )
         if status == before:
             return False
         crd["status"] = status
@@ -152,10 +186,17 @@ class CRDController:
         kinds: set[str] = set()
         for record in self._store.list(CRDS):
             other = record.obj()
-            if record.name == crd["metadata"]["name"] or other["spec"]["group"] != crd["spec"]["group"]:
+            if (
+                record.name == crd["metadata"]["name"]
+                or other["spec"]["group"] != crd["spec"]["group"]
+            ):
                 continue
             names = other["status"].get("acceptedNames") or {}
-            resources |= {names.get("plural") or "", names.get("singular") or "", *(names.get("shortNames") or ())}
+            resources |= {
+                names.get("plural") or "",
+                names.get("singular") or "",
+                *(names.get("shortNames") or ()),
+            }
             kinds |= {names.get("kind") or "", names.get("listKind") or ""}
         return resources - {""}, kinds - {""}
 
@@ -182,7 +223,9 @@ class CRDController:
         self._served[name] = signature
         schema_changed = known is not None and known[0].get("versions") != spec.get("versions")
         plural = crd["status"]["acceptedNames"].get("plural") or spec["names"]["plural"]
-        infos = _infos(crd, self._conversions, read_through=self._store.revision if schema_changed else 0)
+        infos = _infos(
+            crd, self._conversions, read_through=self._store.revision if schema_changed else 0
+        )
         served = {info.version for info in infos}
         for info in list(self._registry):
             if info.group == spec["group"] and info.plural == plural:
@@ -244,7 +287,9 @@ class CRDController:
         spec = crd["spec"]
         if self._store.count(GroupResource(spec["group"], spec["names"]["plural"])):
             return
-        rest = [each for each in crd["metadata"].get("finalizers") or () if each != CLEANUP_FINALIZER]
+        rest = [
+            each for each in crd["metadata"].get("finalizers") or () if each != CLEANUP_FINALIZER
+        ]
         set_condition(
             crd,
             "Terminating",
@@ -303,7 +348,11 @@ def _reuse_strategy(info: ResourceInfo, infos: list[ResourceInfo]) -> None:
     """Reuse the strategy of a version whose schema did not change, because compiling it is expensive."""
     for new in infos:
         if new.version == info.version:
-            new.strategy, new.schema, new.read_through = info.strategy, info.schema, info.read_through
+            new.strategy, new.schema, new.read_through = (
+                info.strategy,
+                info.schema,
+                info.read_through,
+            )
 
 
 def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[ResourceInfo]:
@@ -311,11 +360,16 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
     spec, names = crd["spec"], crd["status"]["acceptedNames"]
     group, plural, kind = spec["group"], names["plural"], names["kind"]
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
-    strategies = {f"{group}/{version['name']}": _strategy(version, group, kind) for version in spec["versions"]}
+    strategies = {
+        f"{group}/{version['name']}": _strategy(version, group, kind)
+        for version in spec["versions"]
+    }
     for each in strategies.values():
         each.versions = strategies
     infos = []
-    for version in sorted(spec["versions"], key=lambda each: version_priority(each["name"]), reverse=True):
+    for version in sorted(
+        spec["versions"], key=lambda each: version_priority(each["name"]), reverse=True
+    ):
         if not version.get("served"):
             continue
         raw = (version.get("schema") or {}).get("openAPIV3Schema") or {}
@@ -337,7 +391,9 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
                 schema=published_schema(raw),
                 is_crd=True,
                 columns=version.get("additionalPrinterColumns") or (),
-                selectable_fields=tuple(each["jsonPath"] for each in version.get("selectableFields") or ()),
+                selectable_fields=tuple(
+                    each["jsonPath"] for each in version.get("selectableFields") or ()
+                ),
                 storage=GroupResource(group, plural),
                 storage_version=f"{group}/{stored}",
                 storage_version_hash=storage_hash(group, stored, kind),
@@ -374,7 +430,9 @@ def _deprecation(version: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     better = [
         each["name"]
         for each in spec["versions"]
-        if each.get("served") and not each.get("deprecated") and version_priority(each["name"]) > rank
+        if each.get("served")
+        and not each.get("deprecated")
+        and version_priority(each["name"]) > rank
     ]
     return f"{text}; use {group}/{max(better, key=version_priority)} {kind}" if better else text
 
@@ -384,7 +442,9 @@ def _subresources(raw: Mapping[str, Any]) -> dict[str, Subresource]:
     if raw.get("status") is not None:
         found["status"] = Subresource("status")
     if raw.get("scale") is not None:
-        found["scale"] = Subresource("scale", kind="Scale", group="autoscaling", version="v1", settings=raw["scale"])
+        found["scale"] = Subresource(
+            "scale", kind="Scale", group="autoscaling", version="v1", settings=raw["scale"]
+        )
     return found
 
 

@@ -46,11 +46,19 @@ def condition_of(crd: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     return None
 
 
-def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: str, now: str) -> None:
+def set_condition(
+    crd: Object, kind: str, *, holds: bool, reason: str, message: str, now: str
+) -> None:
     """Set a condition; its transition time changes only with its status."""
     status = crd.setdefault("status", {})
     conditions = status.get("conditions") or []
-    new = {"type": kind, "status": str(holds), "lastTransitionTime": now, "reason": reason, "message": message}
+    new = {
+        "type": kind,
+        "status": str(holds),
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }
     for position, condition in enumerate(conditions):
         if condition.get("type") == kind:
             if condition.get("status") == new["status"]:
@@ -103,7 +111,9 @@ class CRDStrategy(BuiltinStrategy):
         super().prepare_update(new, old, ctx)
         if ctx.subresource == "status":
             kept = {
-                name: value for name, value in new["metadata"].items() if name in ("managedFields", "resourceVersion")
+                name: value
+                for name, value in new["metadata"].items()
+                if name in ("managedFields", "resourceVersion")
             }
             new["metadata"].update(old["metadata"])
             new["metadata"].update(kept)
@@ -140,7 +150,9 @@ class CRDStrategy(BuiltinStrategy):
             for field in ("generateName", "name"):
                 name = obj["metadata"].get(field)
                 if name and name != wanted:
-                    yield invalid(f"metadata.{field}", name, 'must be spec.names.plural+"."+spec.group')
+                    yield invalid(
+                        f"metadata.{field}", name, 'must be spec.names.plural+"."+spec.group'
+                    )
         yield from self._spec_errors(spec)
         if old is not None:
             yield from _immutable(spec, old)
@@ -189,7 +201,9 @@ def _immutable(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[Fiel
             yield invalid(f"spec.{name}", new_value or "", "field is immutable")
 
 
-def _stored_errors(stored: Sequence[str] | None, versions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+def _stored_errors(
+    stored: Sequence[str] | None, versions: Sequence[Mapping[str, Any]]
+) -> Iterator[FieldError]:
     path = "status.storedVersions"
     if not stored:
         yield invalid(path, stored, "must have at least one stored version")
@@ -197,7 +211,9 @@ def _stored_errors(stored: Sequence[str] | None, versions: Sequence[Mapping[str,
     names = [version.get("name") for version in versions]
     for version in versions:
         if version.get("storage") and version.get("name") not in stored:
-            yield invalid(path, list(stored), f"must have the storage version {version.get('name')}")
+            yield invalid(
+                path, list(stored), f"must have the storage version {version.get('name')}"
+            )
     for position, name in enumerate(stored):
         if name not in names:
             text = (
@@ -231,7 +247,9 @@ def _approval_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _shared(versions: Sequence[Mapping[str, Any]], name: str) -> bool:
     """Return whether ``name`` is equal in all versions; it is then at the top level of the internal type."""
-    return bool(versions) and all(version.get(name) == versions[0].get(name) for version in versions)
+    return bool(versions) and all(
+        version.get(name) == versions[0].get(name) for version in versions
+    )
 
 
 def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[FieldError]:
@@ -254,14 +272,24 @@ def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[Field
             if position == 0 and names[-1]:
                 yield invalid("spec.version", names[-1], ",".join(problems))
         yield from _deprecation_errors(version, f"{path}.deprecationWarning")
-        yield from _content_errors(version, {name: path for name, same in shared.items() if not same}, versions)
+        yield from _content_errors(
+            version, {name: path for name, same in shared.items() if not same}, versions
+        )
     if versions:
-        yield from _content_errors(versions[0], {name: "spec" for name, same in shared.items() if same}, versions)
+        yield from _content_errors(
+            versions[0], {name: "spec" for name, same in shared.items() if same}, versions
+        )
     if len(set(names)) < len(names):
-        yield invalid("spec.versions", _internal_versions(versions, shared), "must contain unique version names")
+        yield invalid(
+            "spec.versions",
+            _internal_versions(versions, shared),
+            "must contain unique version names",
+        )
     if sum(1 for version in versions if version.get("storage")) != 1:
         shown = _internal_versions(versions, shared) if versions else given
-        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+        yield invalid(
+            "spec.versions", shown, "must have exactly one version marked as storage version"
+        )
 
 
 def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -281,7 +309,9 @@ def _content_errors(
         has_status = any("status" in (each.get("subresources") or {}) for each in watched)
         yield from schema_errors(schema, f"{path}.openAPIV3Schema", has_status=has_status)
     if "subresources" in places:
-        yield from _subresource_errors(version.get("subresources") or {}, f"{places['subresources']}.subresources")
+        yield from _subresource_errors(
+            version.get("subresources") or {}, f"{places['subresources']}.subresources"
+        )
     if "additionalPrinterColumns" in places:
         for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
             path = f"{places['additionalPrinterColumns']}.additionalPrinterColumns[{position}]"
@@ -291,7 +321,9 @@ def _content_errors(
         yield from _selectable_errors(version["selectableFields"], schema, path)
 
 
-def _internal_versions(versions: Sequence[Mapping[str, Any]], shared: Mapping[str, bool]) -> Verbatim:
+def _internal_versions(
+    versions: Sequence[Mapping[str, Any]], shared: Mapping[str, bool]
+) -> Verbatim:
     """Return the versions as Go prints their internal type."""
     fields = (
         ("Name", "name", ""),
@@ -307,7 +339,8 @@ def _internal_versions(versions: Sequence[Mapping[str, Any]], shared: Mapping[st
     texts = []
     for version in versions:
         shown = [
-            f'"{go}":{go_json(zero if shared.get(name) else version.get(name, zero))}' for go, name, zero in fields
+            f'"{go}":{go_json(zero if shared.get(name) else version.get(name, zero))}'
+            for go, name, zero in fields
         ]
         texts.append("{" + ",".join(shown) + "}")
     return Verbatim("[" + ",".join(texts) + "]")
@@ -351,7 +384,11 @@ def _subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[
 
 
 def _column_errors(column: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, form, json_path = column.get("type") or "", column.get("format") or "", column.get("jsonPath") or ""
+    kind, form, json_path = (
+        column.get("type") or "",
+        column.get("format") or "",
+        column.get("jsonPath") or "",
+    )
     if not column.get("name"):
         yield required(f"{path}.name")
     text = f"must be one of {','.join(_COLUMN_TYPES)}"
@@ -411,7 +448,9 @@ def _name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             if problems := dns_1035_label(value):
                 yield invalid(f"{path}.{name}[{position}]", value, ",".join(problems))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
-        yield invalid(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
+        yield invalid(
+            f"{path}.listKind", names["listKind"], "kind and listKind may not be the same"
+        )
 
 
 def _conversion_errors(conversion: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -453,4 +492,6 @@ def _review_version_errors(versions: Sequence[str], path: str) -> Iterator[Field
         for problem in dns_1035_label(version):
             yield invalid(f"{path}[{position}]", version, problem)
     if not seen & set(_REVIEW_VERSIONS):
-        yield invalid(path, list(versions), f"must include at least one of {', '.join(_REVIEW_VERSIONS)}")
+        yield invalid(
+            path, list(versions), f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
+        )

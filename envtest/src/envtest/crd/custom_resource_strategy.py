@@ -108,7 +108,9 @@ class CustomResourceStrategy(Strategy):
         if self._special.embedded:
             for path, embedded in embedded_resources(self.schema, obj, ""):
                 if embedded.get("metadata") is not None:
-                    unknown += _coerce_metadata(embedded, f"{path}.metadata" if path else "metadata")
+                    unknown += _coerce_metadata(
+                        embedded, f"{path}.metadata" if path else "metadata"
+                    )
         return unknown
 
     def default(self, obj: Object) -> None:
@@ -148,7 +150,11 @@ class CustomResourceStrategy(Strategy):
                 del new[name]
 
     def validate(
-        self, obj: Object, old: Object | None, ctx: RequestContext, metadata_errors: Sequence[FieldError] = ()
+        self,
+        obj: Object,
+        old: Object | None,
+        ctx: RequestContext,
+        metadata_errors: Sequence[FieldError] = (),
     ) -> Sequence[FieldError]:
         """See :meth:`Strategy.validate`."""
         errors = self._identity_errors(obj)
@@ -159,7 +165,9 @@ class CustomResourceStrategy(Strategy):
             errors += self._scale_errors(obj, ("statusReplicasPath", "labelSelectorPath"))
         else:
             errors += validate(self._check, obj, schema=self.schema, old=old)
-            errors += self._scale_errors(obj, ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"))
+            errors += self._scale_errors(
+                obj, ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+            )
             if self._special.embedded:
                 for path, embedded in embedded_resources(self.schema, obj, ""):
                     errors += embedded_resource_errors(embedded, path)
@@ -176,13 +184,21 @@ class CustomResourceStrategy(Strategy):
         if obj.get("kind") != self.kind:
             errors.append(invalid("kind", obj.get("kind") or "", f"must be {self.kind}"))
         if obj.get("apiVersion") != self.api_version:
-            errors.append(invalid("apiVersion", obj.get("apiVersion") or "", f"must be {self.api_version}"))
+            errors.append(
+                invalid("apiVersion", obj.get("apiVersion") or "", f"must be {self.api_version}")
+            )
         return errors
 
     def _status_errors(self, obj: Object, old: Object) -> list[FieldError]:
         if "status" not in obj or self._check_status is None:
             return []
-        return validate(self._check_status, obj["status"], prefix="status", schema=self._status, old=old.get("status"))
+        return validate(
+            self._check_status,
+            obj["status"],
+            prefix="status",
+            schema=self._status,
+            old=old.get("status"),
+        )
 
     def _scale_errors(self, obj: Object, names: Sequence[str]) -> list[FieldError]:
         errors = []
@@ -215,7 +231,10 @@ class CustomResourceStrategy(Strategy):
         before = (old or {}).get("metadata", {}).get("finalizers") or ()
         texts = []
         for finalizer in sorted(set(obj["metadata"].get("finalizers") or ()) - set(before)):
-            texts += [f'metadata.finalizers: "{finalizer}": {problem}' for problem in qualified_name(finalizer)]
+            texts += [
+                f'metadata.finalizers: "{finalizer}": {problem}'
+                for problem in qualified_name(finalizer)
+            ]
             if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
                 path = " including a path (/)" if "." in finalizer else ""
                 texts.append(
@@ -236,8 +255,16 @@ def value_at(obj: Mapping[str, Any], path: str) -> Any:
 
 
 def _accessor(path: str, value: Any) -> str:
-    kinds = {str: "string", bool: "bool", float: "float64", list: "[]interface {}", dict: "map[string]interface {}"}
-    return f".{path} accessor error: {go_json(value)} is of the type {kinds.get(type(value), 'int64')}"
+    kinds = {
+        str: "string",
+        bool: "bool",
+        float: "float64",
+        list: "[]interface {}",
+        dict: "map[string]interface {}",
+    }
+    return (
+        f".{path} accessor error: {go_json(value)} is of the type {kinds.get(type(value), 'int64')}"
+    )
 
 
 class _SpecialParts:
@@ -284,7 +311,9 @@ def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldErr
             yield from _repeated_items(value, value, path)
         elif schema.list_type == "map":
             items = [item for item in value if isinstance(item, dict)]
-            keys = [{key: item[key] for key in schema.list_map_keys if key in item} for item in items]
+            keys = [
+                {key: item[key] for key in schema.list_map_keys if key in item} for item in items
+            ]
             if len(keys) == len(value):
                 yield from _repeated_items(keys, keys, path)
         if schema.items is not None:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
 
 __all__ = ["list_and_map_type_errors"]
 
@@ -53,7 +60,10 @@ def _list_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]
     if list_type == "map":
         yield from _map_list(raw, items, keys or (), path)
     if list_type in ("set", "map") and items is not None and items.get("nullable"):
-        yield forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {list_type}")
+        yield forbidden(
+            f"{path}.items.nullable",
+            f"cannot be nullable when x-kubernetes-list-type is {list_type}",
+        )
 
 
 def _set_items(items: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -68,7 +78,10 @@ def _map_list(
     raw: Mapping[str, Any], items: Mapping[str, Any] | None, keys: Sequence[str], path: str
 ) -> Iterator[FieldError]:
     if not keys:
-        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
+        yield required(
+            f"{path}.x-kubernetes-list-map-keys",
+            "must not be empty if x-kubernetes-list-type is map",
+        )
     if items is None:
         if raw.get("items") is None:
             yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
@@ -90,7 +103,11 @@ def _map_list(
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             yield invalid(f"{field_path}.type", items.get("type"), text)
         if name in seen:
-            yield invalid(f"{path}.x-kubernetes-list-map-keys", list(keys), "must not contain duplicate entries")
+            yield invalid(
+                f"{path}.x-kubernetes-list-map-keys",
+                list(keys),
+                "must not contain duplicate entries",
+            )
         seen.add(name)
         if node is not None and name not in needed and node.get("default") is None:
             text = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"

@@ -92,7 +92,11 @@ def _root_with_status(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]
 def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldError]:
     """Yield the violations of the structural schema rules at this node and below."""
     kind = raw.get("type") or ""
-    items, properties, additional = raw.get("items"), raw.get("properties") or {}, raw.get("additionalProperties")
+    items, properties, additional = (
+        raw.get("items"),
+        raw.get("properties") or {},
+        raw.get("additionalProperties"),
+    )
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
     preserve = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
     int_or_string = bool(raw.get("x-kubernetes-int-or-string"))
@@ -117,7 +121,9 @@ def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldE
     all_of: Sequence[Mapping[str, Any]] = raw.get("allOf") or ()
     skip_all = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
     yield from _branches(raw, path, skip_any=skip_any, skip_all=skip_all)
-    yield from _type_rules(raw, path, level, kind, embedded=embedded, untyped=int_or_string or preserve)
+    yield from _type_rules(
+        raw, path, level, kind, embedded=embedded, untyped=int_or_string or preserve
+    )
     if embedded and additional is not None:
         text = "must not be used if x-kubernetes-embedded-resource is set"
         yield forbidden(f"{path}.additionalProperties", text)
@@ -125,13 +131,18 @@ def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldE
         for name in ("kind", "apiVersion"):
             if name in properties and properties[name].get("type") != "string":
                 field_path = key(f"{path}.properties", name)
-                yield invalid(f"{field_path}.type", properties[name].get("type") or "", "must be string")
+                yield invalid(
+                    f"{field_path}.type", properties[name].get("type") or "", "must be string"
+                )
     if "metadata" in properties:
         field_path = key(f"{path}.properties", "metadata")
-        yield from _metadata(properties["metadata"], field_path, level, check=level == "root" or embedded)
+        yield from _metadata(
+            properties["metadata"], field_path, level, check=level == "root" or embedded
+        )
     if embedded and not preserve and not properties:
         text = (
-            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+            "must not be empty if x-kubernetes-embedded-resource is true without "
+            "x-kubernetes-preserve-unknown-fields"
         )
         yield required(f"{path}.properties", text)
 
@@ -143,18 +154,27 @@ def _type_rules(
         text = "must be object if x-kubernetes-embedded-resource is true"
         yield required(f"{path}.type", text) if not kind else invalid(f"{path}.type", kind, text)
     elif not kind and not untyped:
-        location = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
+        location = {
+            "root": "at the root",
+            "item": "for specified array items",
+            "field": "for specified object fields",
+        }
         yield required(f"{path}.type", f"must not be empty {location[level]}")
     if level == "root" and kind and kind != "object":
         yield invalid(f"{path}.type", kind, "must be object at the root")
 
 
-def _metadata(raw: Mapping[str, Any], path: str, level: str, *, check: bool) -> Iterator[FieldError]:
+def _metadata(
+    raw: Mapping[str, Any], path: str, level: str, *, check: bool
+) -> Iterator[FieldError]:
     if check and raw.get("type") != "object":
         yield invalid(f"{path}.type", raw.get("type") or "", "must be object")
     if level != "root":
         return
-    rest = {word for word, value in raw.items() if value not in (None, {}, [], "", False)} - {"type", "default"}
+    rest = {word for word, value in raw.items() if value not in (None, {}, [], "", False)} - {
+        "type",
+        "default",
+    }
     if set(raw.get("properties") or ()) <= {"name", "generateName"}:
         rest -= {"properties"}
     if rest:
@@ -162,7 +182,9 @@ def _metadata(raw: Mapping[str, Any], path: str, level: str, *, check: bool) -> 
         yield forbidden(path, text)
 
 
-def _branches(raw: Mapping[str, Any], path: str, *, skip_any: bool, skip_all: bool) -> Iterator[FieldError]:
+def _branches(
+    raw: Mapping[str, Any], path: str, *, skip_any: bool, skip_all: bool
+) -> Iterator[FieldError]:
     for word in ("anyOf", "allOf", "oneOf"):
         if word == "anyOf" and skip_any:
             continue
@@ -190,7 +212,9 @@ def _branch(raw: Mapping[str, Any], path: str, *, skip_any: bool = False) -> Ite
         if raw.get(word) not in (None, "", False, [], ()):
             yield forbidden(f"{path}.{word}", text)
     if "metadata" in (raw.get("properties") or {}):
-        yield forbidden(key(f"{path}.properties", "metadata"), "must not be specified in a nested context")
+        yield forbidden(
+            key(f"{path}.properties", "metadata"), "must not be specified in a nested context"
+        )
 
 
 def _default_errors(
@@ -206,7 +230,9 @@ def _default_errors(
     if isinstance(raw.get("items"), Mapping):
         yield from _default_errors(raw["items"], root_schema, f"{path}.items")
     if isinstance(raw.get("additionalProperties"), Mapping):
-        yield from _default_errors(raw["additionalProperties"], root_schema, f"{path}.additionalProperties")
+        yield from _default_errors(
+            raw["additionalProperties"], root_schema, f"{path}.additionalProperties"
+        )
 
 
 def _one_default(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -260,8 +286,18 @@ class _OpenAPI:
             text = "additionalProperties and properties are mutual exclusive"
             self.errors.append(forbidden(f"{path}.additionalProperties", text))
         if isinstance(additional, Mapping):
-            why = "inside additionalProperties applying to object metadata" if inside_meta else no_defaults
-            self.visit(additional, f"{path}.additionalProperties", no_defaults=why, no_old=no_old, rules=rules)
+            why = (
+                "inside additionalProperties applying to object metadata"
+                if inside_meta
+                else no_defaults
+            )
+            self.visit(
+                additional,
+                f"{path}.additionalProperties",
+                no_defaults=why,
+                no_old=no_old,
+                rules=rules,
+            )
         for name, inner in properties.items():
             is_meta = (root or embedded) and name in ("metadata", "kind", "apiVersion")
             self.visit(
@@ -279,12 +315,22 @@ class _OpenAPI:
             self.visit(raw["not"], f"{path}.not", rules=False)
         if isinstance(raw.get("items"), Mapping):
             lost = no_old or ("" if raw.get("x-kubernetes-list-type") == "map" else path)
-            self.visit(raw["items"], f"{path}.items", inside_meta=inside_meta, no_old=lost, rules=rules)
+            self.visit(
+                raw["items"], f"{path}.items", inside_meta=inside_meta, no_old=lost, rules=rules
+            )
         self.errors += list_and_map_type_errors(raw, path)
         clean = len(self.errors) == before
-        self._rules(raw, path, root=root or embedded, no_old=no_old, compile_them=clean and rules and self._with_rules)
+        self._rules(
+            raw,
+            path,
+            root=root or embedded,
+            no_old=no_old,
+            compile_them=clean and rules and self._with_rules,
+        )
 
-    def _node(self, raw: Mapping[str, Any], path: str, no_defaults: str, *, inside_meta: bool) -> None:
+    def _node(
+        self, raw: Mapping[str, Any], path: str, no_defaults: str, *, inside_meta: bool
+    ) -> None:
         kind = raw.get("type") or ""
         if kind == "null":
             text = "type cannot be set to null, use nullable as an alternative"
@@ -298,18 +344,24 @@ class _OpenAPI:
             if raw.get(word):
                 self.errors.append(forbidden(f"{path}.{word}", f"{word} is not supported"))
         if isinstance(raw.get("items"), list) and raw["items"]:
-            self.errors.append(forbidden(f"{path}.items", "items must be a schema object and not an array"))
+            self.errors.append(
+                forbidden(f"{path}.items", "items must be a schema object and not an array")
+            )
         if inside_meta and raw.get("x-kubernetes-embedded-resource"):
             text = "must not be used inside of resource meta"
             self.errors.append(forbidden(f"{path}.x-kubernetes-embedded-resource", text))
         if raw.get("uniqueItems"):
-            text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+            text = (
+                "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+            )
             self.errors.append(forbidden(f"{path}.uniqueItems", text))
         if raw.get("x-kubernetes-preserve-unknown-fields") is False:
             field_path = f"{path}.x-kubernetes-preserve-unknown-fields"
             self.errors.append(invalid(field_path, False, "must be true or undefined"))
 
-    def _rules(self, raw: Mapping[str, Any], path: str, *, root: bool, no_old: str, compile_them: bool) -> None:
+    def _rules(
+        self, raw: Mapping[str, Any], path: str, *, root: bool, no_old: str, compile_them: bool
+    ) -> None:
         rules: Sequence[Mapping[str, Any]] = raw.get("x-kubernetes-validations") or ()
         schema = Schema(raw)
         for position, rule in enumerate(rules):
@@ -326,21 +378,41 @@ class _OpenAPI:
             if compiled.error:
                 self.rule_errors.append(invalid(f"{field_path}.rule", shown, compiled.error))
             if compiled.message_error:
-                text = compiled.message_error.replace("compilation failed", "messageExpression compilation failed")
+                text = compiled.message_error.replace(
+                    "compilation failed", "messageExpression compilation failed"
+                )
                 self.rule_errors.append(invalid(f"{field_path}.messageExpression", shown, text))
             if compiled.uses_old and no_old:
                 text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {no_old}"
                 self.rule_errors.append(invalid(f"{field_path}.rule", rule.get("rule"), text))
-            elif not compiled.uses_old and not compiled.error and rule.get("optionalOldSelf") is not None:
+            elif (
+                not compiled.uses_old
+                and not compiled.error
+                and rule.get("optionalOldSelf") is not None
+            ):
                 text = "may not be set if oldSelf is not used in rule"
-                self.rule_errors.append(invalid(f"{field_path}.optionalOldSelf", rule["optionalOldSelf"], text))
+                self.rule_errors.append(
+                    invalid(f"{field_path}.optionalOldSelf", rule["optionalOldSelf"], text)
+                )
 
 
 def _internal_rule(rule: Mapping[str, Any]) -> Verbatim:
     """Return a rule as Go prints its internal type."""
-    names = ("Rule", "rule", ""), ("Message", "message", ""), ("MessageExpression", "messageExpression", "")
-    rest = ("Reason", "reason", None), ("FieldPath", "fieldPath", ""), ("OptionalOldSelf", "optionalOldSelf", None)
-    return Verbatim("{" + ",".join(f'"{go}":{go_json(rule.get(name, zero))}' for go, name, zero in names + rest) + "}")
+    names = (
+        ("Rule", "rule", ""),
+        ("Message", "message", ""),
+        ("MessageExpression", "messageExpression", ""),
+    )
+    rest = (
+        ("Reason", "reason", None),
+        ("FieldPath", "fieldPath", ""),
+        ("OptionalOldSelf", "optionalOldSelf", None),
+    )
+    return Verbatim(
+        "{"
+        + ",".join(f'"{go}":{go_json(rule.get(name, zero))}' for go, name, zero in names + rest)
+        + "}"
+    )
 
 
 def _rule_text_errors(rule: Mapping[str, Any], schema: Schema, path: str) -> Iterator[FieldError]:
@@ -355,7 +427,9 @@ def _rule_text_errors(rule: Mapping[str, Any], schema: Schema, path: str) -> Ite
     elif ("\n" in source.strip() or "\r" in source.strip()) and not message.strip():
         yield required(f"{path}.message", "message must be specified if rule contains line breaks")
     if expression and not expression.strip():
-        yield required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
+        yield required(
+            f"{path}.messageExpression", "messageExpression must be non-empty if specified"
+        )
     if rule.get("reason") is not None and rule["reason"] not in _REASONS:
         yield not_supported(f"{path}.reason", rule["reason"], _REASONS)
     if field and not field.strip():

@@ -51,7 +51,12 @@ class AuditLog:
         self._latest.clear()
 
     def record(
-        self, request: Request, attributes: Attributes, code: int, received: datetime, completed: datetime
+        self,
+        request: Request,
+        attributes: Attributes,
+        code: int,
+        received: datetime,
+        completed: datetime,
     ) -> None:
         """Record a request, its response code, and when it was received and completed."""
         impersonator = request.audit.get("impersonator")

@@ -15,7 +15,12 @@ from typing import Any
 
 import orjson
 
-from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, unsupported_media_type
+from envtest.apimachinery.errors import (
+    GroupResource,
+    StatusError,
+    bad_request,
+    unsupported_media_type,
+)
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.normalization import DecodeError, decode
@@ -114,7 +119,10 @@ def load_yaml(data: bytes) -> Any:
 
 def media_type(request: Request) -> str:
     """Return the media type of the body, without parameters; JSON if the client sent no Content-Type."""
-    return request.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
+    return (
+        request.headers.get("Content-Type", "application/json").split(";")[0].strip()
+        or "application/json"
+    )
 
 
 async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, bytes]:
@@ -204,13 +212,19 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
             )
         return
     short = version.rpartition("/")[2]
-    known, scheme = (_CRD_KINDS, _CRD_SCHEME) if info.resource == _CRDS else (_builtin_kinds(), _SCHEME)
+    known, scheme = (
+        (_CRD_KINDS, _CRD_SCHEME) if info.resource == _CRDS else (_builtin_kinds(), _SCHEME)
+    )
     if version != info.api_version and (version, kind) not in known:
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
             f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
         )
-    if version != info.api_version and kind == info.kind and version.rpartition("/")[0] == info.group:
+    if (
+        version != info.api_version
+        and kind == info.kind
+        and version.rpartition("/")[0] == info.group
+    ):
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
         )
@@ -223,7 +237,9 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
 
 
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-_CRD_KINDS = frozenset((f"apiextensions.k8s.io/{version}", "CustomResourceDefinition") for version in ("v1", "v1beta1"))
+_CRD_KINDS = frozenset(
+    (f"apiextensions.k8s.io/{version}", "CustomResourceDefinition") for version in ("v1", "v1beta1")
+)
 """The API server of CRDs has a scheme of its own, in which v1beta1 is still registered."""
 _CRD_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
@@ -232,11 +248,14 @@ _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 @cache
 def _builtin_kinds() -> frozenset[tuple[str, str]]:
     return frozenset(
-        (f"{each.group}/{each.version}" if each.group else each.version, each.kind) for each in all_resources()
+        (f"{each.group}/{each.version}" if each.group else each.version, each.kind)
+        for each in all_resources()
     )
 
 
-def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
+def check_strict(
+    problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = ""
+) -> None:
     """Handle the errors of strict decoding according to ``fieldValidation``.
 
     Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` describe the body
@@ -254,7 +273,9 @@ def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", ve
         ctx.warn(problem)
 
 
-async def parse_typed(request: Request, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
+async def parse_typed(
+    request: Request, *, group: str, version: str, kind: str
+) -> tuple[Object, bytes]:
     """Do the same as :func:`parse_object` for a body whose built-in kind is not the resource's (a subresource)."""
     info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
     return await parse_object(request, info)
@@ -272,7 +293,9 @@ async def decode_typed(
         obj, data = await parse_typed(request, group=group, version=version, kind=kind)
     except StatusError as error:
         try:
-            obj, data = await parse_typed(request, group=group, version=old_version or version, kind=kind)
+            obj, data = await parse_typed(
+                request, group=group, version=old_version or version, kind=kind
+            )
         except StatusError:
             raise error from None
         version = old_version
@@ -281,7 +304,9 @@ async def decode_typed(
     try:
         pruned, unknown = decode(type_name, obj)
     except DecodeError as error:
-        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+        ) from None
     problems = in_document_order(data, duplicates, [f'unknown field "{path}"' for path in unknown])
     check_strict(problems, ctx, kind=kind, version=version)
     return pruned
@@ -293,11 +318,15 @@ async def decode_object(request: Request, ctx: RequestContext) -> Object:
     duplicates: list[str] = []
     is_yaml = media_type(request) == "application/yaml"
     if ctx.field_validation != "Ignore":
-        duplicates = yaml_problems(await request.body(), ctx) if is_yaml else duplicate_fields(data, obj)
+        duplicates = (
+            yaml_problems(await request.body(), ctx) if is_yaml else duplicate_fields(data, obj)
+        )
     unknown = decode_fields(obj, ctx)
     # Custom resources are decoded as maps; their unknown fields are found later, and so are those of converted YAML.
     is_typed = not (ctx.info.is_crd or is_yaml)
-    check_strict(in_document_order(data, duplicates, unknown) if is_typed else duplicates + unknown, ctx)
+    check_strict(
+        in_document_order(data, duplicates, unknown) if is_typed else duplicates + unknown, ctx
+    )
     return obj
 
 

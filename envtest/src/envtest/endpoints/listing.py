@@ -65,7 +65,11 @@ class Page:
 def list_options(request: Request, *, watch: bool) -> ListOptions:
     """Parse the options. Raises StatusError: 400 for invalid values, 422 for invalid combinations."""
     limit = parse_integer(request.parameter("limit")) if request.parameter("limit") else 0
-    timeout = parse_integer(request.parameter("timeoutSeconds")) if request.parameter("timeoutSeconds") else None
+    timeout = (
+        parse_integer(request.parameter("timeoutSeconds"))
+        if request.parameter("timeoutSeconds")
+        else None
+    )
     options = ListOptions(
         resource_version=request.parameter("resourceVersion"),
         match=request.parameter("resourceVersionMatch"),
@@ -75,7 +79,9 @@ def list_options(request: Request, *, watch: bool) -> ListOptions:
         fields=request.parameter("fieldSelector"),
         watch=watch,
         bookmarks=request.flag("allowWatchBookmarks"),
-        initial_events=request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None,
+        initial_events=request.flag("sendInitialEvents")
+        if "sendInitialEvents" in request.query
+        else None,
         timeout=timeout,
         shards=request.parameter("shardSelector"),
     )
@@ -90,13 +96,23 @@ def _list_errors(options: ListOptions) -> list[FieldError]:
     field = "resourceVersionMatch"
     if options.match:
         if not options.resource_version:
-            errors.append(forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+            errors.append(
+                forbidden(
+                    field, "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
         if options.token:
-            errors.append(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+            errors.append(
+                forbidden(field, "resourceVersionMatch is forbidden when continue is provided")
+            )
         if options.match not in _MATCHES:
             errors.append(not_supported(field, options.match, _MATCHES))
         if options.match == "Exact" and options.resource_version == "0":
-            errors.append(forbidden(field, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+            errors.append(
+                forbidden(
+                    field, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                )
+            )
     if options.initial_events is not None:
         errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     return errors
@@ -104,19 +120,31 @@ def _list_errors(options: ListOptions) -> list[FieldError]:
 
 def _watch_errors(options: ListOptions) -> list[FieldError]:
     errors: list[FieldError] = []
-    field, match, initial_events = "resourceVersionMatch", options.match, options.initial_events is not None
+    field, match, initial_events = (
+        "resourceVersionMatch",
+        options.match,
+        options.initial_events is not None,
+    )
     if not match and not initial_events and options.resource_version in ("", "0"):
         match, initial_events = "NotOlderThan", True  # such a watch sends initial events by default
     if initial_events and match != "NotOlderThan":
-        errors.append(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+        errors.append(
+            forbidden(
+                field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        )
     if match:
         if not initial_events:
-            text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            text = (
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
             errors.append(forbidden(field, text))
         if match != "NotOlderThan":
             errors.append(not_supported(field, match, ["NotOlderThan"]))
         if options.token:
-            errors.append(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+            errors.append(
+                forbidden(field, "resourceVersionMatch is forbidden when continue is provided")
+            )
     return errors
 
 
@@ -169,7 +197,9 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
     if version != _CONTINUE_FORMAT:
         raise _invalid_token(f"server does not recognize this encoded version {version}")
     if not revision:
-        raise _invalid_token(f"incorrect encoded start resourceVersion (version {_CONTINUE_FORMAT})")
+        raise _invalid_token(
+            f"incorrect encoded start resourceVersion (version {_CONTINUE_FORMAT})"
+        )
     if not start:
         raise _invalid_token(f"encoded start key empty (version {_CONTINUE_FORMAT})")
     if posixpath.normpath("/" + start.removeprefix("/")) != "/" + start.removeprefix("/"):
@@ -189,7 +219,12 @@ def _encode_token(revision: int, last: Record) -> str:
 
 
 async def list_page(
-    store: Store, resource: GroupResource, namespace: str, options: ListOptions, selector: Selector, now: float
+    store: Store,
+    resource: GroupResource,
+    namespace: str,
+    options: ListOptions,
+    selector: Selector,
+    now: float,
 ) -> Page:
     """Return a page of the snapshot that the continue token or the resourceVersion names.
 
@@ -246,10 +281,14 @@ def _expired_token(after: tuple[str, str] | None) -> StatusError:
     return error
 
 
-def _cut(records: Sequence[Record], revision: int, options: ListOptions, selector: Selector) -> Page:
+def _cut(
+    records: Sequence[Record], revision: int, options: ListOptions, selector: Selector
+) -> Page:
     from_cache = options.resource_version == "0" and not options.token
     if options.limit <= 0 or from_cache:  # kube-apiserver's watch cache ignores the limit
-        chosen = records if selector.everything else [each for each in records if selector.matches(each)]
+        chosen = (
+            records if selector.everything else [each for each in records if selector.matches(each)]
+        )
         return Page(chosen, revision)
     if selector.everything:
         chosen = records[: options.limit]

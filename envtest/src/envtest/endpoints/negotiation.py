@@ -72,7 +72,10 @@ _JSON = frozenset({"*/*", "application/*", "application/json"})
 
 
 def _accepts_json(clauses: list[_Clause], quality: float) -> bool:
-    return any(each.media in _JSON and each.quality >= quality and "as" not in each.parameters for each in clauses)
+    return any(
+        each.media in _JSON and each.quality >= quality and "as" not in each.parameters
+        for each in clauses
+    )
 
 
 @lru_cache(maxsize=256)
@@ -95,7 +98,9 @@ def negotiate(accept: str, is_crd: bool, kinds: frozenset[str] = TRANSFORMED) ->
             if protobuf and is_crd:
                 continue
             return Output(yaml, protobuf=protobuf and not _accepts_json(clauses, clause.quality))
-        known = clause.parameters.get("g") == "meta.k8s.io" and clause.parameters.get("v") in _AS.get(wanted, ())
+        known = clause.parameters.get("g") == "meta.k8s.io" and clause.parameters.get(
+            "v"
+        ) in _AS.get(wanted, ())
         if known and wanted in kinds and not (protobuf and wanted == "Table"):
             return Output(yaml, wanted, clause.parameters["v"], protobuf=protobuf)
     raise not_acceptable("only the following media types are accepted: " + ", ".join(SERVED))

@@ -9,13 +9,26 @@ from typing import Any
 import orjson
 
 from envtest.apimachinery.errors import StatusError, bad_request, invalid_object
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, too_long
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    too_long,
+)
 from envtest.apimachinery.objects import Object
 from envtest.endpoints.decoder import PROTOBUF, load_protobuf, media_type
 from envtest.endpoints.request import Request
 from envtest.registry.resource import RequestContext
 
-__all__ = ["DeleteOptions", "WriteOptions", "begin_write", "delete_options", "parse_integer", "write_options"]
+__all__ = [
+    "DeleteOptions",
+    "WriteOptions",
+    "begin_write",
+    "delete_options",
+    "parse_integer",
+    "write_options",
+]
 
 META_GROUP = "meta.k8s.io"
 _LONGEST_INTEGER = 4000
@@ -100,7 +113,9 @@ def write_options(request: Request, kind: str, *, is_apply: bool = False) -> Wri
     errors: list[FieldError] = []
     if kind == "PatchOptions":
         if is_apply and not manager:
-            errors.append(FieldError("FieldValueRequired", "fieldManager", "", "is required for apply patch"))
+            errors.append(
+                FieldError("FieldValueRequired", "fieldManager", "", "is required for apply patch")
+            )
         if not is_apply and force is not None:
             errors.append(forbidden("force", "may not be specified for non-apply patch"))
     errors += _field_manager_errors(manager)
@@ -122,7 +137,10 @@ def begin_write(
     options = write_options(request, kind or f"{operation.capitalize()}Options", is_apply=is_apply)
     ctx.operation = operation
     ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = _manager_name(request, options.field_manager), options.document()
+    ctx.field_manager, ctx.options = (
+        _manager_name(request, options.field_manager),
+        options.document(),
+    )
 
 
 def _manager_name(request: Request, requested: str) -> str:
@@ -130,7 +148,11 @@ def _manager_name(request: Request, requested: str) -> str:
     if requested:
         return requested
     agent = request.headers.get("User-Agent", "").split("/", 1)[0][:128]
-    return agent if agent.isprintable() else "".join(character for character in agent if character.isprintable())
+    return (
+        agent
+        if agent.isprintable()
+        else "".join(character for character in agent if character.isprintable())
+    )
 
 
 async def delete_options(request: Request) -> DeleteOptions:
@@ -139,7 +161,9 @@ async def delete_options(request: Request) -> DeleteOptions:
     Raises StatusError: 400 for a body that cannot be decoded, 422 for invalid options.
     """
     body = await request.body()
-    return delete_options_of(_decode_delete_options(request, body) if body else _query_delete_options(request))
+    return delete_options_of(
+        _decode_delete_options(request, body) if body else _query_delete_options(request)
+    )
 
 
 def delete_options_of(document: dict[str, Any]) -> DeleteOptions:
@@ -165,7 +189,11 @@ def delete_options_of(document: dict[str, Any]) -> DeleteOptions:
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
         dry_run=bool(dry_run),
-        document={"kind": "DeleteOptions", "apiVersion": f"{META_GROUP}/v1", **_without_identity(document)},
+        document={
+            "kind": "DeleteOptions",
+            "apiVersion": f"{META_GROUP}/v1",
+            **_without_identity(document),
+        },
     )
 
 
@@ -206,7 +234,9 @@ def _decode_delete_options(request: Request, body: bytes) -> dict[str, Any]:
         raise bad_request("decoded object cannot be converted to DeleteOptions")
     for name, (kind, go_type) in _TYPES.items():
         value = document.get(name)
-        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        if value is not None and (
+            not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+        ):
             raise _undecodable(name, value, go_type)
     return document
 

@@ -21,7 +21,16 @@ import orjson
 from envtest.apimachinery.objects import Object, format_time
 from envtest.builtins.catalog import all_resources
 
-__all__ = ["APIEXTENSIONS", "MAGIC", "META", "ProtobufError", "decode_body", "fields_of", "type_of", "wire_fields"]
+__all__ = [
+    "APIEXTENSIONS",
+    "MAGIC",
+    "META",
+    "ProtobufError",
+    "decode_body",
+    "fields_of",
+    "type_of",
+    "wire_fields",
+]
 
 MAGIC = b"k8s\0"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -234,12 +243,20 @@ def _schema_or_array(data: bytes) -> Any:
     schema = _one(data, 1)
     if schema is not None:
         return _message(f"{APIEXTENSIONS}.JSONSchemaProps", schema)
-    return [_message(f"{APIEXTENSIONS}.JSONSchemaProps", raw) for number, raw in wire_fields(data) if number == 2]
+    return [
+        _message(f"{APIEXTENSIONS}.JSONSchemaProps", raw)
+        for number, raw in wire_fields(data)
+        if number == 2
+    ]
 
 
 def _schema_or_bool(data: bytes) -> Any:
     schema = _one(data, 2)
-    return bool(_one(data, 1, 0)) if schema is None else _message(f"{APIEXTENSIONS}.JSONSchemaProps", schema)
+    return (
+        bool(_one(data, 1, 0))
+        if schema is None
+        else _message(f"{APIEXTENSIONS}.JSONSchemaProps", schema)
+    )
 
 
 def _schema_or_names(data: bytes) -> Any:
@@ -270,7 +287,9 @@ _SPECIAL: dict[str, Callable[[bytes], Any]] = {
 def decode_body(data: bytes) -> Object:
     """Decode the object in Kubernetes' protobuf envelope. Raises :class:`ProtobufError`."""
     if not data.startswith(MAGIC):
-        raise ProtobufError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+        raise ProtobufError(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+        )
     version = kind = ""
     raw = b""
     for number, value in wire_fields(data[len(MAGIC) :]):

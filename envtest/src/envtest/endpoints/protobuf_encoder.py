@@ -95,7 +95,9 @@ _SPECIAL: dict[str, Callable[[Any], bytes]] = {
     f"{META}.MicroTime": _moment,
     f"{META}.FieldsV1": _raw_json,
     f"{META}.Verbs": _items,
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda value: _delimited(1, str(value).encode()),
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda value: _delimited(
+        1, str(value).encode()
+    ),
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
     "io.k8s.apimachinery.pkg.runtime.RawExtension": _raw_json,
     "io.k8s.api.authentication.v1.ExtraValue": _items,
@@ -129,7 +131,11 @@ class _Layout(NamedTuple):
 def _layout(kind: str) -> _Layout:
     fields = sorted(fields_of(kind).items())
     return _Layout(
-        {name: (number, value_kind, container) for number, (name, value_kind, container) in fields if name},
+        {
+            name: (number, value_kind, container)
+            for number, (name, value_kind, container) in fields
+            if name
+        },
         tuple((number, value_kind) for number, (name, value_kind, _) in fields if not name),
     )
 
@@ -170,7 +176,13 @@ def encode_body(document: Mapping[str, Any]) -> bytes:
         problem = "does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message"
         raise not_acceptable(f"object {kind} {problem}")
     identity = _delimited(1, version.encode()) + _delimited(2, kind.encode())
-    return MAGIC + _delimited(1, identity) + _delimited(2, _message(name, document)) + _delimited(3, b"") + b"\x22\x00"
+    return (
+        MAGIC
+        + _delimited(1, identity)
+        + _delimited(2, _message(name, document))
+        + _delimited(3, b"")
+        + b"\x22\x00"
+    )
 
 
 def encode_event(kind: str, document: Mapping[str, Any]) -> bytes:

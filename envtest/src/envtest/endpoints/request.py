@@ -148,7 +148,9 @@ Page = Callable[[Request], Awaitable["Response | SentResponse | None"]]
 """Serves paths that are not resources (discovery, OpenAPI, health); returns ``None`` for a path that is not its own."""
 
 
-def json_response(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    document: Any, code: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return a JSON document as a response."""
     return Response(orjson.dumps(document), code, JSON, dict(headers or {}))
 
@@ -160,4 +162,9 @@ def status_response(error: StatusError) -> Response:
 
 def not_found_page() -> Response:
     """Return the response of Go's ``ServeMux`` for a path that is not served."""
-    return Response(b"404 page not found\n", 404, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})
+    return Response(
+        b"404 page not found\n",
+        404,
+        "text/plain; charset=utf-8",
+        {"X-Content-Type-Options": "nosniff"},
+    )

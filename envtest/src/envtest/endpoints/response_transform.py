@@ -51,20 +51,36 @@ def error_response(request: Request, error: StatusError) -> Response:
     """Return the response that reports ``error``, in JSON unless the client only accepts YAML or protobuf."""
     accept = request.headers.get("Accept", "")
     if PROTOBUF in accept or "application/yaml" in accept:
-        with suppress(StatusError):  # the error is more important than that its form is not acceptable
+        with suppress(
+            StatusError
+        ):  # the error is more important than that its form is not acceptable
             output = negotiate(accept, is_crd=False, kinds=frozenset())
-            return Response(encode_as(error.status(), output), error.code, output.content_type, dict(error.headers))
+            return Response(
+                encode_as(error.status(), output),
+                error.code,
+                output.content_type,
+                dict(error.headers),
+            )
     return status_response(error)
 
 
 def _table(
-    request: Request, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
+    request: Request,
+    info: ResourceInfo,
+    output: Output,
+    objects: Sequence[Object],
+    metadata: Mapping[str, Any],
 ) -> Object:
     # Imports the printers of all kinds, which most programs never need.
     from envtest.endpoints.table_convertor import convert_to_table
 
     return convert_to_table(
-        info, objects, version=output.as_version, include=check_include(request), metadata=metadata, now=request.moment
+        info,
+        objects,
+        version=output.as_version,
+        include=check_include(request),
+        metadata=metadata,
+        now=request.moment,
     )
 
 
@@ -81,7 +97,11 @@ def check_include(request: Request) -> str:
 
 def partial_metadata(obj: Object, version: str) -> Object:
     """Return the PartialObjectMetadata of an object."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj["metadata"],
+    }
 
 
 def object_response(
@@ -100,7 +120,11 @@ def object_response(
             f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
         )
     if output.as_kind == "PartialObjectMetadata":
-        return Response(encode_as(partial_metadata(document, output.as_version), output), code, output.content_type)
+        return Response(
+            encode_as(partial_metadata(document, output.as_version), output),
+            code,
+            output.content_type,
+        )
     metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
     table = _table(request, info, output, [document], metadata)
     return Response(encode_as(table, output), code, output.content_type)
@@ -117,24 +141,36 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
     return metadata
 
 
-async def list_response(request: Request, info: ResourceInfo, output: Output, page: Page) -> Response:
+async def list_response(
+    request: Request, info: ResourceInfo, output: Output, page: Page
+) -> Response:
     """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
-    return encoded_list(request, info, output, await encode_records(info, page.records), _list_metadata(info, page))
+    return encoded_list(
+        request, info, output, await encode_records(info, page.records), _list_metadata(info, page)
+    )
 
 
 def encoded_list(
-    request: Request, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
+    request: Request,
+    info: ResourceInfo,
+    output: Output,
+    items: Sequence[bytes],
+    metadata: dict[str, Any],
 ) -> Response:
     """Return a list of encoded objects with ``metadata`` in the form that the client accepts."""
     if output.as_kind:
         return _converted_list(request, info, output, items, metadata)
-    head = orjson.dumps({"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata})
+    head = orjson.dumps(
+        {"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata}
+    )
     pieces: list[bytes | memoryview] = [head[:-1] + b',"items":[']
     if info.is_crd:
         for item in items:
             pieces += (item, b",")
     else:
-        bare = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(b'"":0}')
+        bare = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(
+            b'"":0}'
+        )
         for item in items:
             pieces += (b"{", memoryview(item)[bare:], b",")
     if items:
@@ -146,14 +182,20 @@ def encoded_list(
 
 
 def _converted_list(
-    request: Request, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
+    request: Request,
+    info: ResourceInfo,
+    output: Output,
+    items: Sequence[bytes],
+    metadata: dict[str, Any],
 ) -> Response:
     objects = [orjson.loads(item) for item in items]
     if not metadata.get("continue"):
         metadata.pop("continue", None)
     if output.as_kind == "PartialObjectMetadata":
         name = f"*core.{info.list_kind}" if not info.is_crd else "*unstructured.UnstructuredList"
-        raise not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")
+        raise not_acceptable(
+            f"you requested PartialObjectMetadata, but the requested object is a list ({name})"
+        )
     if output.as_kind == "PartialObjectMetadataList":
         document: dict[str, Any] = {
             "kind": "PartialObjectMetadataList",

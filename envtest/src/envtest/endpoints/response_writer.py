@@ -37,12 +37,16 @@ async def send(request: Request, response: Response) -> CompleteResponse | Strea
     body = b"".join(pieces)
     if compressed:
         body = zlib.compress(body, 1, _GZIP)
-    return CompleteResponse(response.code, _headers(request, response), body, request.method != "HEAD")
+    return CompleteResponse(
+        response.code, _headers(request, response), body, request.method != "HEAD"
+    )
 
 
 def _takes_gzip(request: Request) -> bool:
     """Return whether the client accepts gzip; like kube-apiserver, ignore entries with a quality value."""
-    return "gzip" in [token.strip() for token in request.headers.get("Accept-Encoding", "").split(",")]
+    return "gzip" in [
+        token.strip() for token in request.headers.get("Accept-Encoding", "").split(",")
+    ]
 
 
 def _warning(text: str) -> str:
@@ -54,7 +58,10 @@ def _headers(request: Request, response: Response) -> list[tuple[str, str]]:
     headers = {"Audit-Id": request.audit_id, "Cache-Control": "no-cache, private"}
     if response.content_type:
         headers["Content-Type"] = response.content_type
-    return [*(headers | response.headers).items(), *(("Warning", _warning(text)) for text in request.warnings)]
+    return [
+        *(headers | response.headers).items(),
+        *(("Warning", _warning(text)) for text in request.warnings),
+    ]
 
 
 async def _streamed(

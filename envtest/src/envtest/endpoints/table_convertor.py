@@ -23,7 +23,9 @@ from envtest.registry.resource import ResourceInfo
 __all__ = ["convert_to_table"]
 
 _CREATED_AT: Final = Column("Created At", AGE.description, "date")
-_DEFAULT_CRD_COLUMNS: Final = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
+_DEFAULT_CRD_COLUMNS: Final = (
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+)
 
 
 _GENERATION = "deprecated.daemonset.template.generation"
@@ -75,7 +77,11 @@ def _included(obj: Object, include: str, version: str) -> Object | None:
         del metadata["annotations"][_GENERATION]
         if not metadata["annotations"]:
             del metadata["annotations"]
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+    }
 
 
 def _printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:
@@ -104,15 +110,26 @@ def _custom_printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:
     columns = [NAME]
     for spec in specs:
         path = spec.get("jsonPath", "")
-        text = spec.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+        text = (
+            spec.get("description")
+            or f"Custom resource definition column (in JSONPath format): {path}"
+        )
         if spec in _DEFAULT_CRD_COLUMNS:
             text = AGE.description
         columns.append(
-            Column(spec["name"], text, spec.get("type", "string"), spec.get("priority", 0), spec.get("format", ""))
+            Column(
+                spec["name"],
+                text,
+                spec.get("type", "string"),
+                spec.get("priority", 0),
+                spec.get("format", ""),
+            )
         )
 
     def cells(obj: Object, now: datetime) -> list[Any]:
-        found = [_custom_cell(spec.get("jsonPath", ""), spec.get("type", ""), obj, now) for spec in specs]
+        found = [
+            _custom_cell(spec.get("jsonPath", ""), spec.get("type", ""), obj, now) for spec in specs
+        ]
         return [obj["metadata"].get("name", ""), *found]
 
     return columns, cells
@@ -144,4 +161,6 @@ def _custom_cell(path: str, kind: str, obj: Object, now: datetime) -> Any:
 
 
 def _is_time(text: str) -> bool:
-    return re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", text) is not None
+    return (
+        re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", text) is not None
+    )

@@ -48,7 +48,10 @@ def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, expires: datetime | None = None
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    expires: datetime | None = None,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -79,7 +82,9 @@ class CertificateAuthority:
             _builder(subject, subject, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_usage(ca=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
+            )
             .sign(self._key, hashes.SHA256())
         )
 
@@ -111,7 +116,9 @@ class CertificateAuthority:
             x509.SubjectAlternativeName(alternatives),
         )
 
-    def client(self, user: str, groups: Sequence[str] = (), *, expires: datetime | None = None) -> KeyPair:
+    def client(
+        self, user: str, groups: Sequence[str] = (), *, expires: datetime | None = None
+    ) -> KeyPair:
         """Issue a certificate that authenticates as ``user`` in ``groups`` until ``expires`` (default: 10 years)."""
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
@@ -127,7 +134,10 @@ class CertificateAuthority:
         certificate = (
             builder.issuer_name(self._certificate.subject)
             .serial_number(x509.random_serial_number())
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .sign(self._key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM)
@@ -145,7 +155,10 @@ class CertificateAuthority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(ca=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)

@@ -28,7 +28,11 @@ def _walk(node: yaml.Node | None) -> Iterator[str]:
         yield from _walk(value)
         if isinstance(key, yaml.ScalarNode):
             if key.value in seen:
-                shown = orjson.dumps(key.value).decode() if key.tag == "tag:yaml.org,2002:str" else key.value
+                shown = (
+                    orjson.dumps(key.value).decode()
+                    if key.tag == "tag:yaml.org,2002:str"
+                    else key.value
+                )
                 yield f"line {value.start_mark.line + 1}: key {shown} already set in map"
             seen.add(key.value)
 

@@ -39,7 +39,9 @@ def go_syntax(value: Any) -> str:
     if isinstance(value, str):
         return orjson.dumps(value).decode()
     if isinstance(value, dict):
-        items = ", ".join(f"{orjson.dumps(name).decode()}:{go_syntax(value[name])}" for name in sorted(value))
+        items = ", ".join(
+            f"{orjson.dumps(name).decode()}:{go_syntax(value[name])}" for name in sorted(value)
+        )
         return f"map[string]interface {{}}{{{items}}}"
     if isinstance(value, list):
         return "[]interface {}{" + ", ".join(map(go_syntax, value)) + "}"

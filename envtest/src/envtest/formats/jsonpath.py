@@ -25,7 +25,9 @@ class InvalidPath(ValueError):
 
 _NAME: Final = re.compile(r"(?:\\.|[^.\[\]\\])+")
 _SLICE: Final = re.compile(r"(-?\d*)(?::(-?\d*))?(?::(-?\d*))?")
-_FILTER: Final = re.compile(r"\?\(\s*@(?P<left>[^=!<>]*)(?:(?P<op>==|!=|<=|>=|<|>)(?P<right>.+))?\)")
+_FILTER: Final = re.compile(
+    r"\?\(\s*@(?P<left>[^=!<>]*)(?:(?P<op>==|!=|<=|>=|<|>)(?P<right>.+))?\)"
+)
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,

@@ -35,9 +35,13 @@ def write_kubeconfig(path: Path, text: str) -> None:
         )
     server = _server(path)
     if server and server != _server_of(_parse(text.encode())) and _accepts_connections(server):
-        raise FileExistsError(f"{path}: is the kubeconfig of the control plane at {server}, which is still running")
+        raise FileExistsError(
+            f"{path}: is the kubeconfig of the control plane at {server}, which is still running"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():  # a device such as /dev/stdout, which must not be replaced
+    if (
+        path.exists() and not path.is_file()
+    ):  # a device such as /dev/stdout, which must not be replaced
         path.write_text(text, encoding="utf-8")
         return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -93,7 +97,9 @@ def _server_of(document: Mapping[str, Any]) -> str:
 def _accepts_connections(server: str) -> bool:
     try:
         address = urlsplit(server)
-        with socket.create_connection((address.hostname or "", address.port or 443), timeout=_CONNECT_TIMEOUT):
+        with socket.create_connection(
+            (address.hostname or "", address.port or 443), timeout=_CONNECT_TIMEOUT
+        ):
             return True
     except (OSError, ValueError):
         return False

@@ -31,7 +31,11 @@ Manifests = Path | str | Mapping[str, Any]
 def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object]:
     """Yield the objects of ``kinds`` in ``sources``. Raises ValueError, OSError."""
     for source in sources:
-        objects = [dict(source)] if isinstance(source, Mapping) else read_manifests(Path(source), objects_only=True)
+        objects = (
+            [dict(source)]
+            if isinstance(source, Mapping)
+            else read_manifests(Path(source), objects_only=True)
+        )
         for obj in objects:
             if obj.get("kind") not in kinds:
                 continue
@@ -48,7 +52,11 @@ def load_crds(sources: Iterable[Manifests]) -> list[Object]:
     for source in sources:
         crds = list(load_manifests([source], CRD))
         if not crds:
-            where = f"an object of kind {source.get('kind')}" if isinstance(source, Mapping) else str(source)
+            where = (
+                f"an object of kind {source.get('kind')}"
+                if isinstance(source, Mapping)
+                else str(source)
+            )
             raise ValueError(f"no {CRD} in {where}")
         found += crds
     return found

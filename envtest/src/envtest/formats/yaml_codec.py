@@ -22,7 +22,9 @@ class YAMLError(ValueError):
 _INTEGER: Final = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _BASE_60: Final = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
-_TIMESTAMP: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
+_TIMESTAMP: Final = re.compile(
+    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?"
+)
 _BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
 
 
@@ -39,7 +41,9 @@ def _number(text: str) -> int | float | str:
         number = 0 if len(digits) > _LONGEST else int(digits.lower().removeprefix("0o"), base)
         if plain.startswith("-"):
             number = -number
-        if len(digits) <= _LONGEST and -(2**63) <= number < (2**63 if plain.startswith("+") else 2**64):
+        if len(digits) <= _LONGEST and -(2**63) <= number < (
+            2**63 if plain.startswith("+") else 2**64
+        ):
             return number
     if _FLOAT.fullmatch(plain) and math.isfinite(fraction := float(plain)):
         return fraction
@@ -114,7 +118,9 @@ def _construct_number(loader: Any, node: yaml.ScalarNode) -> int | float:
         return float(text.replace(".", ""))
     number = _number(text)
     if isinstance(number, str):
-        raise YAMLError(f"yaml: cannot decode !!str `{text[:100]}` as a {node.tag.replace(_TAG, '!!')}")
+        raise YAMLError(
+            f"yaml: cannot decode !!str `{text[:100]}` as a {node.tag.replace(_TAG, '!!')}"
+        )
     return float(number) if node.tag == _TAG + "float" else number
 
 
@@ -233,5 +239,7 @@ def _unsupported(value: Any) -> Any:
 
 def dump(document: Any, *, sort_keys: bool = True) -> str:
     """Encode one document."""
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, default_flow_style=False, allow_unicode=True)
+    text: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=sort_keys, default_flow_style=False, allow_unicode=True
+    )
     return text

@@ -29,7 +29,12 @@ def _status(name: str) -> Object:
     refused = f'Get "https://{address}/healthz": dial tcp {address}: connect: connection refused'
     status, message = ("False", refused) if _PORTS[name] else ("True", "ok")
     conditions = [{"type": "Healthy", "status": status, "message": message}]
-    return {"apiVersion": "v1", "kind": "ComponentStatus", "metadata": {"name": name}, "conditions": conditions}
+    return {
+        "apiVersion": "v1",
+        "kind": "ComponentStatus",
+        "metadata": {"name": name},
+        "conditions": conditions,
+    }
 
 
 async def get_status(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
@@ -39,7 +44,9 @@ async def get_status(core: Core, request: Request, ctx: RequestContext, output: 
     return object_response(request, ctx.info, output, _status(ctx.name))
 
 
-async def list_statuses(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+async def list_statuses(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> Response:
     """Handle GET of all ComponentStatuses; they have no labels, and one field."""
     options = list_options(request, watch=False)
     labels, fields = parse_labels(options.labels), parse_fields(options.fields)
@@ -47,6 +54,10 @@ async def list_statuses(core: Core, request: Request, ctx: RequestContext, outpu
         name
         for name in _PORTS
         if labels.matches({})
-        and all((name == value) == (operator == "=") for field, operator, value in fields if field == "metadata.name")
+        and all(
+            (name == value) == (operator == "=")
+            for field, operator, value in fields
+            if field == "metadata.name"
+        )
     ]
     return encoded_list(request, ctx.info, output, [encode(_status(name)) for name in names], {})

@@ -55,7 +55,9 @@ def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> O
     return record.obj()
 
 
-async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
+async def connect(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> Response | SentResponse:
     """Handle exec, attach and portforward."""
     await _admit(core, ctx, _connect_options(request, ctx))
     if core.version >= _CREATE_NEEDED:
@@ -84,9 +86,13 @@ async def _admit(core: Core, ctx: RequestContext, options: Object) -> None:
 def _connect_options(request: Request, ctx: RequestContext) -> Object:
     """Return the options of exec, attach or portforward in the query as fields of their kind."""
     if ctx.subresource == "portforward":
-        ports = [_port(each) for text in request.query.getall("ports", []) for each in text.split(",")]
+        ports = [
+            _port(each) for text in request.query.getall("ports", []) for each in text.split(",")
+        ]
         return {"ports": ports} if ports else {}
-    options: Object = {name: True for name in ("stdin", "stdout", "stderr", "tty") if request.flag(name)}
+    options: Object = {
+        name: True for name in ("stdin", "stdout", "stderr", "tty") if request.flag(name)
+    }
     if container := request.parameter("container"):
         options["container"] = container
     if ctx.subresource == "exec":
@@ -100,11 +106,15 @@ def _port(text: str) -> int:
     if not problem and (len(text) > 20 or int(text) >= 2**16):
         problem = "value out of range"
     if problem:
-        raise bad_request(f"cannot convert to []int32: strconv.ParseUint: parsing {go_quote(text)}: {problem}")
+        raise bad_request(
+            f"cannot convert to []int32: strconv.ParseUint: parsing {go_quote(text)}: {problem}"
+        )
     return int(text)
 
 
-async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
+async def read_log(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> Response | SentResponse:
     """Handle GET of a log, which is empty without a scenario."""
     numbers = {name: _integer(request.parameter(name)) for name in _INTEGERS}
     errors = list(_log_errors(numbers, request))
@@ -153,7 +163,10 @@ def _log_errors(numbers: Mapping[str, int | None], request: Request) -> Iterator
 def _check_container(request: Request, pod: Object) -> None:
     """Raise StatusError (400) unless the request names a container, or the pod has only one."""
     name, wanted = pod["metadata"]["name"], request.parameter("container")
-    names = {kind: [each.get("name", "") for each in pod["spec"].get(kind) or ()] for kind in _CONTAINER_LISTS}
+    names = {
+        kind: [each.get("name", "") for each in pod["spec"].get(kind) or ()]
+        for kind in _CONTAINER_LISTS
+    }
     if wanted:
         if not any(wanted in each for each in names.values()):
             raise bad_request(f"container {wanted} is not valid for pod {name}")
@@ -164,7 +177,9 @@ def _check_container(request: Request, pod: Object) -> None:
         raise bad_request(f"a container name must be specified for pod {name}, {choice}")
 
 
-async def proxy(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
+async def proxy(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> Response | SentResponse:
     """Handle the proxy of a pod, Service or node, named as ``name``, ``name:port`` or ``scheme:name:port``.
 
     A scenario has the address of this machine to which requests for a port of a pod are relayed.
@@ -173,7 +188,9 @@ async def proxy(core: Core, request: Request, ctx: RequestContext, output: Outpu
     await _admit(core, ctx, {"path": path} if path else {})
     resource = ctx.info.resource
     parts = ctx.name.split(":")
-    scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(len(parts), ("", "", ""))
+    scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(
+        len(parts), ("", "", "")
+    )
     if not name or scheme not in ("", "http", "https"):
         raise bad_request(f"invalid {ctx.info.singular} request {go_quote(ctx.name)}")
     address = ""
@@ -187,19 +204,30 @@ async def proxy(core: Core, request: Request, ctx: RequestContext, output: Outpu
             if not _is_global((found.get("status") or {}).get("podIP") or ""):
                 raise bad_request("address not allowed")
             address = _pod_address(core, found, port, scheme)
-    if core.client is None or core.scenario is None or not isinstance(request.raw, Received) or resource == _NODES:
+    if (
+        core.client is None
+        or core.scenario is None
+        or not isinstance(request.raw, Received)
+        or resource == _NODES
+    ):
         raise internal_error(_NO_NODES)
     prefix = request.path.removesuffix(path)
     raw_path, mark, query = origin_form(request.raw.rel_url).partition("?")
-    rest = raw_path.split("/")[prefix.count("/") + 1 :]  # names can be escaped, so the prefix is not compared
+    rest = raw_path.split("/")[
+        prefix.count("/") + 1 :
+    ]  # names can be escaped, so the prefix is not compared
     target = f"/{'/'.join(rest)}" if rest else ""
     target += mark + query
     if not path and request.method in ("GET", "HEAD"):
         return Response(b"", 301, "", {"Location": f"{request.path}/{target}"})
     if not address:
-        raise service_unavailable("error trying to reach service: dial tcp: connect: connection refused")
+        raise service_unavailable(
+            "error trying to reach service: dial tcp: connect: connection refused"
+        )
     url = f"{scheme or 'http'}://{address}{target}"
-    rewrite = partial(rewritten_url, prefix=prefix, hosts=(address, request.headers.get("Host", "")))
+    rewrite = partial(
+        rewritten_url, prefix=prefix, hosts=(address, request.headers.get("Host", ""))
+    )
     headers = relayed_headers(request.headers.items())
     opened = core.client.send(url, request.method, headers, await request.body() or None)
     try:
@@ -210,17 +238,25 @@ async def proxy(core: Core, request: Request, ctx: RequestContext, output: Outpu
 
 def _pod_address(core: Core, pod: Object, port: str, scheme: str) -> str:
     """Return the local address of a pod's port, by default of its first one; empty if the scenario has none."""
-    ports = [each["containerPort"] for container in pod["spec"]["containers"] for each in container.get("ports") or ()]
+    ports = [
+        each["containerPort"]
+        for container in pod["spec"]["containers"]
+        for each in container.get("ports") or ()
+    ]
     number = port or (ports[0] if ports else 443 if scheme == "https" else 80)
     local = core.scenario.ports_of(pod) if core.scenario is not None else {}
-    return next((address_text(*address) for each, address in local.items() if str(each) == str(number)), "")
+    return next(
+        (address_text(*address) for each, address in local.items() if str(each) == str(number)), ""
+    )
 
 
 def _check_endpoints(core: Core, namespace: str, name: str, port: str) -> set[str]:
     """Return the names of a Service's port. Raises StatusError (404, 503) unless it has the port and endpoints."""
     names = {port}
     if _INTEGER.fullmatch(port):
-        ports: list[dict[str, Any]] = _stored(core, _SERVICES, namespace, name)["spec"].get("ports") or []
+        ports: list[dict[str, Any]] = (
+            _stored(core, _SERVICES, namespace, name)["spec"].get("ports") or []
+        )
         names = {each.get("name") or "" for each in ports if str(each.get("port")) == port}
         if not names:
             raise service_unavailable(f"no service port {port} found for service {go_quote(name)}")
@@ -239,5 +275,10 @@ def _is_global(text: str) -> bool:
     except ValueError:
         return False
     is_broadcast = text == "255.255.255.255"
-    special = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
+    special = (
+        address.is_unspecified
+        or address.is_loopback
+        or address.is_multicast
+        or address.is_link_local
+    )
     return not (special or is_broadcast)

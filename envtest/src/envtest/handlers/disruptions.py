@@ -48,7 +48,14 @@ async def spend_budget(core: Core, ctx: RequestContext, pod: Object, *, dry_run:
     assert info is not None
     name = budgets[0]["metadata"]["name"]
     status = RequestContext(
-        ctx.user, "update", info, ctx.namespace, name, "status", operation="UPDATE", moment=ctx.moment
+        ctx.user,
+        "update",
+        info,
+        ctx.namespace,
+        name,
+        "status",
+        operation="UPDATE",
+        moment=ctx.moment,
     )
 
     async def decrement(budget: Object | None) -> Object:
@@ -80,7 +87,11 @@ def _decrement(budget: Object, pod: Object, now: str) -> None:
         cause = f"The disruption budget {name} is still being processed by the server."
         raise _rejection(cause, retry_after=_RETRY_SECONDS)
     if allowed < 0:
-        raise forbidden(GroupResource("policy", "poddisruptionbudget"), name, "pdb disruptions allowed is negative")
+        raise forbidden(
+            GroupResource("policy", "poddisruptionbudget"),
+            name,
+            "pdb disruptions allowed is negative",
+        )
     if len(status.get("disruptedPods") or ()) > _MAX_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise forbidden(GroupResource("policy", "poddisruptionbudget"), name, why)
@@ -88,7 +99,12 @@ def _decrement(budget: Object, pod: Object, now: str) -> None:
         raise _rejection(_why_none_allowed(name, status))
     status["disruptionsAllowed"] = allowed - 1
     if allowed == 1:
-        condition = {"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": ""}
+        condition = {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "reason": "InsufficientPods",
+            "message": "",
+        }
         if status.get("observedGeneration"):
             condition["observedGeneration"] = status["observedGeneration"]
         set_condition(status.setdefault("conditions", []), condition, now=now)
@@ -102,7 +118,9 @@ def _why_none_allowed(name: str, status: Object) -> str:
         return f"The disruption budget {name} does not allow evicting pods currently {why}"
     healthy, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
     if healthy <= desired:
-        return f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        return (
+            f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        )
     return f"The disruption budget {name} does not allow evicting pods currently"
 
 
@@ -115,7 +133,14 @@ def _rejection(cause: str, *, retry_after: int = 0) -> StatusError:
 async def add_disruption_target(core: Core, ctx: RequestContext) -> str:
     """Set the pod condition with the reason of the disruption; return the pod's new resourceVersion."""
     status = RequestContext(
-        ctx.user, "update", ctx.info, ctx.namespace, ctx.name, "status", operation="UPDATE", moment=ctx.moment
+        ctx.user,
+        "update",
+        ctx.info,
+        ctx.namespace,
+        ctx.name,
+        "status",
+        operation="UPDATE",
+        moment=ctx.moment,
     )
 
     async def add(pod: Object | None) -> Object:

@@ -25,7 +25,14 @@ from envtest.apply.jsonpatch import json_patch
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
 from envtest.builtins.normalization import DecodeError
-from envtest.endpoints.decoder import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
+from envtest.endpoints.decoder import (
+    JSONError,
+    decode_fields,
+    duplicate_fields,
+    load_json,
+    load_yaml,
+    media_type,
+)
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
@@ -34,10 +41,24 @@ from envtest.formats.go_format import go_text
 from envtest.handlers.write import check_name, check_namespace
 from envtest.registry.resource import RequestContext
 from envtest.schema.schema_node import Schema
-from envtest.writes.create_update import Transform, admit_mutating, copy_object, dedupe_owners, update_object
+from envtest.writes.create_update import (
+    Transform,
+    admit_mutating,
+    copy_object,
+    dedupe_owners,
+    update_object,
+)
 from envtest.writes.server_core import Core
 
-__all__ = ["APPLY", "PatchFunction", "apply_body", "patch", "patch_media_type", "patch_options", "read_patch"]
+__all__ = [
+    "APPLY",
+    "PatchFunction",
+    "apply_body",
+    "patch",
+    "patch_media_type",
+    "patch_options",
+    "read_patch",
+]
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -49,12 +70,16 @@ PatchFunction = Callable[[Object], Object]
 """Returns the patched object, given the current one."""
 
 
-def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None) -> PatchFunction:
+def read_patch(
+    media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None
+) -> PatchFunction:
     """Return the function that a patch document specifies. Raises StatusError (400)."""
     try:
         document = load_json(data)
     except JSONError as error:
-        raise bad_request(str(error) if media == STRATEGIC else f"error decoding patch: {error}") from None
+        raise bad_request(
+            str(error) if media == STRATEGIC else f"error decoding patch: {error}"
+        ) from None
     if media == JSON_PATCH:
         if not isinstance(document, list):
             raise bad_request(
@@ -83,14 +108,18 @@ def _undecodable_patch(document: Object, message: str) -> StatusError:
     return invalid_object("", "", "", [invalid("patch", go_text(document), message)])
 
 
-def _decode(obj: Object, ctx: RequestContext, duplicates: list[str], document: Object | None) -> Object:
+def _decode(
+    obj: Object, ctx: RequestContext, duplicates: list[str], document: Object | None
+) -> Object:
     """Decode the patched object like a request body: identity, types and unknown fields.
 
     ``document`` is a strategic merge patch, which is decoded and reported differently, or ``None``.
     """
     info = ctx.info
     _complete_identity(obj, ctx)
-    if obj.get("apiVersion") != info.api_version or (obj.get("kind") != info.kind and not info.is_crd):
+    if obj.get("apiVersion") != info.api_version or (
+        obj.get("kind") != info.kind and not info.is_crd
+    ):
         message = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
         raise _undecodable(obj, message)
     before = copy_object(obj) if ctx.field_validation == "Strict" else {}
@@ -106,7 +135,11 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str], document: O
         raise _undecodable(before or obj, message) from None
     if problems and ctx.field_validation == "Strict":
         message = "strict decoding error: " + ", ".join(problems)
-        raise _undecodable_patch(document, message) if document is not None else _undecodable(before, message)
+        raise (
+            _undecodable_patch(document, message)
+            if document is not None
+            else _undecodable(before, message)
+        )
     if ctx.field_validation == "Warn":
         for problem in problems:
             ctx.warn(problem)
@@ -122,7 +155,9 @@ def _complete_identity(obj: Object, ctx: RequestContext) -> None:
         if not obj.get("kind"):
             raise _undecodable(obj, "Object 'Kind' is missing in the patched object")
         if not obj.get("apiVersion"):
-            raise internal_error("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+            raise internal_error(
+                "Object 'apiVersion' is missing in 'object has no apiVersion field'"
+            )
         return
     if obj.get("kind") in (None, ""):
         obj["kind"] = ctx.info.kind
@@ -164,7 +199,11 @@ def patch_media_type(request: Request, ctx: RequestContext) -> str:
     """Return the patch type. Raises StatusError (415), with a different message for custom resources."""
     media = media_type(request)
     if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
-        raise unsupported_media_type(_CUSTOM_RESOURCE_TYPES) if ctx.info.is_crd else unsupported_media_type_here()
+        raise (
+            unsupported_media_type(_CUSTOM_RESOURCE_TYPES)
+            if ctx.info.is_crd
+            else unsupported_media_type_here()
+        )
     return media
 
 
@@ -177,7 +216,9 @@ def apply_body(data: bytes) -> Object:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise bad_request("error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}")
+        raise bad_request(
+            "error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}"
+        )
     return document
 
 
@@ -199,7 +240,9 @@ def check_duplicate_keys(data: bytes, ctx: RequestContext) -> None:
 
     lines = repeated_keys(data)
     if lines and ctx.field_validation == "Strict":
-        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {unmarshal_errors(lines)}")
+        raise bad_request(
+            f"error strict decoding YAML: error converting YAML to JSON: {unmarshal_errors(lines)}"
+        )
     for line in lines:
         ctx.warn(line)
 
@@ -231,7 +274,9 @@ def _apply(core: Core, ctx: RequestContext, data: bytes) -> Transform:
             _check_apply_creates(applied, ctx)
         current = None if old is None else copy_object(old)
         merged = await tracker.run_with_conversions(
-            lambda: tracker.apply(current, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+            lambda: tracker.apply(
+                current, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now
+            )
         )
         check_duplicate_keys(data, ctx)
         new = _decode_applied(merged, applied, ctx)

@@ -62,8 +62,12 @@ async def _serve(
     if ctx.subresource == "portforward":
         if (pod.get("status") or {}).get("phase") != "Running":
             phase = (pod.get("status") or {}).get("phase") or "Pending"
-            raise internal_error(f"unable to forward port because pod is not running. Current status={phase}")
-        return await serve_port_forward(request, lambda port, connection: forward_port(scenario, pod, port, connection))
+            raise internal_error(
+                f"unable to forward port because pod is not running. Current status={phase}"
+            )
+        return await serve_port_forward(
+            request, lambda port, connection: forward_port(scenario, pod, port, connection)
+        )
     container, command = _container(request, pod), request.query.getall("command", [])
     if ctx.subresource == "exec" and not command:
         raise bad_request("you must specify at least 1 command for the container")
@@ -76,7 +80,9 @@ async def _serve(
         return await serve_command(
             request,
             options,
-            lambda streams: run_command(scenario, core.clock, pod, container, command, streams, tty=options.tty),
+            lambda streams: run_command(
+                scenario, core.clock, pod, container, command, streams, tty=options.tty
+            ),
         )
     return await serve_command(
         request,

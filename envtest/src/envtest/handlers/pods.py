@@ -21,7 +21,13 @@ from envtest.writes.server_core import Core
 
 __all__ = ["bind", "evict"]
 
-_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+_SUCCESS: Object = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
 
 
 async def bind(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
@@ -38,7 +44,9 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
         raise bad_request("name in URL does not match name in Binding object")
     target: dict[str, Any] = binding.get("target") or {}
     node, kind = target.get("name") or "", target.get("kind") or ""
-    errors = [] if kind in {"", "Node"} else [not_supported("target.kind", kind, ("Node", "<empty>"))]
+    errors = (
+        [] if kind in {"", "Node"} else [not_supported("target.kind", kind, ("Node", "<empty>"))]
+    )
     errors += [] if node else [required("target.name")]
     if errors:  # kube-apiserver returns the errors of a Binding without a reason
         raise plain_error(aggregate(errors))
@@ -52,19 +60,30 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
             raise not_found(ctx.info.resource, ctx.name)
         _check_precondition(ctx, pod, metadata, "resourceVersion", "ResourceVersion")
         if pod["metadata"].get("deletionTimestamp"):
-            raise conflict(resource, ctx.name, f"pod {ctx.name} is being deleted, cannot be assigned to a host")
+            raise conflict(
+                resource, ctx.name, f"pod {ctx.name} is being deleted, cannot be assigned to a host"
+            )
         assigned = pod["spec"].get("nodeName")
         if assigned:
-            raise conflict(resource, ctx.name, f'pod {ctx.name} is already assigned to node "{assigned}"')
+            raise conflict(
+                resource, ctx.name, f'pod {ctx.name} is already assigned to node "{assigned}"'
+            )
         if pod["spec"].get("schedulingGates"):
-            raise conflict(resource, ctx.name, f"pod {ctx.name} has non-empty .spec.schedulingGates")
+            raise conflict(
+                resource, ctx.name, f"pod {ctx.name} has non-empty .spec.schedulingGates"
+            )
         pod["spec"]["nodeName"] = node
         if metadata.get("annotations"):
             pod["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
         if metadata.get("labels"):
-            pod["metadata"]["labels"] = {**metadata["labels"], **(pod["metadata"].get("labels") or {})}
+            pod["metadata"]["labels"] = {
+                **metadata["labels"],
+                **(pod["metadata"].get("labels") or {}),
+            }
         conditions = pod["status"].get("conditions") or []
-        pod["status"]["conditions"] = [each for each in conditions if each.get("type") != "PodScheduled"]
+        pod["status"]["conditions"] = [
+            each for each in conditions if each.get("type") != "PodScheduled"
+        ]
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
         set_condition(pod["status"]["conditions"], scheduled, now=ctx.now)
         return pod
@@ -73,12 +92,16 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
     return Response(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
-def _check_precondition(ctx: RequestContext, pod: Object, metadata: Object, name: str, shown: str) -> None:
+def _check_precondition(
+    ctx: RequestContext, pod: Object, metadata: Object, name: str, shown: str
+) -> None:
     """Raise StatusError (409) if the body requires another value of a metadata field than the pod has."""
     wanted, actual = metadata.get(name), pod["metadata"].get(name)
     if wanted and wanted != actual:
         why = f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {actual}"
-        prefix = f"StorageError: invalid object, Code: 4, Key: {registry_key(ctx)}, ResourceVersion: 0"
+        prefix = (
+            f"StorageError: invalid object, Code: 4, Key: {registry_key(ctx)}, ResourceVersion: 0"
+        )
         raise conflict(ctx.info.resource, ctx.name, f"{prefix}, AdditionalErrorMsg: {why}")
 
 
@@ -96,7 +119,11 @@ async def evict(core: Core, request: Request, ctx: RequestContext, output: Outpu
     await core.admission.validate(ctx, eviction, None)
     pod = record.obj()
     options = delete_options_of(_delete_document(eviction, dry_run=ctx.dry_run))
-    if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed", "Pending"} and not record.deleting:
+    if (pod.get("status") or {}).get("phase") not in {
+        "Succeeded",
+        "Failed",
+        "Pending",
+    } and not record.deleting:
         await spend_budget(core, ctx, pod, dry_run=options.dry_run)
     check_preconditions(pod, ctx, options)
     if not options.dry_run:
@@ -113,7 +140,9 @@ def _delete_document(eviction: Object, *, dry_run: bool) -> Object:
     document: Object = dict(eviction.get("deleteOptions") or {})
     if dry_run and document.get("dryRun") and document["dryRun"] != ["All"]:
         shown = " ".join(map(str, document["dryRun"]))
-        raise bad_request(f"Non-matching dry-run options in request and content: [All] and [{shown}]")
+        raise bad_request(
+            f"Non-matching dry-run options in request and content: [All] and [{shown}]"
+        )
     if dry_run:
         document["dryRun"] = ["All"]
     return document

@@ -19,7 +19,11 @@ __all__ = ["get_object", "list_objects"]
 
 def _stale_revision(request: Request, core: Core) -> int | None:
     """Return the revision that a stale watch cache (an injected fault) shows to reads with resourceVersion 0."""
-    if request.faults is None or request.faults.stale_revision is None or request.parameter("resourceVersion") != "0":
+    if (
+        request.faults is None
+        or request.faults.stale_revision is None
+        or request.parameter("resourceVersion") != "0"
+    ):
         return None
     return min(request.faults.stale_revision, core.store.revision)
 
@@ -39,12 +43,18 @@ async def get_object(core: Core, request: Request, ctx: RequestContext, output: 
     return object_response(request, ctx.info, output, (await encode_records(ctx.info, [record]))[0])
 
 
-async def list_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+async def list_objects(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> Response:
     """Handle GET of a collection, in one namespace or in all."""
     options = list_options(request, watch=False)
-    selector = selector_for(ctx.info, options.labels, options.fields, core.shard_selector(options.shards))
+    selector = selector_for(
+        ctx.info, options.labels, options.fields, core.shard_selector(options.shards)
+    )
     stale = _stale_revision(request, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
-    page = await list_page(core.store, ctx.info.storage, ctx.namespace, options, selector, core.clock.time())
+    page = await list_page(
+        core.store, ctx.info.storage, ctx.namespace, options, selector, core.clock.time()
+    )
     return await list_response(request, ctx.info, output, page)

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from envtest.apimachinery.errors import StatusError, bad_request, conflict, internal_error, invalid_object, not_found
+from envtest.apimachinery.errors import (
+    StatusError,
+    bad_request,
+    conflict,
+    internal_error,
+    invalid_object,
+    not_found,
+)
 from envtest.apimachinery.field_errors import invalid
 from envtest.apimachinery.objects import Object
 from envtest.apply.fieldset import Path
@@ -27,7 +34,14 @@ from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import encode_as, object_response
-from envtest.handlers.patch import APPLY, PatchFunction, apply_body, patch_media_type, patch_options, read_patch
+from envtest.handlers.patch import (
+    APPLY,
+    PatchFunction,
+    apply_body,
+    patch_media_type,
+    patch_options,
+    read_patch,
+)
 from envtest.handlers.write import check_name, check_namespace
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 from envtest.registry.storage_version import from_storage
@@ -67,7 +81,10 @@ def _format_selector(selector: Any) -> str:
         labels = selector
         expressions: list[dict[str, Any]] = []
     else:
-        labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+        labels, expressions = (
+            selector.get("matchLabels") or {},
+            selector.get("matchExpressions") or [],
+        )
     terms = {key: f"{key}={value}" for key, value in labels.items() if isinstance(value, str)}
     out = [terms[key] for key in sorted(terms)]
     for expression in sorted(expressions, key=lambda each: str(each.get("key", ""))):
@@ -93,10 +110,16 @@ def scale_of(info: ResourceInfo, obj: Object, *, missing: int | None = None) -> 
     if replicas is None and info.is_crd:
         replicas = missing
     if replicas is None and info.is_crd:
-        raise internal_error(f'the spec replicas field "{settings["specReplicasPath"]}" does not exist')
+        raise internal_error(
+            f'the spec replicas field "{settings["specReplicasPath"]}" does not exist'
+        )
     status: dict[str, Any] = {"replicas": _get_path(obj, settings["statusReplicasPath"]) or 0}
     if info.is_crd:
-        selector = _get_path(obj, settings["labelSelectorPath"]) if settings.get("labelSelectorPath") else None
+        selector = (
+            _get_path(obj, settings["labelSelectorPath"])
+            if settings.get("labelSelectorPath")
+            else None
+        )
     else:
         selector = _format_selector(_get_path(obj, ".spec.selector"))
     if selector:
@@ -104,7 +127,13 @@ def scale_of(info: ResourceInfo, obj: Object, *, missing: int | None = None) -> 
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     metadata = {name: obj["metadata"][name] for name in names if name in obj["metadata"]}
     spec = {"replicas": replicas} if replicas else {}
-    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
 
 
 def set_replicas(info: ResourceInfo, obj: Object, replicas: Any) -> None:
@@ -117,14 +146,18 @@ def _replicas_paths(info: ResourceInfo) -> dict[str, Path]:
     return {info.api_version: tuple(f"f:{name}" for name in names)}
 
 
-def _decode_scale(obj: Object, ctx: RequestContext, duplicates: list[str], data: bytes | None = None) -> Object:
+def _decode_scale(
+    obj: Object, ctx: RequestContext, duplicates: list[str], data: bytes | None = None
+) -> Object:
     """Decode a Scale; ``data`` is the JSON of the whole object, unless it results from a patch."""
     try:
         scale, unknown = decode(_SCALE, obj)
     except DecodeError as error:
         raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from None
     problems = [f'unknown field "{path}"' for path in unknown]
-    problems = duplicates + problems if data is None else in_document_order(data, duplicates, problems)
+    problems = (
+        duplicates + problems if data is None else in_document_order(data, duplicates, problems)
+    )
     check_strict(problems, ctx, kind="Scale", version="v1")
     result: Object = scale
     return result
@@ -138,7 +171,9 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
         if record is None:
             raise not_found(info.resource, ctx.name)
         return _response(request, ctx, scale_of(info, await from_storage(info, record)), output)
-    change = await (_put_body(request, ctx) if ctx.verb == "update" else _patch_change(core, request, ctx))
+    change = await (
+        _put_body(request, ctx) if ctx.verb == "update" else _patch_change(core, request, ctx)
+    )
     paths = _replicas_paths(info)
     tracker = core.trackers.scale
 
@@ -161,16 +196,22 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
         after = await core.admission.mutate(ctx, admitted, before)
         _check_scale(after, old, ctx)
         set_replicas(info, old, (after.get("spec") or {}).get("replicas", 0))
-        if after["metadata"].get("resourceVersion"):  # without it, the update is unconditional for every kind
+        if after["metadata"].get(
+            "resourceVersion"
+        ):  # without it, the update is unconditional for every kind
             old["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"]
-        entries = from_scale(old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths)
+        entries = from_scale(
+            old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths
+        )
         if entries:
             old["metadata"]["managedFields"] = entries
         else:
             old["metadata"].pop("managedFields", None)
         return old
 
-    obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each, missing=0))
+    obj, _ = await update_object(
+        core, ctx, transform, admission_view=lambda each: scale_of(info, each, missing=0)
+    )
     return _response(request, ctx, scale_of(info, obj), output)
 
 
@@ -229,7 +270,9 @@ async def _patch_change(core: Core, request: Request, ctx: RequestContext) -> Pa
         tracker = core.trackers.scale
 
         def merge(old: Object) -> Object:
-            new = tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+            new = tracker.apply(
+                old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now
+            )
             return _decode_scale(new, ctx, [])
 
         return merge

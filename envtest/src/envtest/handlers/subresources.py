@@ -65,7 +65,11 @@ async def token(core: Core, request: Request, ctx: RequestContext, output: Outpu
     _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)
-    return Response(encode_as(request_token(core.store, core.tokens, ctx, obj), output), 201, output.content_type)
+    return Response(
+        encode_as(request_token(core.store, core.tokens, ctx, obj), output),
+        201,
+        output.content_type,
+    )
 
 
 _REVIEWS = (

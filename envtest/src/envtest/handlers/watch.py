@@ -52,7 +52,12 @@ class _Encoder:
 
         It is encoded for the first of them.
         """
-        if not self.is_stored_form or kind != change.type or record is not change.record or self.info.read_through:
+        if (
+            not self.is_stored_form
+            or kind != change.type
+            or record is not change.record
+            or self.info.read_through
+        ):
             return None
         if change.chunk is None:
             change.chunk = encode_chunk(_json_line(kind, record.data))
@@ -122,7 +127,11 @@ class _Encoder:
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        obj: dict[str, Any] = {"kind": self.info.kind, "apiVersion": self.info.api_version, "metadata": metadata}
+        obj: dict[str, Any] = {
+            "kind": self.info.kind,
+            "apiVersion": self.info.api_version,
+            "metadata": metadata,
+        }
         return self._encode("BOOKMARK", self._convert(obj))
 
 
@@ -168,7 +177,9 @@ class _Stream:
         self._resource = resource
         content_type = output.content_type + (";stream=watch" if output.protobuf else "")
         headers = [("Content-Type", content_type), ("Cache-Control", "no-cache, private")]
-        self.response = StreamResponse(200, [*headers, *(("Warning", f'299 - "{text}"') for text in request.warnings)])
+        self.response = StreamResponse(
+            200, [*headers, *(("Warning", f'299 - "{text}"') for text in request.warnings)]
+        )
         self._lines_until_cut = request.fault.cut_after if request.fault is not None else None
 
     async def open(self) -> None:
@@ -234,7 +245,9 @@ class _Stream:
             transport.abort()
 
 
-async def watch_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> StreamResponse:
+async def watch_objects(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> StreamResponse:
     """Stream the changes of a collection.
 
     The watch ends when the client disconnects, the timeout expires or the watcher lags too far behind.
@@ -242,7 +255,9 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
     options = list_options(request, watch=True)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
     shards = core.shard_selector(options.shards)
-    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))), shards)
+    selector = selector_for(
+        ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))), shards
+    )
     encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
     stream = _Stream(request, output, ctx.info.plural)
@@ -251,7 +266,9 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
         error = too_old_error(Compacted(revision, core.store.revision))
     try:
         await stream.open()
-        if error is not None or watcher is None:  # an expired revision is an ERROR event in a response with code 200
+        if (
+            error is not None or watcher is None
+        ):  # an expired revision is an ERROR event in a response with code 200
             await stream.send([encoder.error(error)] if error else [])
             await stream.response.write_eof()
             return stream.response
@@ -281,11 +298,15 @@ def _open(
     """
     store, table = core.store, ctx.info.storage
     wants_initial = options.initial_events
-    if wants_initial is None:  # without sendInitialEvents, "0" and no resourceVersion mean: from any state, all of it
+    if (
+        wants_initial is None
+    ):  # without sendInitialEvents, "0" and no resourceVersion mean: from any state, all of it
         wants_initial = revision == 0
     if wants_initial:
         return store.watch(table, ctx.namespace), store.list(table, ctx.namespace), None
-    if revision == 0 or revision >= store.revision:  # no history to send; a future revision is filtered out later
+    if (
+        revision == 0 or revision >= store.revision
+    ):  # no history to send; a future revision is filtered out later
         return store.watch(table, ctx.namespace), None, None
     try:
         return store.watch(table, ctx.namespace, since=revision), None, None
@@ -346,13 +367,20 @@ async def _send_changes(
             break
         try:
             batch = await watcher.next_batch(min(deadline, next_bookmark))
-        except WatcherOverflow:  # changes are lost; the client resumes from its last resourceVersion
+        except (
+            WatcherOverflow
+        ):  # changes are lost; the client resumes from its last resourceVersion
             break
         lines = []
         for change in batch:
-            if change.revision <= min_revision:  # the client asked for a revision that did not exist yet
+            if (
+                change.revision <= min_revision
+            ):  # the client asked for a revision that did not exist yet
                 continue
-            event = _event_for(change if selector.converts is None else await _converted(change, selector), selector)
+            event = _event_for(
+                change if selector.converts is None else await _converted(change, selector),
+                selector,
+            )
             if event is not None:
                 lines.append(await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:

@@ -12,7 +12,13 @@ from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import encode_as, list_response, object_response
 from envtest.registry.resource import RequestContext
 from envtest.registry.selectors import selector_for
-from envtest.writes.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
+from envtest.writes.create_update import (
+    admit_mutating,
+    copy_object,
+    create_object,
+    dedupe_owners,
+    update_object,
+)
 from envtest.writes.deletion import delete_object
 from envtest.writes.server_core import Core
 
@@ -34,16 +40,22 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
     if not namespace:
         metadata["namespace"] = ctx.namespace
     elif namespace != ctx.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
 
 
 def check_name(obj: Object, name: str) -> None:
     """Check that the object's name equals the name in the URL. Raises StatusError (400) if it does not."""
     object_name = obj["metadata"].get("name") or ""
     if not object_name:
-        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        raise bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
     if object_name != name:
-        raise bad_request(f"the name of the object ({object_name}) does not match the name on the URL ({name})")
+        raise bad_request(
+            f"the name of the object ({object_name}) does not match the name on the URL ({name})"
+        )
 
 
 async def create(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
@@ -88,7 +100,11 @@ async def delete(core: Core, request: Request, ctx: RequestContext, output: Outp
 
 
 def _warn_about_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
-    if ctx.info.resource == _JOBS and options.propagation is None and options.orphan_dependents is None:
+    if (
+        ctx.info.resource == _JOBS
+        and options.propagation is None
+        and options.orphan_dependents is None
+    ):
         ctx.warn(
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
             "them or set propagationPolicy=Orphan to suppress this warning"
@@ -117,15 +133,21 @@ async def _delete_response(
     return Response(encode_as(status, output), 200, output.content_type)
 
 
-async def delete_collection(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+async def delete_collection(
+    core: Core, request: Request, ctx: RequestContext, output: Output
+) -> Response:
     """Handle DELETE of a collection: delete the selected objects one by one, and return them as a list."""
     selection = list_options(request, watch=False)
     options = await delete_options(request)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
     _warn_about_orphans(ctx, options)
-    selector = selector_for(ctx.info, selection.labels, selection.fields, core.shard_selector(selection.shards))
-    page = await list_page(core.store, ctx.info.storage, ctx.namespace, selection, selector, core.clock.time())
+    selector = selector_for(
+        ctx.info, selection.labels, selection.fields, core.shard_selector(selection.shards)
+    )
+    page = await list_page(
+        core.store, ctx.info.storage, ctx.namespace, selection, selector, core.clock.time()
+    )
     response = await list_response(request, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:

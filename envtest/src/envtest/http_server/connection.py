@@ -157,7 +157,9 @@ class Connection(asyncio.Protocol):
     def _feed_buffered(self, body: RequestBody) -> None:
         """Pass what was received together with the headers to the body."""
         while self._buffer and not body.complete:
-            piece = bytes(self._buffer[:PIECE_BYTES])  # pipelined requests must not copy all that follows
+            piece = bytes(
+                self._buffer[:PIECE_BYTES]
+            )  # pipelined requests must not copy all that follows
             try:
                 rest = body.feed(piece)
             except BodyError as error:
@@ -247,7 +249,9 @@ class Connection(asyncio.Protocol):
         assert self._body is not None
         if self._head.expects_continue and not self._body.complete:
             self._closing = True  # the client may or may not send the body
-        if not self._body.complete and (self._head.content_length is None or self._body.remaining > DISCARD_BYTES):
+        if not self._body.complete and (
+            self._head.content_length is None or self._body.remaining > DISCARD_BYTES
+        ):
             self._closing = True
         if self._closing or not self._head.keep_alive:
             self._closing = True
@@ -300,7 +304,9 @@ class Connection(asyncio.Protocol):
         self._closing = True
         text = str(error).encode()
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
-        self.transport.write(encode_head(error.code, headers, f"Content-Length: {len(text)}\r\n") + text)
+        self.transport.write(
+            encode_head(error.code, headers, f"Content-Length: {len(text)}\r\n") + text
+        )
         self._buffer = bytearray()
         self._linger()
 

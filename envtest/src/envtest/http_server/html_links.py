@@ -19,7 +19,9 @@ _LINKS: Final = (
 )
 """The attributes whose value is an URL."""
 _TAG: Final = re.compile(r"<[a-zA-Z][^<>]{0,4096}>")
-_ATTRIBUTE: Final = re.compile(rf"""(\s(?:{"|".join(_LINKS)})=)(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_ATTRIBUTE: Final = re.compile(
+    rf"""(\s(?:{"|".join(_LINKS)})=)(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE
+)
 
 
 def rewritten_url(url: str, prefix: str, hosts: tuple[str, ...]) -> str:
@@ -32,7 +34,9 @@ def rewritten_url(url: str, prefix: str, hosts: tuple[str, ...]) -> str:
         return url
     path = parts.path
     if not path.startswith(prefix):
-        path = posixpath.normpath(f"{prefix}/{path.lstrip('/')}") + ("/" if path.endswith("/") else "")
+        path = posixpath.normpath(f"{prefix}/{path.lstrip('/')}") + (
+            "/" if path.endswith("/") else ""
+        )
     return urlunsplit(("", "", path, parts.query, parts.fragment))
 
 

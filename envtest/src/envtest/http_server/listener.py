@@ -38,7 +38,9 @@ class Listener:
             self._accepted.add(transport)
             return transport
 
-        self._server = await asyncio.get_running_loop().create_server(accept, host, port, backlog=BACKLOG)
+        self._server = await asyncio.get_running_loop().create_server(
+            accept, host, port, backlog=BACKLOG
+        )
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float) -> None:

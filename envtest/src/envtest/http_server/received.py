@@ -35,7 +35,16 @@ class Client(Sender, Protocol):
 class Received:
     """A request as it was received; the handler reads ``content``."""
 
-    __slots__ = ("connection", "content", "content_length", "head", "headers", "method", "path", "query")
+    __slots__ = (
+        "connection",
+        "content",
+        "content_length",
+        "head",
+        "headers",
+        "method",
+        "path",
+        "query",
+    )
 
     def __init__(self, head: RequestHead, content: RequestBody, connection: Client) -> None:
         self.head = head

@@ -24,7 +24,9 @@ _OWN_HEADERS: Final = frozenset(
 )
 """Headers of one connection, and credentials, which are not relayed."""
 _IDENTITY: Final = ("x-remote-", "impersonate-")
-_RESPONSE_HEADERS: Final = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding"})
+_RESPONSE_HEADERS: Final = frozenset(
+    {"connection", "content-length", "date", "keep-alive", "transfer-encoding"}
+)
 
 
 def relayed_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -53,18 +55,30 @@ async def relay_response(
         async with opened as response:
             if response.status < 200:
                 raise failure(f"unexpected status {response.status}")  # noqa: TRY301 (the client would leave HTTP)
-            shown = [(name, value) for name, value in response.headers.items() if name.lower() not in _RESPONSE_HEADERS]
+            shown = [
+                (name, value)
+                for name, value in response.headers.items()
+                if name.lower() not in _RESPONSE_HEADERS
+            ]
             length, page = response.content_length, b""
             if rewrite is not None:
-                shown = [(name, rewrite(value) if name.lower() == "location" else value) for name, value in shown]
-                is_page = response.content_type == "text/html" and "Content-Encoding" not in response.headers
+                shown = [
+                    (name, rewrite(value) if name.lower() == "location" else value)
+                    for name, value in shown
+                ]
+                is_page = (
+                    response.content_type == "text/html"
+                    and "Content-Encoding" not in response.headers
+                )
                 if is_page and length is not None and length <= MAX_PAGE_BYTES:
                     text = (await response.read()).decode(errors="surrogateescape")
                     page = rewrite_links(text, rewrite).encode(errors="surrogateescape")
             sent = StreamResponse(response.status, shown)
             sent.content_length = 0 if response.status in (204, 304) else len(page) or length
             await sent.prepare(connection)
-            sent.is_chunked = sent.is_chunked and response.method != "HEAD"  # which has no body, so no end of one
+            sent.is_chunked = (
+                sent.is_chunked and response.method != "HEAD"
+            )  # which has no body, so no end of one
             await sent.write(page)
             async for chunk in response.content.iter_any():
                 await sent.write(chunk)

@@ -93,7 +93,9 @@ def parse_head(data: bytes) -> RequestHead:
         version = found.feed(b"POST " + rest)
     except HttpParserError as error:
         raise _refusal(str(error)) from None
-    if found.keep_alive is None or not rest.startswith(b"%b HTTP/%b\r\n" % (found.target, version.encode())):
+    if found.keep_alive is None or not rest.startswith(
+        b"%b HTTP/%b\r\n" % (found.target, version.encode())
+    ):
         raise HeadError(400, "400 Bad Request")
     if version not in {"1.0", "1.1"}:
         raise _refusal(_UNKNOWN_VERSION)

@@ -7,7 +7,14 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["CompleteResponse", "Sender", "SentResponse", "StreamResponse", "encode_chunk", "encode_head"]
+__all__ = [
+    "CompleteResponse",
+    "Sender",
+    "SentResponse",
+    "StreamResponse",
+    "encode_chunk",
+    "encode_head",
+]
 
 _REASONS: Final = {
     200: "OK",
@@ -36,7 +43,20 @@ _REASONS: Final = {
     505: "HTTP Version Not Supported",
 }
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS: Final = (
+    "Jan",
+    "Feb",
+    "Mar",
+    "Apr",
+    "May",
+    "Jun",
+    "Jul",
+    "Aug",
+    "Sep",
+    "Oct",
+    "Nov",
+    "Dec",
+)
 _UNSAFE: Final = re.compile(r"[\r\n\0]+")
 
 
@@ -61,7 +81,10 @@ class _Date:
             at = time.gmtime(second)
             day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
             clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
-            self.second, self.text = second, f"{day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT"
+            self.second, self.text = (
+                second,
+                f"{day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT",
+            )
         return self.text
 
 

@@ -30,7 +30,11 @@ class TLSTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """
 
     def __init__(
-        self, context: ssl.SSLContext, protocol: asyncio.Protocol, buffer: memoryview, handshake_seconds: float
+        self,
+        context: ssl.SSLContext,
+        protocol: asyncio.Protocol,
+        buffer: memoryview,
+        handshake_seconds: float,
     ) -> None:
         super().__init__()
         self._context = context

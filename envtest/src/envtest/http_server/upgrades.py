@@ -27,7 +27,11 @@ def _logger() -> logging.Logger:
     """Return aiohttp's logger without errors that clients receive as a 400: malformed HTTP is not a server failure."""
     logger = logging.getLogger(_LOGGER)
     if not logger.filters:
-        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+        logger.addFilter(
+            lambda record: (
+                not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+            )
+        )
     return logger
 
 

@@ -36,7 +36,9 @@ _DISABLED: Final = (
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _POLICY: Final = re.compile(r"(Validating|Mutating)AdmissionPolicy(Binding)?")
 _NO_NAMESPACE: Final = re.compile(r'namespaces ".*" not found')
-_CANNOT_BE_HANDLED: Final = re.compile(r"(?<!\S)\S++ in version \S++ cannot be handled as an? \S+: ")
+_CANNOT_BE_HANDLED: Final = re.compile(
+    r"(?<!\S)\S++ in version \S++ cannot be handled as an? \S+: "
+)
 _UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
 _ALLOCATED: Final = "failed to allocate IP "
 """The service network of the cluster is unknown."""
@@ -161,7 +163,11 @@ class _Checker:
             return "error", "apiVersion", f"{api_version} {kind} {reason}"
         if is_builtin_group(api_version.rpartition("/")[0]):
             return "error", "kind", f"{api_version} has no kind {kind}"
-        return "error" if self._strict else "warning", "", f"no CRD for {api_version} {kind}: not checked"
+        return (
+            "error" if self._strict else "warning",
+            "",
+            f"no CRD for {api_version} {kind}: not checked",
+        )
 
     async def _create(self, info: ResourceInfo, obj: Object, answer: _Answer | None = None) -> None:
         """Create an object unless it exists; add to ``answer``. Raises StatusError if it is rejected."""
@@ -169,7 +175,11 @@ class _Checker:
         metadata = obj.get("metadata")
         namespace = ""
         if info.namespaced:
-            namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
+            namespace = (
+                str(metadata.get("namespace") or "default")
+                if isinstance(metadata, dict)
+                else "default"
+            )
             await self._ensure_namespace(namespace)
         ctx = RequestContext(
             SYSTEM,
@@ -196,7 +206,9 @@ class _Checker:
             try:
                 await create_object(self._api_server.core, ctx, obj)
             except StatusError as error:
-                if error.reason != "AlreadyExists":  # an object of this name is in another file; both are valid
+                if (
+                    error.reason != "AlreadyExists"
+                ):  # an object of this name is in another file; both are valid
                     raise
 
     async def _ensure_namespace(self, name: str) -> None:
@@ -207,12 +219,17 @@ class _Checker:
         info = self._api_server.core.registry.lookup("", "v1", "namespaces")
         assert info is not None
         try:
-            await self._create(info, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await self._create(
+                info, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
         except StatusError:
             return
 
     def _finding(self, manifest: Manifest, level: Level, path: str, message: str) -> Finding:
-        obj, shown = manifest.obj, f"{manifest.prefix}.{path}" if manifest.prefix and path else manifest.prefix or path
+        obj, shown = (
+            manifest.obj,
+            f"{manifest.prefix}.{path}" if manifest.prefix and path else manifest.prefix or path,
+        )
         metadata = obj.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         return Finding(
@@ -245,7 +262,9 @@ def _unknown_field(text: str) -> tuple[str, str]:
     return (match[1], "unknown field") if match else ("", text)
 
 
-_WARNING_PATH: Final = re.compile(r"((?:spec|metadata|data|template|webhooks)[\w.\[\]-]*): (.+)", re.DOTALL)
+_WARNING_PATH: Final = re.compile(
+    r"((?:spec|metadata|data|template|webhooks)[\w.\[\]-]*): (.+)", re.DOTALL
+)
 
 
 def _split_warning(text: str) -> tuple[str, str]:

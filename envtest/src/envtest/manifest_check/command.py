@@ -15,7 +15,14 @@ from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, parse_ve
 from envtest.formats.manifests import load_crds
 from envtest.manifest_check.checker import Finding, check_manifests
 from envtest.manifest_check.documents import MAX_BYTES, Source, read_source
-from envtest.manifest_check.report import Summary, github, json_report, skipped_lines, summary_line, text
+from envtest.manifest_check.report import (
+    Summary,
+    github,
+    json_report,
+    skipped_lines,
+    summary_line,
+    text,
+)
 from envtest.manifest_check.selection import select_files
 
 __all__ = ["command"]
@@ -36,15 +43,30 @@ _STDIN = "-"
     help=f"Version to check for: {', '.join(SUPPORTED)}.",
 )
 @click.option(
-    "--crds", multiple=True, type=click.Path(exists=True, path_type=Path), help="CRDs to install: file or folder."
+    "--crds",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="CRDs to install: file or folder.",
 )
 @click.option("--strict", is_flag=True, help="Report custom resources without a CRD as errors.")
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "github"]), default="text", show_default=True, help="Format."
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    show_default=True,
+    help="Format.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only problems: no summary, no skipped files.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print only problems: no summary, no skipped files."
+)
 def command(
-    paths: tuple[str, ...], kubernetes_version: str, crds: tuple[Path, ...], strict: bool, output: str, quiet: bool
+    paths: tuple[str, ...],
+    kubernetes_version: str,
+    crds: tuple[Path, ...],
+    strict: bool,
+    output: str,
+    quiet: bool,
 ) -> None:
     """Check the manifests in files and folders, or on the standard input (-).
 
@@ -61,7 +83,9 @@ def command(
         read = [(name, read_source(name, _checked(name, data))) for name, data in sources]
         manifests = [manifest for _, source in read for manifest in source.manifests]
         definitions = load_crds(crds)
-        findings = asyncio.run(check_manifests(manifests, definitions, version=version, strict=strict))
+        findings = asyncio.run(
+            check_manifests(manifests, definitions, version=version, strict=strict)
+        )
     except StatusError as error:
         _fail(f"--crds: {error.message}")
     except (OSError, ValueError) as error:
@@ -69,7 +93,9 @@ def command(
     findings = _merged(read, findings)
     skipped = {str(file): reason for file, reason in selection.skipped.items()}
     skipped |= {name: "no Kubernetes object" for name, source in read if _is_foreign(source)}
-    summary = Summary(len(read) - sum(_is_foreign(source) for _, source in read), len(manifests), skipped)
+    summary = Summary(
+        len(read) - sum(_is_foreign(source) for _, source in read), len(manifests), skipped
+    )
     click.echo(
         json_report(findings, summary)
         if output == "json"
@@ -106,8 +132,14 @@ def _merged(read: Iterable[tuple[str, Source]], findings: Iterable[Finding]) -> 
     for finding in findings:
         by_file[finding.file].append(finding)
     for name, source in read:
-        by_file[name] += [Finding(name, each.line, "error", "", each.message) for each in source.problems]
-    return [finding for found in by_file.values() for finding in sorted(found, key=lambda each: each.line)]
+        by_file[name] += [
+            Finding(name, each.line, "error", "", each.message) for each in source.problems
+        ]
+    return [
+        finding
+        for found in by_file.values()
+        for finding in sorted(found, key=lambda each: each.line)
+    ]
 
 
 def _fail(message: str) -> NoReturn:

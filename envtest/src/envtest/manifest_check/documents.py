@@ -54,7 +54,10 @@ class Document:
             orjson.dumps(value)
         except TypeError as error:
             return None, [Problem(self.line, f"cannot be expressed as JSON: {error}")]
-        repeated = [Problem(self._line_of(text), text.partition(": ")[2]) for text in repeated_keys(self._data)]
+        repeated = [
+            Problem(self._line_of(text), text.partition(": ")[2])
+            for text in repeated_keys(self._data)
+        ]
         return value, repeated
 
     def _line_of(self, message: str) -> int:
@@ -67,7 +70,9 @@ class Document:
         if self._root is None:
             self._root = yaml.compose(self._data, Loader=Loader)
         node, line = self._root, self._first_line()
-        steps = [match[1] if match[1] is not None else match[2] for match in _STEP.finditer(path)][:_MAX_STEPS]
+        steps = [match[1] if match[1] is not None else match[2] for match in _STEP.finditer(path)][
+            :_MAX_STEPS
+        ]
         while steps and node is not None:
             found = self._child(node, steps)
             if found is None:
@@ -90,9 +95,15 @@ class Document:
             return None
         fields = self._fields.get(id(node))
         if fields is None:
-            fields = {key.value: (key.start_mark.line, value) for key, value in node.value if _is_scalar(key)}
+            fields = {
+                key.value: (key.start_mark.line, value)
+                for key, value in node.value
+                if _is_scalar(key)
+            }
             self._fields[id(node)] = fields
-        for count in range(1, len(steps) + 1):  # a key such as app.kubernetes.io/name contains the separator
+        for count in range(
+            1, len(steps) + 1
+        ):  # a key such as app.kubernetes.io/name contains the separator
             entry = fields.get(".".join(steps[:count]))
             if entry is not None:
                 return *entry, count
@@ -116,7 +127,9 @@ class Manifest(NamedTuple):
 
     def locate(self, path: str) -> int:
         """Return the line of a field of the object."""
-        return self.document.locate(f"{self.prefix}.{path}" if self.prefix and path else self.prefix or path)
+        return self.document.locate(
+            f"{self.prefix}.{path}" if self.prefix and path else self.prefix or path
+        )
 
 
 class Source(NamedTuple):
@@ -141,9 +154,13 @@ def read_source(file: str, data: bytes) -> Source:
         else:
             source.problems.extend(problems)
             for manifest in _objects(Manifest(document, value, "")):
-                missing = [name for name in ("apiVersion", "kind") if not _is_text(manifest.obj.get(name))]
+                missing = [
+                    name for name in ("apiVersion", "kind") if not _is_text(manifest.obj.get(name))
+                ]
                 if missing:
-                    source.problems.append(Problem(manifest.locate(missing[0]), f"{missing[0]} is missing"))
+                    source.problems.append(
+                        Problem(manifest.locate(missing[0]), f"{missing[0]} is missing")
+                    )
                 else:
                     source.manifests.append(manifest)
     return source._replace(others=others)

@@ -16,7 +16,9 @@ __all__ = ["is_builtin_group", "not_served"]
 
 @cache
 def _lifecycles() -> dict[str, dict[str, str]]:
-    content: dict[str, Any] = orjson.loads((resources.files("envtest") / "data" / "lifecycle.json").read_bytes())
+    content: dict[str, Any] = orjson.loads(
+        (resources.files("envtest") / "data" / "lifecycle.json").read_bytes()
+    )
     return content
 
 
@@ -28,7 +30,10 @@ def not_served(api_version: str, kind: str, version: KubernetesVersion) -> str:
     """Return why a version does not serve a built-in kind; empty if the kind is not a built-in one."""
     if entry := _lifecycles().get(f"{api_version} {kind}"):
         return _message(entry, version)
-    if any((each.group, each.version) == _split(api_version) and each.kind == kind for each in all_resources()):
+    if any(
+        (each.group, each.version) == _split(api_version) and each.kind == kind
+        for each in all_resources()
+    ):
         return f"is not served by Kubernetes {version.release}, but by {LATEST.release}"
     return ""
 

@@ -25,7 +25,9 @@ class Summary(NamedTuple):
 
 def text(findings: Iterable[Finding]) -> str:
     """Return one line for each problem: ``file:line: path: message``."""
-    return "".join(f"{each.file}:{each.line}: {_message(each, with_level=True)}\n" for each in findings)
+    return "".join(
+        f"{each.file}:{each.line}: {_message(each, with_level=True)}\n" for each in findings
+    )
 
 
 def _message(finding: Finding, *, with_level: bool) -> str:
@@ -63,8 +65,14 @@ def github(findings: Iterable[Finding]) -> str:
     lines = []
     for each in findings:
         title = f"{each.kind} {each.name}".strip()
-        properties = {"file": each.file, "line": str(each.line), **({"title": title} if title else {})}
-        shown = ",".join(f"{name}={_escaped(value, property_value=True)}" for name, value in properties.items())
+        properties = {
+            "file": each.file,
+            "line": str(each.line),
+            **({"title": title} if title else {}),
+        }
+        shown = ",".join(
+            f"{name}={_escaped(value, property_value=True)}" for name, value in properties.items()
+        )
         lines.append(f"::{each.level} {shown}::{_escaped(_message(each, with_level=False))}\n")
     return "".join(lines)
 

@@ -19,7 +19,9 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _CHARTS: Final = ("Chart.yaml", "Chart.yml")
 _CHART: Final = "part of a Helm chart; check its result: helm template FOLDER | envtest validate -"
-_KUSTOMIZATION: Final = "a kustomization; check its result: kubectl kustomize FOLDER | envtest validate -"
+_KUSTOMIZATION: Final = (
+    "a kustomization; check its result: kubectl kustomize FOLDER | envtest validate -"
+)
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "vendor"})
 _FILE_LISTS: Final = (
     "configurations",
@@ -61,7 +63,9 @@ def _below(folder: Path) -> Iterator[Path]:
         if entry.is_dir():
             if not entry.is_symlink() and entry.name not in _SKIPPED_FOLDERS:
                 yield from _below(entry)
-        elif (entry.suffix in _SUFFIXES or entry.name in _KUSTOMIZATIONS) and not _is_special(entry):
+        elif (entry.suffix in _SUFFIXES or entry.name in _KUSTOMIZATIONS) and not _is_special(
+            entry
+        ):
             yield entry
 
 

@@ -62,7 +62,16 @@ _OTHER_PATHS: Final = (
 )
 _CRD_GROUP_PRIORITY: Final = 1000
 _CRD_VERSION_PRIORITY: Final = 100
-_CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_CUSTOM_VERBS: Final = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
 _TERMINATING_VERBS: Final = ("delete", "deletecollection", "get", "list", "watch")
 _CUSTOM_SUBRESOURCES: Final = ("status", "scale")
 _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
@@ -71,7 +80,12 @@ _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
 class Discovery:
     """Serves ``/``, ``/api``, ``/apis`` and the paths below; ``health`` are the paths of the health checks."""
 
-    def __init__(self, registry: Registry, health: Iterable[str] = (), api_services: APIServices | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        health: Iterable[str] = (),
+        api_services: APIServices | None = None,
+    ) -> None:
         self._registry = registry
         self._api_services = api_services
         self._health = tuple(health)
@@ -95,7 +109,9 @@ class Discovery:
         if parts == [""]:  # the list of paths has no kind
             output = output._replace(protobuf=False)
         body = self._document(parts, address, output)
-        return None if body is None else PageResponse(200, {"Content-Type": output.content_type}, body)
+        return (
+            None if body is None else PageResponse(200, {"Content-Type": output.content_type}, body)
+        )
 
     def _document(self, parts: list[str], address: str, output: Output) -> bytes | None:
         self._refresh()
@@ -109,7 +125,10 @@ class Discovery:
         return body
 
     def _refresh(self) -> None:
-        generation = (self._registry.generation, self._api_services.generation if self._api_services else 0)
+        generation = (
+            self._registry.generation,
+            self._api_services.generation if self._api_services else 0,
+        )
         if self._generation != generation:
             self._generation = generation
             self._encoded.clear()
@@ -120,13 +139,19 @@ class Discovery:
                 return {"paths": self._paths()}
             case ["api"]:
                 cidr = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
-                return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [cidr]}
+                return {
+                    "kind": "APIVersions",
+                    "versions": ["v1"],
+                    "serverAddressByClientCIDRs": [cidr],
+                }
             case ["apis"]:
                 groups = [self._group(group) for group in self._ordered_groups() if group]
                 return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
             case ["api", version]:
                 return self._resources("", version)
-            case ["apis", group] if group and (self._registry.has_group(group) or self._remotes(group)):
+            case ["apis", group] if group and (
+                self._registry.has_group(group) or self._remotes(group)
+            ):
                 return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}
             case ["apis", group, version] if group and self._registry.has_group(group):
                 return self._resources(group, version)
@@ -159,10 +184,15 @@ class Discovery:
         priorities = dict.fromkeys(self._registry.versions(group), _CRD_VERSION_PRIORITY)
         for remote in self._remotes(group):
             priorities.setdefault(remote.version, remote.spec["versionPriority"])
-        return sorted(priorities, key=lambda version: (-priorities[version], *version_order(version)))
+        return sorted(
+            priorities, key=lambda version: (-priorities[version], *version_order(version))
+        )
 
     def _group(self, group: str) -> dict[str, Any]:
-        versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._versions(group)]
+        versions = [
+            {"groupVersion": f"{group}/{version}", "version": version}
+            for version in self._versions(group)
+        ]
         return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
     def _infos(self, group: str, version: str) -> list[ResourceInfo]:
@@ -232,7 +262,10 @@ def _remote_resources(remote: Remote) -> list[dict[str, Any]]:
     discovered: dict[str, dict[str, Any]] = {}
     for resource in remote.resources:
         name, _, subresource = str(resource.get("name")).partition("/")
-        group, version = resource.get("group") or remote.group, resource.get("version") or remote.version
+        group, version = (
+            resource.get("group") or remote.group,
+            resource.get("version") or remote.version,
+        )
         kind = {"group": group, "version": version, "kind": resource.get("kind") or ""}
         verbs = resource.get("verbs") or []
         if subresource:
@@ -287,7 +320,9 @@ def _verbs(info: ResourceInfo) -> Iterable[str]:
 
 def _subresources(info: ResourceInfo) -> list[Subresource]:
     if info.is_crd:
-        return [info.subresources[name] for name in _CUSTOM_SUBRESOURCES if name in info.subresources]
+        return [
+            info.subresources[name] for name in _CUSTOM_SUBRESOURCES if name in info.subresources
+        ]
     return [info.subresources[name] for name in sorted(info.subresources)]
 
 
@@ -312,7 +347,10 @@ def _api_resources(info: ResourceInfo) -> Iterable[dict[str, Any]]:
             "singularName": "",
             "namespaced": info.namespaced,
         }
-        if subresource.version and (subresource.group, subresource.version) != (info.group, info.version):
+        if subresource.version and (subresource.group, subresource.version) != (
+            info.group,
+            info.version,
+        ):
             document["group"] = subresource.group
             document["version"] = subresource.version
         document["kind"] = subresource.kind or info.kind
@@ -341,10 +379,19 @@ def _discovered_resource(info: ResourceInfo) -> dict[str, Any]:
     }
     subresources = []
     for subresource in _subresources(info):
-        foreign = subresource.version and (subresource.group, subresource.version) != (info.group, info.version)
+        foreign = subresource.version and (subresource.group, subresource.version) != (
+            info.group,
+            info.version,
+        )
         group, version = (subresource.group, subresource.version) if foreign else own
         kind = {"group": group, "version": version, "kind": subresource.kind or info.kind}
-        subresources.append({"subresource": subresource.name, "responseKind": kind, "verbs": list(subresource.verbs)})
+        subresources.append(
+            {
+                "subresource": subresource.name,
+                "responseKind": kind,
+                "verbs": list(subresource.verbs),
+            }
+        )
     if subresources:
         document["subresources"] = subresources
     return document

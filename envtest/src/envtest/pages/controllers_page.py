@@ -52,7 +52,9 @@ def controllers_page(core: Core, running: set[str]) -> Page:
             raise bad_request(str(error)) from None
         taken = sorted(running.intersection(asked.names))
         if taken:
-            raise StatusError(409, "Conflict", f"another client runs the controllers {', '.join(taken)}", {})
+            raise StatusError(
+                409, "Conflict", f"another client runs the controllers {', '.join(taken)}", {}
+            )
         return await _run(core, request.raw, asked, running)
 
     return page
@@ -62,14 +64,28 @@ def _parse(document: Any) -> _Request:
     """Return what the body of a POST asks for. Raises ValueError."""
     if not isinstance(document, dict) or document.keys() - set(_FIELDS):
         raise ValueError(f"the body must be a JSON object with the fields {', '.join(_FIELDS)}")
-    names, ca, signer = document.get("controllers", []), document.get("ca", ""), document.get("signer")
-    if not isinstance(ca, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    names, ca, signer = (
+        document.get("controllers", []),
+        document.get("ca", ""),
+        document.get("signer"),
+    )
+    if (
+        not isinstance(ca, str)
+        or not isinstance(names, list)
+        or not all(isinstance(name, str) for name in names)
+    ):
         raise ValueError("controllers: must be a list of names; ca: must be a string")
     authority = None
     if signer is not None:
-        if not isinstance(signer, dict) or signer.keys() != _SIGNER_FIELDS or not all(map(_is_text, signer.values())):
+        if (
+            not isinstance(signer, dict)
+            or signer.keys() != _SIGNER_FIELDS
+            or not all(map(_is_text, signer.values()))
+        ):
             raise ValueError("signer: must have the fields certificate and key, in PEM")
-        authority = CertificateAuthority(KeyPair(signer["certificate"].encode(), signer["key"].encode()))
+        authority = CertificateAuthority(
+            KeyPair(signer["certificate"].encode(), signer["key"].encode())
+        )
         if not authority.matches():
             raise ValueError("signer: the key does not belong to the certificate")
     return _Request(selected_names(names), ca.encode(), authority)
@@ -79,7 +95,9 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-async def _run(core: Core, received: Received, asked: _Request, running: set[str]) -> StreamResponse:
+async def _run(
+    core: Core, received: Received, asked: _Request, running: set[str]
+) -> StreamResponse:
     try:
         runner = create_runner(core, asked.names, ca=asked.ca, authority=asked.authority)
     except UnknownController as error:

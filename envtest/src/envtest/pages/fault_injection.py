@@ -7,7 +7,13 @@ from dataclasses import asdict, fields
 from http import HTTPStatus
 from typing import Any
 
-from envtest.apimachinery.errors import StatusError, bad_request, error_of_code, expired, method_not_allowed_here
+from envtest.apimachinery.errors import (
+    StatusError,
+    bad_request,
+    error_of_code,
+    expired,
+    method_not_allowed_here,
+)
 from envtest.auth.attributes import Attributes
 from envtest.endpoints.decoder import JSONError, load_json
 from envtest.endpoints.request import Page, Request, Response, json_response, status_response
@@ -49,7 +55,9 @@ async def inject_after(
     return await _apply(faults, fault, request, attributes) or response
 
 
-async def _apply(faults: Faults, fault: Fault, request: Request, attributes: Attributes) -> Response | None:
+async def _apply(
+    faults: Faults, fault: Fault, request: Request, attributes: Attributes
+) -> Response | None:
     fault.injected += 1
     for listener in faults.listeners:
         listener(fault)
@@ -82,8 +90,14 @@ def _parse_rule(document: Any) -> Fault:
         raise bad_request("a fault must be a JSON object")
     unknown = sorted(document.keys() - _FIELDS)
     if unknown:
-        raise bad_request(f"unknown field {unknown[0]!r}: must be one of {', '.join(sorted(_FIELDS))}")
-    lists = {name: tuple(document[name]) for name in ("verbs", "resources", "namespaces") if name in document}
+        raise bad_request(
+            f"unknown field {unknown[0]!r}: must be one of {', '.join(sorted(_FIELDS))}"
+        )
+    lists = {
+        name: tuple(document[name])
+        for name in ("verbs", "resources", "namespaces")
+        if name in document
+    }
     return Fault(**{**document, **lists})
 
 

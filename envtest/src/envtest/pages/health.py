@@ -92,10 +92,14 @@ class HealthChecks:
 
     def paths(self) -> list[str]:
         """Return the paths of the endpoints and of their checks."""
-        checks = [f"/{endpoint}/{name}" for endpoint, names in self._checks.items() for name in names]
+        checks = [
+            f"/{endpoint}/{name}" for endpoint, names in self._checks.items() for name in names
+        ]
         return [f"/{endpoint}" for endpoint in self._checks] + checks
 
-    def respond(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> PageResponse | None:
+    def respond(
+        self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()
+    ) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not a health endpoint or names an unknown check."""
         endpoint, slash, name = path.removeprefix("/").partition("/")
         checks = self._checks.get(endpoint)
@@ -122,9 +126,13 @@ class HealthChecks:
             listed = ", ".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {listed}")
         if failed:
-            return PageResponse(500, dict(_TEXT), "\n".join([*lines, f"{endpoint} check failed", ""]).encode())
+            return PageResponse(
+                500, dict(_TEXT), "\n".join([*lines, f"{endpoint} check failed", ""]).encode()
+            )
         if verbose:
-            return PageResponse(200, dict(_TEXT), "\n".join([*lines, f"{endpoint} check passed", ""]).encode())
+            return PageResponse(
+                200, dict(_TEXT), "\n".join([*lines, f"{endpoint} check passed", ""]).encode()
+            )
         return PageResponse(200, dict(_TEXT), b"ok")
 
 
@@ -147,7 +155,11 @@ def version_response(version: KubernetesVersion = LATEST) -> PageResponse:
         "compiler": platform.python_implementation().lower(),
         "platform": f"{platform.system().lower()}/{machine}",
     }
-    return PageResponse(200, {"Content-Type": "application/json"}, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    return PageResponse(
+        200,
+        {"Content-Type": "application/json"},
+        orjson.dumps(document, option=orjson.OPT_INDENT_2),
+    )
 
 
 class RequestLabels(NamedTuple):
@@ -175,7 +187,27 @@ class _Histogram:
 class RequestMetrics:
     """Counts requests as kube-apiserver does; the text format is generated only on a scrape."""
 
-    _BOUNDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 30.0)
+    _BOUNDS = (
+        0.005,
+        0.025,
+        0.05,
+        0.1,
+        0.2,
+        0.4,
+        0.6,
+        0.8,
+        1.0,
+        1.25,
+        1.5,
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+        6.0,
+        8.0,
+        10.0,
+        30.0,
+    )
 
     def __init__(self, objects: Callable[[], Iterator[tuple[str, int]]] = lambda: iter(())) -> None:
         self._observed: dict[RequestLabels, _Histogram] = {}
@@ -199,14 +231,22 @@ class RequestMetrics:
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(self._families))
-        return PageResponse(200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry))
+        return PageResponse(
+            200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry)
+        )
 
     def _families(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
 
         label_names = [*RequestLabels._fields, "component"]
         total = CounterMetricFamily(
-            "apiserver_request_total", "Requests by verb, resource and HTTP response code.", labels=label_names
+            "apiserver_request_total",
+            "Requests by verb, resource and HTTP response code.",
+            labels=label_names,
         )
         durations = HistogramMetricFamily(
             "apiserver_request_duration_seconds",
@@ -216,18 +256,28 @@ class RequestMetrics:
         for labels, observed in self._observed.items():
             total.add_metric([*labels, "apiserver"], observed.count)
         for labels, observed in self._by_resource().items():
-            without_code = [value for name, value in zip(labels._fields, labels, strict=True) if name != "code"]
-            durations.add_metric([*without_code, "apiserver"], self._cumulative(observed), observed.total)
+            without_code = [
+                value for name, value in zip(labels._fields, labels, strict=True) if name != "code"
+            ]
+            durations.add_metric(
+                [*without_code, "apiserver"], self._cumulative(observed), observed.total
+            )
         yield total
         yield durations
         inflight = GaugeMetricFamily(
-            "apiserver_current_inflight_requests", "Requests that are being served.", labels=["request_kind"]
+            "apiserver_current_inflight_requests",
+            "Requests that are being served.",
+            labels=["request_kind"],
         )
         for kind, count in self.inflight.items():
             inflight.add_metric([kind], count)
         yield inflight
-        yield GaugeMetricFamily("apiserver_longrunning_requests", "Open watches.", value=self.watches)
-        stored = GaugeMetricFamily("apiserver_storage_objects", "Stored objects by resource.", labels=["resource"])
+        yield GaugeMetricFamily(
+            "apiserver_longrunning_requests", "Open watches.", value=self.watches
+        )
+        stored = GaugeMetricFamily(
+            "apiserver_storage_objects", "Stored objects by resource.", labels=["resource"]
+        )
         for resource, count in self._objects():
             stored.add_metric([resource], count)
         yield stored
@@ -238,7 +288,9 @@ class RequestMetrics:
             sum_of = joined.setdefault(labels._replace(code=""), _Histogram(len(self._BOUNDS) + 1))
             sum_of.count += observed.count
             sum_of.total += observed.total
-            sum_of.buckets = [left + right for left, right in zip(sum_of.buckets, observed.buckets, strict=True)]
+            sum_of.buckets = [
+                left + right for left, right in zip(sum_of.buckets, observed.buckets, strict=True)
+            ]
         return joined
 
     def _cumulative(self, observed: _Histogram) -> list[tuple[str, float]]:

@@ -16,7 +16,14 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.builtins.catalog import META, OBJECT_META, all_resources, plain_name, resolve, type_name
+from envtest.builtins.catalog import (
+    META,
+    OBJECT_META,
+    all_resources,
+    plain_name,
+    resolve,
+    type_name,
+)
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.endpoints.request import PageResponse
 from envtest.pages.openapi_v2 import swagger, swagger_protobuf
@@ -30,7 +37,8 @@ _V2_PROTOBUF_OLD: Final = "application/com.github.proto-openapi.spec.v2.v1.0+pro
 _PREFIX: Final = "#/components/schemas/"
 _WIRE: Final = "x-envtest-wire"
 _ALWAYS: Final = tuple(
-    f"{META}.{name}" for name in ("DeleteOptions", "ListMeta", "Status", "WatchEvent", "APIResourceList", "Patch")
+    f"{META}.{name}"
+    for name in ("DeleteOptions", "ListMeta", "Status", "WatchEvent", "APIResourceList", "Patch")
 )
 _QUERY: Final = {
     "get": ("pretty",),
@@ -47,11 +55,21 @@ _METHODS: Final = {
     "patch": "patch",
     "delete": "delete",
 }
-_PATCH_TYPES: Final = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
+_PATCH_TYPES: Final = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+)
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _TYPE_META: Final = {
-    "apiVersion": {"type": "string", "description": "APIVersion defines the group and version of the object's schema."},
-    "kind": {"type": "string", "description": "Kind is the name of the object's type, in CamelCase."},
+    "apiVersion": {
+        "type": "string",
+        "description": "APIVersion defines the group and version of the object's schema.",
+    },
+    "kind": {
+        "type": "string",
+        "description": "Kind is the name of the object's type, in CamelCase.",
+    },
 }
 _METADATA: Final = {
     "annotations": "Annotations are values for tools; no selector matches them.",
@@ -77,12 +95,16 @@ class OpenAPI:
         self._registry = registry
         self._release = version.release
         self._info = {"title": "Kubernetes", "version": str(version)}
-        self._types = {(each.group, each.version, each.kind): each.type for each in all_resources(version)}
+        self._types = {
+            (each.group, each.version, each.kind): each.type for each in all_resources(version)
+        }
         self._generation = -1
         self._hashes: dict[str, str] = {}
         self._documents: dict[tuple[str, str], bytes] = {}
 
-    def respond(self, path: str, accept: str = "", if_none_match: str = "", digest: str = "") -> PageResponse | None:
+    def respond(
+        self, path: str, accept: str = "", if_none_match: str = "", digest: str = ""
+    ) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not below ``/openapi``.
 
         ``digest`` is the query parameter ``hash``: a response to the current hash is immutable.
@@ -106,7 +128,9 @@ class OpenAPI:
     def _refresh(self) -> None:
         if self._generation != self._registry.generation:
             self._generation = self._registry.generation
-            self._hashes = {name: self._hash(name, infos) for name, infos in self._grouped().items()}
+            self._hashes = {
+                name: self._hash(name, infos) for name, infos in self._grouped().items()
+            }
 
     def _grouped(self) -> dict[str, list[ResourceInfo]]:
         grouped: dict[str, list[ResourceInfo]] = {}
@@ -130,13 +154,20 @@ class OpenAPI:
             for name, digest in sorted(self._hashes.items())
         }
 
-    def _group_version(self, name: str, known: str, if_none_match: str, digest: str) -> PageResponse:
+    def _group_version(
+        self, name: str, known: str, if_none_match: str, digest: str
+    ) -> PageResponse:
         headers = {"Content-Type": "application/json", "Etag": f'"{known}"', "Vary": "Accept"}
         if digest == known:
-            headers |= {"Cache-Control": "public, immutable", "Expires": "Thu, 31 Dec 2099 23:59:59 GMT"}
+            headers |= {
+                "Cache-Control": "public, immutable",
+                "Expires": "Thu, 31 Dec 2099 23:59:59 GMT",
+            }
         elif digest:
             location = f"/openapi/v3/{name}?hash={known}"
-            return PageResponse(301, {"Location": location, "Content-Type": "application/json"}, b"")
+            return PageResponse(
+                301, {"Location": location, "Content-Type": "application/json"}, b""
+            )
         if known in if_none_match:
             return PageResponse(304, headers, b"")
         body = self._documents.get((name, known))
@@ -155,7 +186,12 @@ class OpenAPI:
         for name in _ALWAYS:
             _add_type(schemas, name, self._release)
         ordered = dict(sorted(schemas.items()))
-        return {"openapi": "3.0.0", "info": self._info, "paths": paths, "components": {"schemas": ordered}}
+        return {
+            "openapi": "3.0.0",
+            "info": self._info,
+            "paths": paths,
+            "components": {"schemas": ordered},
+        }
 
     def _schemas(self, info: ResourceInfo) -> dict[str, Any]:
         """Return the types of a resource: itself, its list, and all types that they reference."""
@@ -210,7 +246,10 @@ def _add_type(schemas: dict[str, Any], name: str, release: str) -> None:
         return
     raw = _published(resolve(type_name(name, release)))
     if name == plain_name(OBJECT_META):
-        described = {field: {**raw["properties"][field], "description": text} for field, text in _METADATA.items()}
+        described = {
+            field: {**raw["properties"][field], "description": text}
+            for field, text in _METADATA.items()
+        }
         raw = {**raw, "properties": {**raw["properties"], **described}}
     schemas[name] = raw
     for other in _references(raw):
@@ -221,7 +260,9 @@ def _published(raw: Any) -> Any:
     """Return a schema without the extensions and the names of types that only this package uses."""
     if isinstance(raw, Mapping):
         return {
-            word: _PREFIX + plain_name(value.removeprefix(_PREFIX)) if _is_reference(word, value) else _published(value)
+            word: _PREFIX + plain_name(value.removeprefix(_PREFIX))
+            if _is_reference(word, value)
+            else _published(value)
             for word, value in raw.items()
             if word != _WIRE
         }
@@ -253,7 +294,10 @@ def _custom_schemas(info: ResourceInfo, release: str) -> dict[str, Any]:
     name = custom_type_name(info, info.kind)
     raw: Mapping[str, Any] = info.schema.raw if info.schema is not None else {"type": "object"}
     identity = {"group": info.group, "version": info.version}
-    metadata = {"allOf": [{"$ref": _PREFIX + OBJECT_META}], "description": "Standard object's metadata."}
+    metadata = {
+        "allOf": [{"$ref": _PREFIX + OBJECT_META}],
+        "description": "Standard object's metadata.",
+    }
     properties = {**(raw.get("properties") or {}), "metadata": metadata, **_TYPE_META}
     published: dict[str, Any] = _published({**raw, "properties": properties})
     schemas[name] = {
@@ -285,12 +329,18 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
     kind = {"group": info.group, "version": info.version, "kind": info.kind}
     collection = [verb for verb in ("list", "create") if verb in info.verbs]
     if collection:
-        yield f"{root}{scope}/{info.plural}", _operations(collection, kind, strategic=not info.is_crd)
+        yield (
+            f"{root}{scope}/{info.plural}",
+            _operations(collection, kind, strategic=not info.is_crd),
+        )
     if info.namespaced and "list" in info.verbs:
         yield f"{root}/{info.plural}", _operations(["list"], kind, strategic=False)
     single = [verb for verb in ("get", "update", "patch", "delete") if verb in info.verbs]
     if single:
-        yield f"{root}{scope}/{info.plural}/{{name}}", _operations(single, kind, strategic=not info.is_crd)
+        yield (
+            f"{root}{scope}/{info.plural}/{{name}}",
+            _operations(single, kind, strategic=not info.is_crd),
+        )
     for name, sub in info.subresources.items():
         verbs = [verb for verb in ("get", "create", "update", "patch") if verb in sub.verbs]
         of_sub = {
@@ -298,10 +348,15 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
             "version": sub.version or info.version,
             "kind": sub.kind or info.kind,
         }
-        yield f"{root}{scope}/{info.plural}/{{name}}/{name}", _operations(verbs, of_sub, strategic=not info.is_crd)
+        yield (
+            f"{root}{scope}/{info.plural}/{{name}}/{name}",
+            _operations(verbs, of_sub, strategic=not info.is_crd),
+        )
 
 
-def _operations(verbs: Iterable[str], kind: Mapping[str, str], *, strategic: bool) -> dict[str, Any]:
+def _operations(
+    verbs: Iterable[str], kind: Mapping[str, str], *, strategic: bool
+) -> dict[str, Any]:
     """Return the operations of a path; kubectl chooses the patch type from them."""
     operations: dict[str, Any] = {}
     for verb in verbs:

@@ -17,7 +17,9 @@ _V3, _V2 = "#/components/schemas/", "#/definitions/"
 _UNSUPPORTED = frozenset({"anyOf", "oneOf", "not", "nullable", "x-kubernetes-validations"})
 
 
-def swagger(schemas: Mapping[str, Any], paths: Mapping[str, Any], info: Mapping[str, str]) -> dict[str, Any]:
+def swagger(
+    schemas: Mapping[str, Any], paths: Mapping[str, Any], info: Mapping[str, str]
+) -> dict[str, Any]:
     """Convert v3 schemas and paths to the v2 document."""
     return {
         "swagger": "2.0",
@@ -30,7 +32,10 @@ def swagger(schemas: Mapping[str, Any], paths: Mapping[str, Any], info: Mapping[
 def _definition(raw: Mapping[str, Any]) -> Any:
     """Convert the schema of a type; a kind with unknown fields has none: kubectl would reject the others."""
     if raw.get("x-kubernetes-preserve-unknown-fields") and _KIND in raw:
-        return {"type": "object", **{word: raw[word] for word in (_KIND, _SELECTABLE) if word in raw}}
+        return {
+            "type": "object",
+            **{word: raw[word] for word in (_KIND, _SELECTABLE) if word in raw},
+        }
     return _schema(raw)
 
 
@@ -53,10 +58,14 @@ def _schema(raw: Any) -> Any:
     """Convert a v3 schema to v2, which has no alternatives and no null."""
     if not isinstance(raw, Mapping):
         return raw
-    reference = raw.get("$ref") or next((part["$ref"] for part in raw.get("allOf") or () if "$ref" in part), None)
+    reference = raw.get("$ref") or next(
+        (part["$ref"] for part in raw.get("allOf") or () if "$ref" in part), None
+    )
     if reference:
         rest = {
-            word: value for word, value in raw.items() if word.startswith("x-kubernetes-") and word not in _UNSUPPORTED
+            word: value
+            for word, value in raw.items()
+            if word.startswith("x-kubernetes-") and word not in _UNSUPPORTED
         }
         return {"$ref": reference.replace(_V3, _V2), **rest}
     out: dict[str, Any] = {}
@@ -123,19 +132,29 @@ def _any(value: Any) -> bytes:
 
 
 def _named(number: int, entries: Iterable[tuple[str, bytes]]) -> bytes:
-    return b"".join(_bytes(number, _text(1, name) + _bytes(2, content)) for name, content in entries)
+    return b"".join(
+        _bytes(number, _text(1, name) + _bytes(2, content)) for name, content in entries
+    )
 
 
 def swagger_protobuf(document: Mapping[str, Any]) -> bytes:
     """Encode a v2 document as the protobuf message, without its paths."""
     info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
-    definitions = _named(1, ((name, _message(schema)) for name, schema in document["definitions"].items()))
+    definitions = _named(
+        1, ((name, _message(schema)) for name, schema in document["definitions"].items())
+    )
     return _text(1, document["swagger"]) + _bytes(2, info) + _bytes(8, b"") + _bytes(9, definitions)
 
 
 def _message(raw: Mapping[str, Any]) -> bytes:
     parts = []
-    for number, word in ((1, "$ref"), (2, "format"), (3, "title"), (4, "description"), (13, "pattern")):
+    for number, word in (
+        (1, "$ref"),
+        (2, "format"),
+        (3, "title"),
+        (4, "description"),
+        (13, "pattern"),
+    ):
         if isinstance(raw.get(word), str):
             parts.append(_text(number, raw[word]))
     if "default" in raw:
@@ -153,7 +172,9 @@ def _message(raw: Mapping[str, Any]) -> bytes:
         parts.append(_bytes(23, _bytes(1, _message(raw["items"]))))
     properties = raw.get("properties")
     if properties:
-        parts.append(_bytes(25, _named(1, ((name, _message(inner)) for name, inner in properties.items()))))
+        parts.append(
+            _bytes(25, _named(1, ((name, _message(inner)) for name, inner in properties.items())))
+        )
     extensions = ((word, _any(value)) for word, value in raw.items() if word.startswith("x-"))
     parts.append(_named(31, extensions))
     return b"".join(parts)

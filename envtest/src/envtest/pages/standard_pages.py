@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from envtest.apimachinery.errors import method_not_allowed_here, not_acceptable_here, resource_not_found
+from envtest.apimachinery.errors import (
+    method_not_allowed_here,
+    not_acceptable_here,
+    resource_not_found,
+)
 from envtest.endpoints.request import Page, PageResponse, Request, Response, json_response
 from envtest.pages.health import HealthChecks, RequestMetrics, version_response
 from envtest.pages.zpages import ServerPages
@@ -36,7 +40,9 @@ def _response(response: PageResponse) -> Response:
     return Response(response.body, response.code, content_type, headers)
 
 
-def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics, api_services: APIServices) -> list[Page]:
+def standard_pages(
+    core: Core, health: HealthChecks, metrics: RequestMetrics, api_services: APIServices
+) -> list[Page]:
     """Return the pages of an API server; each returns ``None`` for a path that it does not serve."""
 
     @cache
@@ -57,7 +63,9 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics, ap
         if request.path.startswith("/openapi/v"):
             response = openapi().respond(request.path, accept, known, request.query.get("hash", ""))
         else:
-            response = discovery().respond(request.path, accept, known, address=headers.get("Host", ""))
+            response = discovery().respond(
+                request.path, accept, known, address=headers.get("Host", "")
+            )
         if response is None:
             return None
         if request.method not in {"GET", "HEAD"}:
@@ -78,7 +86,9 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics, ap
         if request.path == "/metrics":
             return _response(metrics.respond())
         response = health.respond(
-            request.path, verbose="verbose" in request.query, exclude=request.query.getall("exclude", [])
+            request.path,
+            verbose="verbose" in request.query,
+            exclude=request.query.getall("exclude", []),
         )
         return None if response is None else _response(response)
 

@@ -19,7 +19,9 @@ from envtest.endpoints.request import Response
 
 __all__ = ["ServerPages"]
 
-_ACCEPTED: Final = "only the following media types are accepted: application/json, application/yaml, text/plain"
+_ACCEPTED: Final = (
+    "only the following media types are accepted: application/json, application/yaml, text/plain"
+)
 _TEXT: Final = ("*/*", "text/*", "text/plain")
 _DUMPS: Final = {
     "dump_priority_levels": (
@@ -57,14 +59,20 @@ class ServerPages:
         """Return the response to a GET, or ``None`` for another path. Raises StatusError (406)."""
         if path == "/debug/pprof":
             return Response(b"", 302, "", {"Location": "/debug/pprof/"})
-        if path.startswith("/debug/api_priority_and_fairness/") and (title := _DUMPS.get(path.rpartition("/")[2])):
+        if path.startswith("/debug/api_priority_and_fairness/") and (
+            title := _DUMPS.get(path.rpartition("/")[2])
+        ):
             return Response(f"{title}\n".encode(), content_type="text/plain; charset=utf-8")
         if path not in ("/statusz", "/flagz"):
             return None
-        if accept and not any(clause.partition(";")[0].strip() in _TEXT for clause in accept.split(",")):
+        if accept and not any(
+            clause.partition(";")[0].strip() in _TEXT for clause in accept.split(",")
+        ):
             raise not_acceptable(_ACCEPTED)
         lines = (
-            self._status() if path == "/statusz" else [f"{name}={self._flags[name]}" for name in sorted(self._flags)]
+            self._status()
+            if path == "/statusz"
+            else [f"{name}={self._flags[name]}" for name in sorted(self._flags)]
         )
         title = f"kube-apiserver {'statusz' if path == '/statusz' else 'flags'}"
         text = "\n".join(["", title, _WARNING, "", *lines, ""])

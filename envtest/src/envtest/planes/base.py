@@ -49,7 +49,9 @@ class BaseControlPlane(abc.ABC):
         Raises OSError, ValueError; InstallError if the API server rejects a CRD.
         """
 
-    async def install_webhooks(self, *sources: Manifests, server: LocalWebhooks | Path | str) -> LocalWebhooks:
+    async def install_webhooks(
+        self, *sources: Manifests, server: LocalWebhooks | Path | str
+    ) -> LocalWebhooks:
         """Create or update webhook configurations, and CRDs with conversion webhooks, that call a local server.
 
         Every service reference is replaced by a URL of ``server``: the return value of an earlier call, or a folder, in
@@ -84,11 +86,16 @@ class BaseControlPlane(abc.ABC):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.stop()
 
-    def kubeconfig(self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin") -> str:
+    def kubeconfig(
+        self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin"
+    ) -> str:
         """Return a kubeconfig as YAML; also write it to ``path``, readable only by its owner.
 
         Raises FileExistsError, and writes nothing, if ``path`` has content that this method did not write,
@@ -111,7 +118,9 @@ class BaseControlPlane(abc.ABC):
                 }
             ],
             "users": [{"name": user, "user": {"token": token or self.token}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": user, "namespace": "default"}}],
+            "contexts": [
+                {"name": name, "context": {"cluster": name, "user": user, "namespace": "default"}}
+            ],
             "current-context": name,
         }
         text = dump(document, sort_keys=False)

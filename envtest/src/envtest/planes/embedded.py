@@ -19,15 +19,32 @@ from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import TokenSettings
 from envtest.configuration.feature_gates import enabled_features
 from envtest.configuration.kubernetes_version import parse_version
-from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, is_local, parse_service_network
+from envtest.configuration.service_network import (
+    DEFAULT_SERVICE_NETWORK,
+    is_local,
+    parse_service_network,
+)
 from envtest.controllers import Runner, create_runner, selected_names
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.endpoints.audit import AuditLog
 from envtest.faults import Faults
-from envtest.formats.certificate_authority import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
+from envtest.formats.certificate_authority import (
+    SERVER_NAMES,
+    CertificateAuthority,
+    KeyPair,
+    server_context,
+)
 from envtest.formats.manifests import Manifests, load_crds
 from envtest.planes.base import BaseControlPlane, InstallError
-from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, fork, publish_address, resume
+from envtest.server.assembly import (
+    APIServer,
+    Cluster,
+    assemble,
+    create_initial_objects,
+    fork,
+    publish_address,
+    resume,
+)
 from envtest.storage import Store
 
 if TYPE_CHECKING:
@@ -109,7 +126,9 @@ class EmbeddedServer(BaseControlPlane):
     def scenario(self) -> Scenario:
         """The scenario of the plane, for callbacks and logs. Raises RuntimeError if it has none."""
         if self._scenario is None:
-            raise RuntimeError("the control plane has no scenario: pass scenario= when you create it")
+            raise RuntimeError(
+                "the control plane has no scenario: pass scenario= when you create it"
+            )
         return self._scenario
 
     @property
@@ -144,7 +163,9 @@ class EmbeddedServer(BaseControlPlane):
             self._copied.api_server.cluster.events.adopt()
             await self._serve(*self._copied)
             return
-        users: dict[str, User] = load_token_file(self._token_auth_file) if self._token_auth_file else {}
+        users: dict[str, User] = (
+            load_token_file(self._token_auth_file) if self._token_auth_file else {}
+        )
         crds = load_crds(self._crds)
         self._settings, saved = await self._load()
         self._authority = self._load_authority()
@@ -152,13 +173,17 @@ class EmbeddedServer(BaseControlPlane):
         cluster = Cluster(
             parse_service_network(self._setting("service-network") or str(self._service_network)),
             Clock(float(self._setting("clock-offset") or 0)),
-            parse_version(self._setting("kubernetes-version")) if saved is not None else self._version,
+            parse_version(self._setting("kubernetes-version"))
+            if saved is not None
+            else self._version,
         )
         api_server = assemble(
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
-            plugins=enabled_plugins(disable=() if "serviceaccount" in self.controllers else ("ServiceAccount",)),
+            plugins=enabled_plugins(
+                disable=() if "serviceaccount" in self.controllers else ("ServiceAccount",)
+            ),
             token_settings=TokenSettings(self._settings.get("token-key")),
             cluster=cluster,
             features=self._features,
@@ -182,7 +207,9 @@ class EmbeddedServer(BaseControlPlane):
             raise
         await self._serve(api_server, self._authority, context)
 
-    async def _serve(self, api_server: APIServer, authority: CertificateAuthority, context: ssl.SSLContext) -> None:
+    async def _serve(
+        self, api_server: APIServer, authority: CertificateAuthority, context: ssl.SSLContext
+    ) -> None:
         """Start the server and the controllers of ``api_server``."""
         self._api_server, self._authority, self._context = api_server, authority, context
         self.ca_pem = authority.pem
@@ -194,7 +221,9 @@ class EmbeddedServer(BaseControlPlane):
             await api_server.server.start(self._host, self._port, context)
             if not is_local(self._host):
                 publish_address(api_server, self._host)
-            self._runner = create_runner(api_server.core, self.controllers, ca=self.ca_pem, authority=authority)
+            self._runner = create_runner(
+                api_server.core, self.controllers, ca=self.ca_pem, authority=authority
+            )
             api_server.core.clock.settlers.append(self._runner.settle)
             self._runner.start()
         except BaseException:
@@ -270,7 +299,9 @@ class EmbeddedServer(BaseControlPlane):
 
     def _load_authority(self) -> CertificateAuthority:
         certificate, key = self._setting("ca.crt"), self._setting("ca.key")
-        return CertificateAuthority(KeyPair(certificate.encode(), key.encode()) if certificate and key else None)
+        return CertificateAuthority(
+            KeyPair(certificate.encode(), key.encode()) if certificate and key else None
+        )
 
     def _identity(self) -> dict[str, bytes]:
         """Return the CA, the admin token, the token key and the time: with them kubeconfigs and tokens stay valid."""

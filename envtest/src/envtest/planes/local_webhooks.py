@@ -50,7 +50,11 @@ class LocalWebhooks:
         authority = CertificateAuthority(name="envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
         directory.mkdir(parents=True, exist_ok=True)
-        for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", authority.pem)):
+        for name, content in (
+            ("tls.crt", pair.certificate),
+            ("tls.key", pair.key),
+            ("ca.crt", authority.pem),
+        ):
             descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
@@ -82,7 +86,9 @@ class LocalWebhooks:
             for webhook in rewritten.get("webhooks") or ():
                 self._set_client_config(webhook.setdefault("clientConfig", {}))
         elif conversion := webhook_conversion(rewritten):
-            self._set_client_config(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
+            self._set_client_config(
+                conversion.setdefault("webhook", {}).setdefault("clientConfig", {})
+            )
         return rewritten
 
     def _set_client_config(self, config: dict[str, Any]) -> None:

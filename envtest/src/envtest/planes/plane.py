@@ -133,7 +133,9 @@ class ControlPlane(BaseControlPlane):
         )
 
     @staticmethod
-    def auto(*, crds: Iterable[Manifests] = (), controllers: Sequence[str] = DEFAULT) -> ControlPlane:
+    def auto(
+        *, crds: Iterable[Manifests] = (), controllers: Sequence[str] = DEFAULT
+    ) -> ControlPlane:
         """Return the real control plane if ``$KUBEBUILDER_ASSETS`` is set, otherwise the embedded one."""
         if os.environ.get("KUBEBUILDER_ASSETS"):
             return ControlPlane.real(crds=crds, controllers=controllers)

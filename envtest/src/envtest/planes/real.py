@@ -63,7 +63,9 @@ class _Program:
     async def start(self) -> None:
         with self._log.open("wb") as out:
             try:
-                self._process = await asyncio.create_subprocess_exec(*self._command, stdout=out, stderr=out)
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command, stdout=out, stderr=out
+                )
             except OSError as error:
                 raise StartFailed(f"{self.name}: {error}") from error
 
@@ -104,7 +106,9 @@ class RealServer(BaseControlPlane):
     ) -> None:
         self._service_network = parse_service_network(service_cluster_ip_range)
         self._crds = crds
-        folder = assets or (Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None)
+        folder = assets or (
+            Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None
+        )
         if folder is None:
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
@@ -173,7 +177,11 @@ class RealServer(BaseControlPlane):
             f"--token-auth-file={files['tokens.csv']}",
             f"--cert-dir={folder}",
             "--authorization-mode=RBAC",
-            *(() if _ACCOUNTS in self._controllers else ("--disable-admission-plugins=ServiceAccount",)),
+            *(
+                ()
+                if _ACCOUNTS in self._controllers
+                else ("--disable-admission-plugins=ServiceAccount",)
+            ),
             f"--service-cluster-ip-range={self._service_network}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={files['sa.key']}",
@@ -226,7 +234,9 @@ class RealServer(BaseControlPlane):
                             return
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise StartFailed(f"{_MANAGER}: {path} was not created within {READY_SECONDS:.0f} s") from None
+            raise StartFailed(
+                f"{_MANAGER}: {path} was not created within {READY_SECONDS:.0f} s"
+            ) from None
 
     def _check_programs(self) -> None:
         for program in self._programs:
@@ -246,7 +256,9 @@ class RealServer(BaseControlPlane):
                                 return
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise StartFailed(f"kube-apiserver was not ready within {READY_SECONDS:.0f} s") from None
+            raise StartFailed(
+                f"kube-apiserver was not ready within {READY_SECONDS:.0f} s"
+            ) from None
 
     async def stop(self) -> None:
         """Stop all programs, the last one first, and remove their files."""
@@ -281,10 +293,14 @@ class RealServer(BaseControlPlane):
     async def _remove(self, obj: Object) -> None:
         await self._send("DELETE", obj, ignored_status=404)
 
-    async def _send(self, method: str, obj: Object, *, ignored_status: int = 0, **more: Any) -> None:
+    async def _send(
+        self, method: str, obj: Object, *, ignored_status: int = 0, **more: Any
+    ) -> None:
         assert self._session is not None
         name = obj["metadata"]["name"]
-        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as response:
+        async with self._session.request(
+            method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more
+        ) as response:
             if response.status not in {200, 201, ignored_status}:
                 raise InstallError(f"{name}: {(await response.json()).get('message')}")
 
@@ -300,14 +316,18 @@ class RealServer(BaseControlPlane):
                 await asyncio.sleep(0.02)
 
 
-def _write_credentials(folder: Path, authority: CertificateAuthority, token: str) -> dict[str, Path]:
+def _write_credentials(
+    folder: Path, authority: CertificateAuthority, token: str
+) -> dict[str, Path]:
     """Write the files that kube-apiserver reads, readable only by their owner; return their paths by name."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     server = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
     signing = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )
     contents = {
         "ca.crt": authority.pem,

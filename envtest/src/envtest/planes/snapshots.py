@@ -89,7 +89,9 @@ class Snapshot(NamedTuple):
 def _shown(row: _Row | None) -> str:
     if row is None:
         return "cannot restore"
-    return f"{GroupResource(row.group, row.resource)} {'/'.join(filter(None, (row.namespace, row.name)))}"[:300]
+    return f"{GroupResource(row.group, row.resource)} {'/'.join(filter(None, (row.namespace, row.name)))}"[
+        :300
+    ]
 
 
 def write_snapshot(path: Path, settings: Mapping[str, bytes], store: Store) -> None:
@@ -105,7 +107,11 @@ def write_snapshot(path: Path, settings: Mapping[str, bytes], store: Store) -> N
     try:
         with closing(sqlite3.connect(name, isolation_level=None)) as database:
             database.executescript(f"PRAGMA journal_mode = OFF; {SCHEMA}; BEGIN")
-            named = {**settings, "format": FORMAT.encode(), "revision": str(store.revision).encode()}
+            named = {
+                **settings,
+                "format": FORMAT.encode(),
+                "revision": str(store.revision).encode(),
+            }
             database.executemany("INSERT INTO settings VALUES (?, ?)", named.items())
             database.executemany("INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?)", _rows_of(store))
             database.execute("COMMIT")
@@ -139,7 +145,8 @@ def read_snapshot(path: Path) -> Snapshot:
             if count > MAX_OBJECTS:
                 raise SnapshotError(f"{path} has {count} objects, the maximum is {MAX_OBJECTS}")
             columns = ", ".join(("api_group", *_Row._fields[1:]))
-            rows = [_Row(*row) for row in database.execute(f"SELECT {columns} FROM objects ORDER BY revision")]  # noqa: S608
+            query = f"SELECT {columns} FROM objects ORDER BY revision"  # noqa: S608 - names of fields
+            rows = [_Row(*row) for row in database.execute(query)]
     except (OSError, sqlite3.Error) as error:
         raise SnapshotError(f"cannot read the snapshot {path}: {error}") from error
     return Snapshot(path, settings, _revision(path, settings, rows), rows)
@@ -177,12 +184,20 @@ def _read_settings(path: Path, database: sqlite3.Connection) -> dict[str, bytes]
     if tables.get("settings") != _tables()["settings"]:
         raise SnapshotError(f"{path} is not a snapshot of envtest")
     settings = dict(database.execute("SELECT name, value FROM settings LIMIT 100").fetchall())
-    if not all(isinstance(name, str) and isinstance(value, bytes) for name, value in settings.items()):
+    if not all(
+        isinstance(name, str) and isinstance(value, bytes) for name, value in settings.items()
+    ):
         raise SnapshotError(f"{path} is not a snapshot of envtest")
     version = settings.get("format", b"").decode("ascii", "replace")[:20]
     if version != FORMAT:
-        newer = " Use the version of envtest that wrote it, or a newer one." if version.isdigit() else ""
-        raise SnapshotError(f"{path} has format {version or 'unknown'}, this version reads {FORMAT}.{newer}")
+        newer = (
+            " Use the version of envtest that wrote it, or a newer one."
+            if version.isdigit()
+            else ""
+        )
+        raise SnapshotError(
+            f"{path} has format {version or 'unknown'}, this version reads {FORMAT}.{newer}"
+        )
     if tables != _tables():
         raise SnapshotError(f"{path} is not a snapshot of envtest")
     _check_settings(path, settings)
@@ -251,7 +266,15 @@ def _check_object(row: _Row, info: ResourceInfo | None) -> None:
 
 def _decode(obj: Object, info: ResourceInfo, row: _Row) -> None:
     """Check the types of all fields, and the schema of a CRD, which is compiled."""
-    ctx = RequestContext(SYSTEM, "update", info, row.namespace, row.name, operation="UPDATE", field_validation="Ignore")
+    ctx = RequestContext(
+        SYSTEM,
+        "update",
+        info,
+        row.namespace,
+        row.name,
+        operation="UPDATE",
+        field_validation="Ignore",
+    )
     info.strategy.decode(obj, ctx)
     if info.storage == _CRDS:
         errors = info.strategy.validate(obj, None, ctx)
@@ -261,11 +284,15 @@ def _decode(obj: Object, info: ResourceInfo, row: _Row) -> None:
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
     """Check the types of the metadata of a custom resource."""
-    if not all(isinstance(metadata.get(name), str) for name in ("name", "uid", "creationTimestamp")):
+    if not all(
+        isinstance(metadata.get(name), str) for name in ("name", "uid", "creationTimestamp")
+    ):
         raise ValueError("metadata is incomplete")
     for name in ("labels", "annotations"):
         pairs = metadata.get(name) or {}
-        if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
+        if not isinstance(pairs, dict) or not all(
+            isinstance(value, str) for value in pairs.values()
+        ):
             raise ValueError(f"metadata.{name} is not a map of strings")
     if not all(isinstance(each, str) for each in _list(metadata, "finalizers")):
         raise ValueError("metadata.finalizers is not a list of strings")

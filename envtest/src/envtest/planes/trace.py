@@ -53,7 +53,10 @@ class TracedChange:
         name = "/".join(filter(None, (record.namespace, record.name)))
         if self.type == DELETED:
             return [f"DELETED {self.resource} {name}"]
-        return [f"{self.type} {self.resource} {name}", *(f"  {line}" for line in object_diff(self.before, self.after))]
+        return [
+            f"{self.type} {self.resource} {name}",
+            *(f"  {line}" for line in object_diff(self.before, self.after)),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,11 @@ class TracedRequest:
 
     def lines(self) -> list[str]:
         """Return the request and its changes as text."""
-        target = f"{self.resource} {'/'.join(filter(None, (self.namespace, self.name)))}" if self.resource else self.uri
+        target = (
+            f"{self.resource} {'/'.join(filter(None, (self.namespace, self.name)))}"
+            if self.resource
+            else self.uri
+        )
         unchanged = ", unchanged" if self.is_write and not self.changes and self.code < 300 else ""
         user = f" by {self.user}" if self.user else ""  # injected faults precede authentication
         lines = [f"{self.code} {self.verb} {target.rstrip()}{user}{unchanged}"]
@@ -179,11 +186,18 @@ class Trace:
         return Counter(
             f"{request.verb} {request.resource}"
             for request in self.requests
-            if request.resource and user in ("", request.user) and namespace in ("", request.namespace)
+            if request.resource
+            and user in ("", request.user)
+            and namespace in ("", request.namespace)
         )
 
     def assert_requests(
-        self, expected: Mapping[str, int], *, user: str = "", namespace: str = "", others: bool = False
+        self,
+        expected: Mapping[str, int],
+        *,
+        user: str = "",
+        namespace: str = "",
+        others: bool = False,
     ) -> None:
         """Assert how many requests there were, by ``VERB RESOURCE`` (``{"create pods": 2, "update pods/status": 1}``).
 
@@ -197,16 +211,25 @@ class Trace:
             if counts[name] != number
         ]
         if not others:
-            unexpected = (name for name in sorted(counts.keys() - expected.keys()) if name.split(" ", 1)[0] in _WRITES)
+            unexpected = (
+                name
+                for name in sorted(counts.keys() - expected.keys())
+                if name.split(" ", 1)[0] in _WRITES
+            )
             wrong += [f"{name}: expected 0, found {counts[name]}" for name in unexpected]
         if wrong:
             raise AssertionError("\n".join([*wrong, "", "Requests:", self.report()]))
 
     def _idle_since(self, ignored: Collection[str]) -> float:
         with self._lock:
-            return max((at for resource, at in self._last_writes.items() if resource not in ignored), default=0.0)
+            return max(
+                (at for resource, at in self._last_writes.items() if resource not in ignored),
+                default=0.0,
+            )
 
-    def _remaining(self, seconds: float, started: float, within: float, ignored: Collection[str]) -> float:
+    def _remaining(
+        self, seconds: float, started: float, within: float, ignored: Collection[str]
+    ) -> float:
         """Return the seconds to wait until the plane was idle for ``seconds``. Raises AssertionError."""
         now = time.monotonic()
         since = max(started, self._idle_since(ignored))
@@ -215,7 +238,9 @@ class Trace:
             raise AssertionError(f"{message}\n\nRequests:\n{self.report()}")
         return since + seconds - now
 
-    def assert_idle(self, seconds: float = 1.0, *, within: float = 0.0, ignore: Collection[str] = _LEASES) -> None:
+    def assert_idle(
+        self, seconds: float = 1.0, *, within: float = 0.0, ignore: Collection[str] = _LEASES
+    ) -> None:
         """Assert that no client writes for ``seconds`` of real time, by blocking this thread that long.
 
         The clients may still finish their work in the first ``within`` seconds. Writes of the resources ``ignore`` do
@@ -226,16 +251,23 @@ class Trace:
         while (remaining := self._remaining(seconds, started, within, ignore)) > 0:
             time.sleep(remaining)
 
-    async def wait_idle(self, seconds: float = 1.0, *, within: float = 0.0, ignore: Collection[str] = _LEASES) -> None:
+    async def wait_idle(
+        self, seconds: float = 1.0, *, within: float = 0.0, ignore: Collection[str] = _LEASES
+    ) -> None:
         """Do what :meth:`assert_idle` does, without blocking the event loop."""
         started = time.monotonic()
         while (remaining := self._remaining(seconds, started, within, ignore)) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(remaining)  # not polling: the exact time until the last write is old enough
+            await asyncio.sleep(
+                remaining
+            )  # not polling: the exact time until the last write is old enough
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()

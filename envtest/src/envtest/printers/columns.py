@@ -61,7 +61,8 @@ NAME: Final = Column(
     format="name",
 )
 AGE: Final = Column(
-    "Age", "The time since the object was created, by the clock of the API server; see metadata.creationTimestamp."
+    "Age",
+    "The time since the object was created, by the clock of the API server; see metadata.creationTimestamp.",
 )
 CONTAINERS: Final = Column("Containers", "Names of each container in the template.", priority=1)
 IMAGES: Final = Column("Images", "Images referenced by each container in the template.", priority=1)
@@ -115,7 +116,9 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
     """Format a LabelSelector as ``kubectl`` does: ``a=b,c in (d,e),!f``."""
     if selector is None:
         return NONE
-    parts = [(name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()]
+    parts = [
+        (name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()
+    ]
     for requirement in selector.get("matchExpressions") or ():
         key, values = requirement.get("key", ""), ",".join(sorted(requirement.get("values") or ()))
         texts = {

@@ -7,7 +7,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from envtest.apimachinery.objects import Object
-from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, object_age, object_name, since
+from envtest.printers.columns import (
+    AGE,
+    NAME,
+    NONE,
+    Column,
+    Printer,
+    object_age,
+    object_name,
+    since,
+)
 
 __all__ = ["CONTROL"]
 
@@ -20,7 +29,9 @@ def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
     for subject in subjects or ():
         kind, name = subject.get("kind", ""), subject.get("name", "")
         if kind in by_kind:
-            by_kind[kind].append(f"{subject.get('namespace', '')}/{name}" if kind == "ServiceAccount" else name)
+            by_kind[kind].append(
+                f"{subject.get('namespace', '')}/{name}" if kind == "ServiceAccount" else name
+            )
     return [", ".join(names) for names in by_kind.values()]
 
 
@@ -35,7 +46,11 @@ def _binding(obj: Object, now: datetime) -> list[Any]:
 
 
 def _lease(obj: Object, now: datetime) -> list[Any]:
-    return [object_name(obj), (obj.get("spec") or {}).get("holderIdentity") or "", object_age(obj, now)]
+    return [
+        object_name(obj),
+        (obj.get("spec") or {}).get("holderIdentity") or "",
+        object_age(obj, now),
+    ]
 
 
 def _webhooks(obj: Object, now: datetime) -> list[Any]:
@@ -101,7 +116,11 @@ def _signing_request(obj: Object, now: datetime) -> list[Any]:
     if status.get("certificate"):
         state += ",Issued"
     seconds = spec.get("expirationSeconds")
-    duration = NONE if seconds is None else since(datetime.fromtimestamp(now.timestamp() - seconds, now.tzinfo), now)
+    duration = (
+        NONE
+        if seconds is None
+        else since(datetime.fromtimestamp(now.timestamp() - seconds, now.tzinfo), now)
+    )
     return [
         object_name(obj),
         object_age(obj, now),
@@ -114,46 +133,69 @@ def _signing_request(obj: Object, now: datetime) -> list[Any]:
 
 _BINDING_COLUMNS: Final = (
     NAME,
-    Column("Role", "The role whose rules are granted to the subjects; this field of a binding is immutable."),
+    Column(
+        "Role",
+        "The role whose rules are granted to the subjects; this field of a binding is immutable.",
+    ),
     AGE,
 )
 
 
 def _binding_columns(kind: str) -> tuple[Column, ...]:
-    named = (Column(column, f"{column} in the {kind}", priority=1) for column in ("Users", "Groups", "ServiceAccounts"))
+    named = (
+        Column(column, f"{column} in the {kind}", priority=1)
+        for column in ("Users", "Groups", "ServiceAccounts")
+    )
     return (*_BINDING_COLUMNS, *named)
 
 
 _WEBHOOK_COLUMNS: Final = (
     NAME,
     Column(
-        "Webhooks", "The number of webhooks in this configuration; each has its own rules and selectors.", "integer"
+        "Webhooks",
+        "The number of webhooks in this configuration; each has its own rules and selectors.",
+        "integer",
     ),
     AGE,
 )
-_PARAM_KIND: Final = Column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy")
+_PARAM_KIND: Final = Column(
+    "ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy"
+)
 _POLICY_BINDING_COLUMNS: Final = (
     NAME,
     Column(
-        "PolicyName", "The name of the policy to which this binding applies; without such a policy it has no effect."
+        "PolicyName",
+        "The name of the policy to which this binding applies; without such a policy it has no effect.",
     ),
-    Column("ParamRef", "The parameter resources of the policy, if the policy has parameters (paramKind)."),
+    Column(
+        "ParamRef",
+        "The parameter resources of the policy, if the policy has parameters (paramKind).",
+    ),
     AGE,
 )
 
 CONTROL: Final[dict[tuple[str, str], Printer]] = {
     ("rbac.authorization.k8s.io", "RoleBinding"): (_binding_columns("roleBinding"), _binding),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): (_binding_columns("clusterRoleBinding"), _binding),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): (
+        _binding_columns("clusterRoleBinding"),
+        _binding,
+    ),
     ("coordination.k8s.io", "Lease"): (
         (
             NAME,
-            Column("Holder", "The identity of the current holder of the lease, in a format that its holders choose."),
+            Column(
+                "Holder",
+                "The identity of the current holder of the lease, in a format that its holders choose.",
+            ),
             AGE,
         ),
         _lease,
     ),
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (_WEBHOOK_COLUMNS, _webhooks),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (_WEBHOOK_COLUMNS, _webhooks),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (
+        _WEBHOOK_COLUMNS,
+        _webhooks,
+    ),
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): (
         (
             NAME,
@@ -171,15 +213,23 @@ CONTROL: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "Mutations", "Mutation indicates the number of mutations rules defined in this configuration", "integer"
+                "Mutations",
+                "Mutation indicates the number of mutations rules defined in this configuration",
+                "integer",
             ),
             _PARAM_KIND,
             AGE,
         ),
         _policy,
     ),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): (_POLICY_BINDING_COLUMNS, _policy_binding),
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): (_POLICY_BINDING_COLUMNS, _policy_binding),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): (
+        _POLICY_BINDING_COLUMNS,
+        _policy_binding,
+    ),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): (
+        _POLICY_BINDING_COLUMNS,
+        _policy_binding,
+    ),
     ("scheduling.k8s.io", "PriorityClass"): (
         (
             NAME,
@@ -216,14 +266,21 @@ CONTROL: Final[dict[tuple[str, str], Printer]] = {
             NAME,
             AGE,
             Column(
-                "SignerName", "The requested signer; the names of Kubernetes' own signers start with kubernetes.io/."
+                "SignerName",
+                "The requested signer; the names of Kubernetes' own signers start with kubernetes.io/.",
             ),
-            Column("Requestor", "The user who created the request; it is set by the API server and immutable."),
+            Column(
+                "Requestor",
+                "The user who created the request; it is set by the API server and immutable.",
+            ),
             Column(
                 "RequestedDuration",
                 "The requested validity period of the certificate; the signer may choose a different one.",
             ),
-            Column("Condition", "Whether the request was approved or denied, and whether a certificate was issued."),
+            Column(
+                "Condition",
+                "Whether the request was approved or denied, and whether a certificate was issued.",
+            ),
         ),
         _signing_request,
     ),

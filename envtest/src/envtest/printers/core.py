@@ -28,7 +28,11 @@ _UNSET: Final = "<unset>"
 
 
 def _config_map(obj: Object, now: datetime) -> list[Any]:
-    return [object_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), object_age(obj, now)]
+    return [
+        object_name(obj),
+        len(obj.get("data") or ()) + len(obj.get("binaryData") or ()),
+        object_age(obj, now),
+    ]
 
 
 def _secret(obj: Object, now: datetime) -> list[Any]:
@@ -99,13 +103,22 @@ def _endpoints(obj: Object, now: datetime) -> list[Any]:
         if not ports:
             texts += addresses
         for port in ports:
-            texts += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
-    return [object_name(obj), named_list(texts, empty=NONE if not obj.get("subsets") else ""), object_age(obj, now)]
+            texts += [
+                f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}"
+                for ip in addresses
+            ]
+    return [
+        object_name(obj),
+        named_list(texts, empty=NONE if not obj.get("subsets") else ""),
+        object_age(obj, now),
+    ]
 
 
 def _endpoint_slice(obj: Object, now: datetime) -> list[Any]:
     ports = [str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or ()]
-    addresses = [address for one in obj.get("endpoints") or () for address in one.get("addresses") or ()]
+    addresses = [
+        address for one in obj.get("endpoints") or () for address in one.get("addresses") or ()
+    ]
     return [
         object_name(obj),
         obj.get("addressType", ""),
@@ -147,7 +160,11 @@ def _ingress_class(obj: Object, now: datetime) -> list[Any]:
 
 
 def _network_policy(obj: Object, now: datetime) -> list[Any]:
-    return [object_name(obj), selector_text((obj.get("spec") or {}).get("podSelector")), object_age(obj, now)]
+    return [
+        object_name(obj),
+        selector_text((obj.get("spec") or {}).get("podSelector")),
+        object_age(obj, now),
+    ]
 
 
 def _node(obj: Object, now: datetime) -> list[Any]:
@@ -166,7 +183,11 @@ def _node(obj: Object, now: datetime) -> list[Any]:
     info = status.get("nodeInfo") or {}
 
     def address(kind: str) -> str:
-        matching = (one.get("address", "") for one in status.get("addresses") or () if one.get("type") == kind)
+        matching = (
+            one.get("address", "")
+            for one in status.get("addresses") or ()
+            if one.get("type") == kind
+        )
         return next(matching, NONE)
 
     return [
@@ -177,13 +198,19 @@ def _node(obj: Object, now: datetime) -> list[Any]:
         info.get("kubeletVersion", ""),
         address("InternalIP"),
         address("ExternalIP"),
-        *(info.get(name) or "<unknown>" for name in ("osImage", "kernelVersion", "containerRuntimeVersion")),
+        *(
+            info.get(name) or "<unknown>"
+            for name in ("osImage", "kernelVersion", "containerRuntimeVersion")
+        ),
     ]
 
 
 def _event(obj: Object, now: datetime) -> list[Any]:
     """Return the cells of an Event, which is stored in the core version but may have the fields of both groups."""
-    first = age(obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp") or obj.get("eventTime"), now)
+    first = age(
+        obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp") or obj.get("eventTime"),
+        now,
+    )
     moment = obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
     last = age(moment, now) if moment else first
     count = obj.get("count") or obj.get("deprecatedCount") or 1
@@ -192,7 +219,12 @@ def _event(obj: Object, now: datetime) -> list[Any]:
     target = obj.get("involvedObject") or obj.get("regarding") or {}
     kind = str(target.get("kind", "")).lower()
     source = obj.get("source") or obj.get("deprecatedSource") or {}
-    component = source.get("component") or obj.get("reportingComponent") or obj.get("reportingController") or ""
+    component = (
+        source.get("component")
+        or obj.get("reportingComponent")
+        or obj.get("reportingController")
+        or ""
+    )
     host = source.get("host") or obj.get("reportingInstance") or ""
     return [
         last,
@@ -208,7 +240,12 @@ def _event(obj: Object, now: datetime) -> list[Any]:
     ]
 
 
-_MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+_MODES: Final = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
 
 
 def _modes(modes: Iterable[str] | None) -> str:
@@ -282,7 +319,9 @@ def _quota(obj: Object, now: datetime) -> list[Any]:
     limits: list[str] = []
     used = status.get("used") or {}
     for name, hard in sorted((status.get("hard") or {}).items()):
-        (limits if name.startswith("limits.") else requests).append(f"{name}: {used.get(name, '0')}/{hard}")
+        (limits if name.startswith("limits.") else requests).append(
+            f"{name}: {used.get(name, '0')}/{hard}"
+        )
     return [object_name(obj), ", ".join(requests), ", ".join(limits), object_age(obj, now)]
 
 
@@ -299,7 +338,10 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "ConfigMap"): (
         (
             NAME,
-            Column("Data", "The number of entries; keys consist of alphanumeric characters, '-', '_' and '.'."),
+            Column(
+                "Data",
+                "The number of entries; keys consist of alphanumeric characters, '-', '_' and '.'.",
+            ),
             AGE,
         ),
         _config_map,
@@ -311,7 +353,10 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
                 "Type",
                 "The type of the secret, which facilitates its use by programs; some types require certain keys.",
             ),
-            Column("Data", "The number of entries; values are arbitrary bytes, which JSON represents in base64."),
+            Column(
+                "Data",
+                "The number of entries; values are arbitrary bytes, which JSON represents in base64.",
+            ),
             AGE,
         ),
         _secret,
@@ -330,13 +375,22 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "Service"): (
         (
             NAME,
-            Column("Type", "How the service is exposed: ClusterIP, NodePort, LoadBalancer or ExternalName."),
+            Column(
+                "Type",
+                "How the service is exposed: ClusterIP, NodePort, LoadBalancer or ExternalName.",
+            ),
             Column(
                 "Cluster-IP",
                 "The IP address of the service within the cluster; allocated by the API server by default.",
             ),
-            Column("External-IP", "The addresses outside the cluster at which the service is also available."),
-            Column("Port(s)", "The ports that the service exposes, each with its node port if it has one."),
+            Column(
+                "External-IP",
+                "The addresses outside the cluster at which the service is also available.",
+            ),
+            Column(
+                "Port(s)",
+                "The ports that the service exposes, each with its node port if it has one.",
+            ),
             AGE,
             Column(
                 "Selector",
@@ -349,7 +403,10 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "Endpoints"): (
         (
             NAME,
-            Column("Endpoints", "The endpoints of the service: the product of addresses and ports of each subset."),
+            Column(
+                "Endpoints",
+                "The endpoints of the service: the product of addresses and ports of each subset.",
+            ),
             AGE,
         ),
         _endpoints,
@@ -358,12 +415,17 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "AddressType", "The type of all addresses of this slice: IPv4, IPv6 or FQDN; this field is immutable."
+                "AddressType",
+                "The type of all addresses of this slice: IPv4, IPv6 or FQDN; this field is immutable.",
             ),
             Column(
-                "Ports", "The ports that each endpoint of this slice exposes; a port without a number means all ports."
+                "Ports",
+                "The ports that each endpoint of this slice exposes; a port without a number means all ports.",
             ),
-            Column("Endpoints", "The addresses of the endpoints of this slice; a slice has at most 1000 endpoints."),
+            Column(
+                "Endpoints",
+                "The addresses of the endpoints of this slice; a slice has at most 1000 endpoints.",
+            ),
             AGE,
         ),
         _endpoint_slice,
@@ -371,11 +433,18 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("networking.k8s.io", "Ingress"): (
         (
             NAME,
-            Column("Class", "The name of the IngressClass, whose controller implements this Ingress, if it has one."),
             Column(
-                "Hosts", "The host names of the rules; a request must match the host of a rule for the rule to apply."
+                "Class",
+                "The name of the IngressClass, whose controller implements this Ingress, if it has one.",
             ),
-            Column("Address", "The addresses at which the load balancer of this Ingress receives requests."),
+            Column(
+                "Hosts",
+                "The host names of the rules; a request must match the host of a rule for the rule to apply.",
+            ),
+            Column(
+                "Address",
+                "The addresses at which the load balancer of this Ingress receives requests.",
+            ),
             Column("Ports", "Ports of TLS configurations that open"),
             AGE,
         ),
@@ -424,7 +493,9 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
                 priority=1,
             ),
             Column(
-                "Kernel-Version", "The kernel version of the node, as reported by 'uname -r' on the node.", priority=1
+                "Kernel-Version",
+                "The kernel version of the node, as reported by 'uname -r' on the node.",
+                priority=1,
             ),
             Column(
                 "Container-Runtime",
@@ -436,9 +507,18 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ),
     ("", "Event"): (
         (
-            Column("Last Seen", "The time of the most recent occurrence of the event, as recorded by its reporter."),
-            Column("Type", "The type of the event, currently Normal or Warning; new types may be added in the future."),
-            Column("Reason", "The reason for the transition of the object: a short, machine-readable string."),
+            Column(
+                "Last Seen",
+                "The time of the most recent occurrence of the event, as recorded by its reporter.",
+            ),
+            Column(
+                "Type",
+                "The type of the event, currently Normal or Warning; new types may be added in the future.",
+            ),
+            Column(
+                "Reason",
+                "The reason for the transition of the object: a short, machine-readable string.",
+            ),
             Column("Object", "The object that this event is about."),
             Column(
                 "Subobject",
@@ -450,7 +530,10 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
                 "The component that reports the event and, if it is known, the host that it runs on.",
                 priority=1,
             ),
-            Column("Message", "A human-readable description of what happened to the object that the event is about."),
+            Column(
+                "Message",
+                "A human-readable description of what happened to the object that the event is about.",
+            ),
             Column(
                 "First Seen",
                 "The time at which the event was first recorded, by the clock of its reporter.",
@@ -465,17 +548,31 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "Capacity", "The resources and capacity of the volume; currently storage, in bytes, is the only one."
+                "Capacity",
+                "The resources and capacity of the volume; currently storage, in bytes, is the only one.",
             ),
-            Column("Access Modes", "All the modes in which the volume can be mounted, in their usual abbreviations."),
             Column(
-                "Reclaim Policy", "What happens to the volume when its claim releases it: Retain, Delete or Recycle."
+                "Access Modes",
+                "All the modes in which the volume can be mounted, in their usual abbreviations.",
             ),
-            Column("Status", "Whether the volume is available, bound to a claim, released by its claim, or failed."),
-            Column("Claim", "The namespace and name of the claim that the volume is bound to or reserved for."),
+            Column(
+                "Reclaim Policy",
+                "What happens to the volume when its claim releases it: Retain, Delete or Recycle.",
+            ),
+            Column(
+                "Status",
+                "Whether the volume is available, bound to a claim, released by its claim, or failed.",
+            ),
+            Column(
+                "Claim",
+                "The namespace and name of the claim that the volume is bound to or reserved for.",
+            ),
             Column("StorageClass", "StorageClass of the pv"),
             Column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
-            Column("Reason", "The reason for the failure of the volume: a short, machine-readable CamelCase string."),
+            Column(
+                "Reason",
+                "The reason for the failure of the volume: a short, machine-readable CamelCase string.",
+            ),
             AGE,
             Column(
                 "VolumeMode",
@@ -489,9 +586,18 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Status", "phase represents the current phase of PersistentVolumeClaim."),
-            Column("Volume", "The name of the PersistentVolume that the claim is bound to, if it is bound to one."),
-            Column("Capacity", "The actual resources and capacity of the volume that the claim is bound to."),
-            Column("Access Modes", "The modes in which the bound volume can be mounted, in their usual abbreviations."),
+            Column(
+                "Volume",
+                "The name of the PersistentVolume that the claim is bound to, if it is bound to one.",
+            ),
+            Column(
+                "Capacity",
+                "The actual resources and capacity of the volume that the claim is bound to.",
+            ),
+            Column(
+                "Access Modes",
+                "The modes in which the bound volume can be mounted, in their usual abbreviations.",
+            ),
             Column("StorageClass", "StorageClass of the pvc"),
             Column("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
             AGE,
@@ -507,13 +613,17 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Provisioner", "provisioner indicates the type of the provisioner."),
-            Column("ReclaimPolicy", "The reclaim policy of the volumes of this class: Delete (the default) or Retain."),
+            Column(
+                "ReclaimPolicy",
+                "The reclaim policy of the volumes of this class: Delete (the default) or Retain.",
+            ),
             Column(
                 "VolumeBindingMode",
                 "When claims are bound: immediately, or when the first pod that uses them is scheduled.",
             ),
             Column(
-                "AllowVolumeExpansion", "Whether volumes of this class can be expanded by an update of their claim."
+                "AllowVolumeExpansion",
+                "Whether volumes of this class can be expanded by an update of their claim.",
             ),
             AGE,
         ),
@@ -522,8 +632,14 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "ResourceQuota"): (
         (
             NAME,
-            Column("Request", "Used and hard amount of the requests of each resource that the quota constrains."),
-            Column("Limit", "Used and hard amount of the limits of each resource that the quota constrains."),
+            Column(
+                "Request",
+                "Used and hard amount of the requests of each resource that the quota constrains.",
+            ),
+            Column(
+                "Limit",
+                "Used and hard amount of the limits of each resource that the quota constrains.",
+            ),
             AGE,
         ),
         _quota,

@@ -38,13 +38,24 @@ def _storage_node(obj: Object, now: datetime) -> list[Any]:
 
 
 def _capacity(obj: Object, now: datetime) -> list[Any]:
-    return [common_fields(obj, now)[0], obj.get("storageClassName", ""), obj.get("capacity", _UNSET)]
+    return [
+        common_fields(obj, now)[0],
+        obj.get("storageClassName", ""),
+        obj.get("capacity", _UNSET),
+    ]
 
 
 def _attachment(obj: Object, now: datetime) -> list[Any]:
     name, object_age, spec, status = common_fields(obj, now)
     volume = (spec.get("source") or {}).get("persistentVolumeName", "")
-    return [name, spec.get("attacher", ""), volume, spec.get("nodeName", ""), bool(status.get("attached")), object_age]
+    return [
+        name,
+        spec.get("attacher", ""),
+        volume,
+        spec.get("nodeName", ""),
+        bool(status.get("attached")),
+        object_age,
+    ]
 
 
 def _attributes_class(obj: Object, now: datetime) -> list[Any]:
@@ -57,7 +68,11 @@ def _address(obj: Object, now: datetime) -> list[Any]:
     text = NONE
     if parent := spec.get("parentRef"):
         group = f".{parent['group']}" if parent.get("group") else ""
-        parts = (f"{parent.get('resource', '')}{group}".lower(), parent.get("namespace"), parent.get("name", ""))
+        parts = (
+            f"{parent.get('resource', '')}{group}".lower(),
+            parent.get("namespace"),
+            parent.get("name", ""),
+        )
         text = "/".join(part for part in parts if part is not None)
     return [name, text, object_age]
 
@@ -116,7 +131,9 @@ def _level(obj: Object, now: datetime) -> list[Any]:
         cells[0] = limited.get("nominalConcurrencyShares") or 0
         queuing = (limited.get("limitResponse") or {}).get("queuing")
         if queuing is not None:
-            cells[1:] = [queuing.get(field) or 0 for field in ("queues", "handSize", "queueLengthLimit")]
+            cells[1:] = [
+                queuing.get(field) or 0 for field in ("queues", "handSize", "queueLengthLimit")
+            ]
     return [name, spec.get("type", ""), *cells, object_age]
 
 
@@ -140,14 +157,18 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
                 "boolean",
             ),
             Column(
-                "TokenRequests", "The audiences of the service account tokens that the driver receives with mounts."
+                "TokenRequests",
+                "The audiences of the service account tokens that the driver receives with mounts.",
             ),
             Column(
                 "RequiresRepublish",
                 "Whether the kubelet periodically calls the driver again for volumes that are already mounted.",
                 "boolean",
             ),
-            Column("Modes", "The kinds of volumes that the driver supports: Persistent, Ephemeral (inline in a pod)."),
+            Column(
+                "Modes",
+                "The kinds of volumes that the driver supports: Persistent, Ephemeral (inline in a pod).",
+            ),
             AGE,
         ),
         _driver,
@@ -155,7 +176,11 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
     ("storage.k8s.io", "CSINode"): (
         (
             NAME,
-            Column("Drivers", "Drivers indicates the number of CSI drivers registered on the node", "integer"),
+            Column(
+                "Drivers",
+                "Drivers indicates the number of CSI drivers registered on the node",
+                "integer",
+            ),
             AGE,
         ),
         _storage_node,
@@ -164,18 +189,31 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "StorageClassName", "The StorageClass that the reported capacity applies to; this field is immutable."
+                "StorageClassName",
+                "The StorageClass that the reported capacity applies to; this field is immutable.",
             ),
-            Column("Capacity", "The capacity that is still available for this storage class in this topology segment."),
+            Column(
+                "Capacity",
+                "The capacity that is still available for this storage class in this topology segment.",
+            ),
         ),
         _capacity,
     ),
     ("storage.k8s.io", "VolumeAttachment"): (
         (
             NAME,
-            Column("Attacher", "The name of the volume driver that must handle this attachment.", format="name"),
-            Column("PV", "The name of the PersistentVolume to attach, if it is not an inline volume."),
-            Column("Node", "The name of the Node object of the node that the volume should be attached to."),
+            Column(
+                "Attacher",
+                "The name of the volume driver that must handle this attachment.",
+                format="name",
+            ),
+            Column(
+                "PV", "The name of the PersistentVolume to attach, if it is not an inline volume."
+            ),
+            Column(
+                "Node",
+                "The name of the Node object of the node that the volume should be attached to.",
+            ),
             Column(
                 "Attached",
                 "Whether the volume is attached; only the component that attaches volumes sets this.",
@@ -194,16 +232,29 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
 _DEVICES: Final[dict[tuple[str, str], Printer]] = {
     ("resource.k8s.io", "DeviceClass"): ((NAME, AGE), _named),
     ("resource.k8s.io", "ResourceClaim"): (
-        (NAME, Column("State", "A summary of the current state (allocated, pending, reserved, etc.)."), AGE),
+        (
+            NAME,
+            Column("State", "A summary of the current state (allocated, pending, reserved, etc.)."),
+            AGE,
+        ),
         _claim,
     ),
     ("resource.k8s.io", "ResourceClaimTemplate"): ((NAME, AGE), _named),
     ("resource.k8s.io", "ResourceSlice"): (
         (
             NAME,
-            Column("Node", "The name of the node that provides the devices, if they belong to a single node."),
-            Column("Driver", "The name of the driver that provides the devices: a DNS subdomain of its vendor."),
-            Column("Pool", "The name of the pool that the devices belong to, which is unique within the driver."),
+            Column(
+                "Node",
+                "The name of the node that provides the devices, if they belong to a single node.",
+            ),
+            Column(
+                "Driver",
+                "The name of the driver that provides the devices: a DNS subdomain of its vendor.",
+            ),
+            Column(
+                "Pool",
+                "The name of the pool that the devices belong to, which is unique within the driver.",
+            ),
             AGE,
         ),
         _slice,
@@ -214,25 +265,40 @@ INFRASTRUCTURE: Final[dict[tuple[str, str], Printer]] = {
     **_STORAGE,
     **_DEVICES,
     ("networking.k8s.io", "IPAddress"): (
-        (NAME, Column("ParentRef", "The object that the address is allocated to; this field is required."), AGE),
+        (
+            NAME,
+            Column(
+                "ParentRef", "The object that the address is allocated to; this field is required."
+            ),
+            AGE,
+        ),
         _address,
     ),
     ("networking.k8s.io", "ServiceCIDR"): (
-        (NAME, Column("CIDRs", "The ranges from which cluster IPs are allocated: at most one per IP family."), AGE),
+        (
+            NAME,
+            Column(
+                "CIDRs",
+                "The ranges from which cluster IPs are allocated: at most one per IP family.",
+            ),
+            AGE,
+        ),
         _address_range,
     ),
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): (
         (
             NAME,
             Column(
-                "PriorityLevel", "The name of the priority level that requests of this flow schema are assigned to."
+                "PriorityLevel",
+                "The name of the priority level that requests of this flow schema are assigned to.",
             ),
             Column(
                 "MatchingPrecedence",
                 "The precedence among flow schemas that match a request: the lowest number applies.",
             ),
             Column(
-                "DistinguisherMethod", "How requests of this flow schema are divided into flows: ByUser or ByNamespace."
+                "DistinguisherMethod",
+                "How requests of this flow schema are divided into flows: ByUser or ByNamespace.",
             ),
             AGE,
             Column("MissingPL", "references a broken or non-existent PriorityLevelConfiguration"),
@@ -242,16 +308,26 @@ INFRASTRUCTURE: Final[dict[tuple[str, str], Printer]] = {
     ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): (
         (
             NAME,
-            Column("Type", "Whether the concurrency of requests of this priority level is limited: Limited or Exempt."),
+            Column(
+                "Type",
+                "Whether the concurrency of requests of this priority level is limited: Limited or Exempt.",
+            ),
             Column(
                 "NominalConcurrencyShares",
                 "The shares of the server's concurrency that this level gets, out of all shares.",
             ),
-            Column("Queues", "The number of queues of this level; more queues reduce collisions between flows."),
             Column(
-                "HandSize", "The number of queues that a flow is assigned; each request joins the shortest of them."
+                "Queues",
+                "The number of queues of this level; more queues reduce collisions between flows.",
             ),
-            Column("QueueLengthLimit", "The maximum number of requests in a queue; excess requests are rejected."),
+            Column(
+                "HandSize",
+                "The number of queues that a flow is assigned; each request joins the shortest of them.",
+            ),
+            Column(
+                "QueueLengthLimit",
+                "The maximum number of requests in a queue; excess requests are rejected.",
+            ),
             AGE,
         ),
         _level,

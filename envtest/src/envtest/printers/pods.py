@@ -21,7 +21,9 @@ _COLUMNS: Final = (
     ),
     AGE,
     Column(
-        "IP", "The address of the pod, routable at least within the cluster; empty until it is allocated.", priority=1
+        "IP",
+        "The address of the pod, routable at least within the cluster; empty until it is allocated.",
+        priority=1,
     ),
     Column(
         "Node",
@@ -70,7 +72,9 @@ def _is_true(conditions: Any, kind: str) -> bool:
     return any(one.get("type") == kind and one.get("status") == "True" for one in conditions or ())
 
 
-def _init_status(pod: Object, restart_count: _RestartCount, sidecars: _RestartCount) -> tuple[str, int]:
+def _init_status(
+    pod: Object, restart_count: _RestartCount, sidecars: _RestartCount
+) -> tuple[str, int]:
     """Return the status that the init containers imply (empty when they are done), and the number of ready sidecars."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     by_name = {container.get("name"): container for container in spec.get("initContainers") or ()}
@@ -118,11 +122,16 @@ def _print(pod: Object, now: datetime) -> list[Any]:
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     conditions = status.get("conditions") or []
     reason = status.get("reason") or status.get("phase") or ""
-    if any(one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated" for one in conditions):
+    if any(
+        one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated"
+        for one in conditions
+    ):
         reason = "SchedulingGated"
     restart_count, sidecars = _RestartCount(), _RestartCount()
     init_reason, ready = _init_status(pod, restart_count, sidecars)
-    total = len(spec.get("containers") or ()) + sum(map(_is_sidecar, spec.get("initContainers") or ()))
+    total = len(spec.get("containers") or ()) + sum(
+        map(_is_sidecar, spec.get("initContainers") or ())
+    )
     if init_reason and not _is_true(conditions, "Initialized"):
         reason = init_reason
     else:
@@ -154,7 +163,9 @@ def _print(pod: Object, now: datetime) -> list[Any]:
 def _readiness_gates(gates: Any, conditions: Any) -> str:
     if not gates:
         return NONE
-    return f"{sum(_is_true(conditions, gate.get('conditionType', '')) for gate in gates)}/{len(gates)}"
+    return (
+        f"{sum(_is_true(conditions, gate.get('conditionType', '')) for gate in gates)}/{len(gates)}"
+    )
 
 
 POD: Final[Printer] = (_COLUMNS, _print)

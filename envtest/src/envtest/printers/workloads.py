@@ -57,7 +57,9 @@ def _replica_set(obj: Object, now: datetime) -> list[Any]:
         status.get("readyReplicas") or 0,
         object_age,
         *containers_and_images(spec.get("template")),
-        labels_text(selector) if obj.get("kind") == "ReplicationController" else selector_text(selector),
+        labels_text(selector)
+        if obj.get("kind") == "ReplicationController"
+        else selector_text(selector),
     ]
 
 
@@ -88,7 +90,9 @@ def _daemon_set(obj: Object, now: datetime) -> list[Any]:
 
 
 def _job_status(obj: Object, status: Mapping[str, Any]) -> str:
-    true = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
+    true = {
+        one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"
+    }
     for kind, text in (("Complete", "Complete"), ("Failed", "Failed")):
         if kind in true:
             return text
@@ -102,7 +106,11 @@ def _job_status(obj: Object, status: Mapping[str, Any]) -> str:
 
 def _scale(obj: Object, now: datetime) -> list[Any]:
     replicas = [(obj.get(part) or {}).get("replicas") or 0 for part in ("spec", "status")]
-    return [obj["metadata"].get("name", ""), *replicas, age(obj["metadata"].get("creationTimestamp"), now)]
+    return [
+        obj["metadata"].get("name", ""),
+        *replicas,
+        age(obj["metadata"].get("creationTimestamp"), now),
+    ]
 
 
 def _job(obj: Object, now: datetime) -> list[Any]:
@@ -116,7 +124,9 @@ def _job(obj: Object, now: datetime) -> list[Any]:
     duration = ""
     if started := status.get("startTime"):
         end = status.get("completionTime")
-        duration = since(datetime.fromisoformat(started), datetime.fromisoformat(end) if end else now)
+        duration = since(
+            datetime.fromisoformat(started), datetime.fromisoformat(end) if end else now
+        )
     return [
         name,
         _job_status(obj, status),
@@ -146,12 +156,18 @@ def _cron_job(obj: Object, now: datetime) -> list[Any]:
     ]
 
 
-def _target_text(metric: Mapping[str, Any] | None, current: Mapping[str, Any] | None, kind: str) -> str:
+def _target_text(
+    metric: Mapping[str, Any] | None, current: Mapping[str, Any] | None, kind: str
+) -> str:
     """Format the current and the target value of a metric as ``cpu: 40%/80%``."""
     metric, current = metric or {}, current or {}
     target, now = metric.get("target") or {}, current.get("current") or {}
     if target.get("averageUtilization") is not None:
-        current_text = f"{now['averageUtilization']}%" if now.get("averageUtilization") is not None else "<unknown>"
+        current_text = (
+            f"{now['averageUtilization']}%"
+            if now.get("averageUtilization") is not None
+            else "<unknown>"
+        )
         text = f"{current_text}/{target['averageUtilization']}%"
     elif target.get("averageValue") is not None:
         average = " (avg)" if kind in ("External", "Object") else ""
@@ -211,14 +227,23 @@ def _budget(obj: Object, now: datetime) -> list[Any]:
 
 def _revision(obj: Object, now: datetime) -> list[Any]:
     metadata = obj["metadata"]
-    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    owner = next(
+        (one for one in metadata.get("ownerReferences") or () if one.get("controller")), None
+    )
     group = owner["apiVersion"].rpartition("/")[0] if owner else ""
     controller = NONE
     if owner:
         controller = (
-            f"{owner['kind'].lower()}.{group}/{owner['name']}" if group else f"{owner['kind'].lower()}/{owner['name']}"
+            f"{owner['kind'].lower()}.{group}/{owner['name']}"
+            if group
+            else f"{owner['kind'].lower()}/{owner['name']}"
         )
-    return [metadata.get("name", ""), controller, obj.get("revision") or 0, age(metadata.get("creationTimestamp"), now)]
+    return [
+        metadata.get("name", ""),
+        controller,
+        obj.get("revision") or 0,
+        age(metadata.get("creationTimestamp"), now),
+    ]
 
 
 _REPLICA_SET_COLUMNS: Final = (
@@ -228,8 +253,16 @@ _REPLICA_SET_COLUMNS: Final = (
         "The number of desired pods; defaults to one, and may explicitly be set to zero.",
         "integer",
     ),
-    Column("Current", "The most recently observed number of pods, whether they are ready or not.", "integer"),
-    Column("Ready", "The number of pods with a Ready condition, as reported by the controller.", "integer"),
+    Column(
+        "Current",
+        "The most recently observed number of pods, whether they are ready or not.",
+        "integer",
+    ),
+    Column(
+        "Ready",
+        "The number of pods with a Ready condition, as reported by the controller.",
+        "integer",
+    ),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -241,8 +274,12 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             _READY,
-            Column("Up-to-date", "The number of pods that were created from the current pod template."),
-            Column("Available", "The number of pods that have been ready for at least minReadySeconds."),
+            Column(
+                "Up-to-date", "The number of pods that were created from the current pod template."
+            ),
+            Column(
+                "Available", "The number of pods that have been ready for at least minReadySeconds."
+            ),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -261,13 +298,30 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
                 "The number of nodes that should run the daemon pod, by its selectors and tolerations.",
                 "integer",
             ),
-            Column("Current", "The number of nodes that run at least one daemon pod and should run it.", "integer"),
-            Column("Ready", "The number of nodes with at least one daemon pod that has a Ready condition.", "integer"),
-            Column("Up-to-date", "The number of nodes that run a daemon pod of the current pod template.", "integer"),
             Column(
-                "Available", "The number of nodes with a daemon pod that has been ready for minReadySeconds.", "integer"
+                "Current",
+                "The number of nodes that run at least one daemon pod and should run it.",
+                "integer",
             ),
-            Column("Node Selector", "The labels that a node must have for the daemon pod to be scheduled to it."),
+            Column(
+                "Ready",
+                "The number of nodes with at least one daemon pod that has a Ready condition.",
+                "integer",
+            ),
+            Column(
+                "Up-to-date",
+                "The number of nodes that run a daemon pod of the current pod template.",
+                "integer",
+            ),
+            Column(
+                "Available",
+                "The number of nodes with a daemon pod that has been ready for minReadySeconds.",
+                "integer",
+            ),
+            Column(
+                "Node Selector",
+                "The labels that a node must have for the daemon pod to be scheduled to it.",
+            ),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -279,7 +333,10 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Status", "Status of the job."),
-            Column("Completions", "The number of pods that reached the phase Succeeded, out of the desired number."),
+            Column(
+                "Completions",
+                "The number of pods that reached the phase Succeeded, out of the desired number.",
+            ),
             Column("Duration", "Time required to complete the job."),
             AGE,
             CONTAINERS,
@@ -291,11 +348,24 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
     ("batch", "CronJob"): (
         (
             NAME,
-            Column("Schedule", "The schedule in Cron format: minute, hour, day of month, month and day of week."),
-            Column("Timezone", "The time zone of the schedule; defaults to the time zone of kube-controller-manager."),
-            Column("Suspend", "Whether no new jobs are started; jobs that already run are not affected.", "boolean"),
+            Column(
+                "Schedule",
+                "The schedule in Cron format: minute, hour, day of month, month and day of week.",
+            ),
+            Column(
+                "Timezone",
+                "The time zone of the schedule; defaults to the time zone of kube-controller-manager.",
+            ),
+            Column(
+                "Suspend",
+                "Whether no new jobs are started; jobs that already run are not affected.",
+                "boolean",
+            ),
             Column("Active", "A list of pointers to currently running jobs.", "integer"),
-            Column("Last Schedule", "The time since the last job of this schedule was successfully scheduled."),
+            Column(
+                "Last Schedule",
+                "The time since the last job of this schedule was successfully scheduled.",
+            ),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -306,8 +376,16 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
     ("autoscaling", "Scale"): (
         (
             Column("Name", NAME.description),
-            Column("Desired", "The number of pods that are desired; see spec.replicas of this scale.", "integer"),
-            Column("Available", "The number of pods that are observed; see status.replicas of this scale.", "integer"),
+            Column(
+                "Desired",
+                "The number of pods that are desired; see spec.replicas of this scale.",
+                "integer",
+            ),
+            Column(
+                "Available",
+                "The number of pods that are observed; see status.replicas of this scale.",
+                "integer",
+            ),
             AGE,
         ),
         _scale,
@@ -315,11 +393,24 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
     ("autoscaling", "HorizontalPodAutoscaler"): (
         (
             NAME,
-            Column("Reference", "The object whose scale subresource the autoscaler reads and writes."),
-            Column("Targets", "Current and target values of all metrics; the one that demands most replicas applies."),
-            Column("MinPods", "The lower limit for the number of replicas to which the autoscaler can scale down."),
-            Column("MaxPods", "The upper limit for the number of replicas to which the autoscaler can scale up."),
-            Column("Replicas", "The number of replicas that the autoscaler observed most recently."),
+            Column(
+                "Reference", "The object whose scale subresource the autoscaler reads and writes."
+            ),
+            Column(
+                "Targets",
+                "Current and target values of all metrics; the one that demands most replicas applies.",
+            ),
+            Column(
+                "MinPods",
+                "The lower limit for the number of replicas to which the autoscaler can scale down.",
+            ),
+            Column(
+                "MaxPods",
+                "The upper limit for the number of replicas to which the autoscaler can scale up.",
+            ),
+            Column(
+                "Replicas", "The number of replicas that the autoscaler observed most recently."
+            ),
             AGE,
         ),
         _autoscaler,
@@ -342,7 +433,10 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Controller", "Controller of the object"),
-            Column("Revision", "The number of the revision whose state is stored in the data of this object."),
+            Column(
+                "Revision",
+                "The number of the revision whose state is stored in the data of this object.",
+            ),
             AGE,
         ),
         _revision,

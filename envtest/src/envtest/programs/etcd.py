@@ -66,12 +66,16 @@ class _Etcd:
         """Serve until ``stop`` is set. Raises OSError, FlagError."""
         servers: list[asyncio.Server] = []
         try:
-            servers.append(await asyncio.start_unix_server(self._control, sock=self._listener(), limit=_LIMIT))
+            servers.append(
+                await asyncio.start_unix_server(self._control, sock=self._listener(), limit=_LIMIT)
+            )
             for url in urls:
                 parts = urlsplit(url)
                 if parts.scheme != "http" or not parts.hostname:
                     raise FlagError(f"--listen-client-urls={url}: must be an http URL")
-                servers.append(await asyncio.start_server(self._answer, parts.hostname, parts.port or 2379))
+                servers.append(
+                    await asyncio.start_server(self._answer, parts.hostname, parts.port or 2379)
+                )
             self._hosted.set_result(await asyncio.to_thread(_import_servers, self._data_dir))
             await stop.wait()
         finally:
@@ -108,10 +112,14 @@ class _Etcd:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 words = head.partition(b"\r\n")[0].split(b" ")
-                code, document = _response(words[1].decode("latin-1") if len(words) == 3 else "", self.socket_path)
+                code, document = _response(
+                    words[1].decode("latin-1") if len(words) == 3 else "", self.socket_path
+                )
                 body = json.dumps(document).encode()
                 start = f"HTTP/1.1 {code} {'OK' if code == 200 else 'Not Found'}\r\nContent-Type: application/json\r\n"
-                writer.write(f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode())
+                writer.write(
+                    f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+                )
                 writer.write(body if words[0] != b"HEAD" else b"")
                 await writer.drain()
         except (OSError, EOFError, asyncio.LimitOverrunError):
@@ -138,7 +146,8 @@ class _Etcd:
 
             try:
                 options = read_options(
-                    CommandLine(request["flags"], []), parse_version(request.get("kubernetesVersion", ""))
+                    CommandLine(request["flags"], []),
+                    parse_version(request.get("kubernetesVersion", "")),
                 )
                 for message in options.messages:
                     send("message", message)
@@ -170,7 +179,9 @@ async def _run(command: CommandLine) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    data_dir = Path(command.last("data-dir") or f"{command.last('name', 'default')}.etcd").absolute()
+    data_dir = Path(
+        command.last("data-dir") or f"{command.last('name', 'default')}.etcd"
+    ).absolute()
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     urls = command.items("listen-client-urls") or ["http://localhost:2379"]
     with (data_dir / "envtest.lock").open("w") as lock:

@@ -49,7 +49,12 @@ class Program:
         lines = [f"{self.name} of envtest, an API server for tests. Flags with an effect:", ""]
         lines += [f"      --{name:<38} {text}" for name, text in sorted(self.effective.items())]
         return "\n".join(
-            [*lines, "", f"All other flags of {self.name} that cannot change a response are accepted.", ""]
+            [
+                *lines,
+                "",
+                f"All other flags of {self.name} that cannot change a response are accepted.",
+                "",
+            ]
         )
 
     def parse(self, arguments: Sequence[str]) -> CommandLine:
@@ -97,7 +102,9 @@ class CommandLine:
 
     def items(self, name: str) -> list[str]:
         """Return the values of a flag that can be repeated and takes lists, without duplicates."""
-        return list(dict.fromkeys(item for value in self.values.get(name, ()) for item in words(value)))
+        return list(
+            dict.fromkeys(item for value in self.values.get(name, ()) for item in words(value))
+        )
 
     def is_help(self) -> bool:
         """Return whether the help is requested."""
@@ -348,7 +355,15 @@ ETCD = Program(
         "name": "name of this member (default: default)",
     },
     paths={"data-dir"},
-    booleans={"help", "h", "version", "unsafe-no-fsync", "force-new-cluster", "strict-reconfig-check", "pre-vote"},
+    booleans={
+        "help",
+        "h",
+        "version",
+        "unsafe-no-fsync",
+        "force-new-cluster",
+        "strict-reconfig-check",
+        "pre-vote",
+    },
     refused={"cert-file", "client-cert-auth", "key-file", "trusted-ca-file", "config-file"},
     ignored_prefixes=(
         "advertise-",

@@ -72,7 +72,9 @@ def _script(name: str, module: str, version: KubernetesVersion) -> str:
 def _cache_folder(contents: dict[str, str], kubectl: str | None) -> Path:
     """Return a folder whose name depends on the content: the Python environment and the Kubernetes version."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256("\0".join([*contents.values(), kubectl or ""]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\0".join([*contents.values(), kubectl or ""]).encode()).hexdigest()[
+        :16
+    ]
     return base / "envtest" / "assets" / digest
 
 

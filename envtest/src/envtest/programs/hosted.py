@@ -11,7 +11,14 @@ from envtest.apimachinery.clock import Clock
 from envtest.formats.certificate_authority import server_context
 from envtest.programs.flags import FlagError
 from envtest.programs.server_options import ServerOptions
-from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, publish_address, resume
+from envtest.server.assembly import (
+    APIServer,
+    Cluster,
+    assemble,
+    create_initial_objects,
+    publish_address,
+    resume,
+)
 from envtest.storage.archive import Archive
 
 __all__ = ["HostedServers"]
@@ -91,7 +98,9 @@ class HostedServers:
 
     def _open(self, options: ServerOptions) -> _HostedCluster:
         if len(self._clusters) >= MAX_CLUSTERS:
-            raise FlagError(f"--etcd-prefix={options.prefix}: this etcd has {MAX_CLUSTERS} prefixes already")
+            raise FlagError(
+                f"--etcd-prefix={options.prefix}: this etcd has {MAX_CLUSTERS} prefixes already"
+            )
         folder = self._data_dir / quote(options.prefix.strip("/") or "registry", safe="")
         archive = Archive(folder)
         clock = Clock(float(archive.get(_CLOCK_OFFSET) or 0))
@@ -112,7 +121,9 @@ class HostedServers:
             hosted.archive.close()
 
 
-def _check_runtime_config(cluster: Cluster, options: ServerOptions, report: Callable[[str], None]) -> None:
+def _check_runtime_config(
+    cluster: Cluster, options: ServerOptions, report: Callable[[str], None]
+) -> None:
     """Report requested API versions that are not served. Raises FlagError for served ones that shall be disabled."""
     served = {info.api_version for info in cluster.registry.stored()}
     for name, value in options.runtime_config.items():

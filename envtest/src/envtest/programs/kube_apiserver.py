@@ -53,7 +53,9 @@ def _socket_path(url: str) -> str:
     host = parts.hostname
     address = (host, parts.port or 2379)
     with socket.create_connection(address, timeout=_REQUEST_SECONDS) as connection:
-        connection.sendall(f"GET /envtest/socket HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        connection.sendall(
+            f"GET /envtest/socket HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+        )
         response = b""
         while len(response) < _MAX_RESPONSE and (part := connection.recv(4096)):
             response += part
@@ -116,9 +118,15 @@ def _serve(connection: socket.socket, request: bytes) -> None:
             _report(f"lost the connection to etcd: {error}")
 
 
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 - symbolic links stay
+
+
 def _request(command: CommandLine, version: str) -> bytes:
     values = {
-        name: [os.path.abspath(value) if name in KUBE_APISERVER.paths and value else value for value in given]  # noqa: PTH100
+        name: [
+            _absolute(value) if name in KUBE_APISERVER.paths and value else value for value in given
+        ]
         for name, given in command.values.items()
     }
     return json.dumps({"flags": values, "kubernetesVersion": version}).encode() + b"\n"

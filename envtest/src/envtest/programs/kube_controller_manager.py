@@ -101,9 +101,13 @@ def _named(config: Any, kind: str, name: str) -> Any:
 def _run_controllers(server: _Server, body: bytes) -> str:
     """Run the controllers until the connection ends; return why it did. Raises _Failed, _Stopped, OSError."""
     host, port = str(server.url.hostname), server.url.port or 443
-    connection = http.client.HTTPSConnection(host, port, timeout=_CONNECT_SECONDS, context=server.context())
+    connection = http.client.HTTPSConnection(
+        host, port, timeout=_CONNECT_SECONDS, context=server.context()
+    )
     try:
-        connection.request("POST", _PATH, body, {"Content-Type": "application/json", **server.headers()})
+        connection.request(
+            "POST", _PATH, body, {"Content-Type": "application/json", **server.headers()}
+        )
         response = connection.getresponse()
         if response.status == 200:
             if isinstance(connection.sock, socket.socket):
@@ -121,7 +125,9 @@ def _run_controllers(server: _Server, body: bytes) -> str:
 
 def _signer(command: CommandLine) -> dict[str, str]:
     """Return the CA that signs certificates, or an empty mapping. Raises FlagError, OSError."""
-    files = {name: command.last(f"cluster-signing-{flag}-file") for name, flag in _SIGNER_FLAGS.items()}
+    files = {
+        name: command.last(f"cluster-signing-{flag}-file") for name, flag in _SIGNER_FLAGS.items()
+    }
     if not any(files.values()):
         return {}
     for name, flag in _SIGNER_FLAGS.items():
@@ -145,7 +151,9 @@ def _run(command: CommandLine) -> NoReturn:
         document["signer"] = signer
     elif _SIGNING in selection.controllers:
         document["controllers"] = [name for name in selection.controllers if name != _SIGNING]
-        _report("certificates are not signed without --cluster-signing-cert-file and --cluster-signing-key-file")
+        _report(
+            "certificates are not signed without --cluster-signing-cert-file and --cluster-signing-key-file"
+        )
     body = json.dumps(document).encode()
     reported = ""
     while True:

@@ -12,7 +12,11 @@ from envtest.admission.plugin_names import enabled_plugins
 from envtest.apimachinery.user import User
 from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import ISSUER, TokenSettings
-from envtest.configuration.feature_gates import enabled_features, parse_feature_gates, switchable_features
+from envtest.configuration.feature_gates import (
+    enabled_features,
+    parse_feature_gates,
+    switchable_features,
+)
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.configuration.service_network import (
     DEFAULT_SERVICE_NETWORK,
@@ -65,7 +69,9 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
     messages: list[str] = []
     modes = command.items("authorization-mode") or ["RBAC"]
     if "RBAC" not in modes or any(mode not in _MODES for mode in modes):
-        raise FlagError(f"--authorization-mode={','.join(modes)}: envtest supports only RBAC and Node,RBAC")
+        raise FlagError(
+            f"--authorization-mode={','.join(modes)}: envtest supports only RBAC and Node,RBAC"
+        )
     features = _features(command, version, messages)
     audit = command.last("audit-log-path")
     if audit and Path(audit).name == "-":
@@ -86,7 +92,9 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
         tokens=_token_settings(command),
         users=load_token_file(Path(token_file)) if token_file else {},
         anonymous=boolean("anonymous-auth", command.last("anonymous-auth", "true")),
-        plugins=enabled_plugins(command.items("enable-admission-plugins"), command.items("disable-admission-plugins")),
+        plugins=enabled_plugins(
+            command.items("enable-admission-plugins"), command.items("disable-admission-plugins")
+        ),
         audit_log=Path(audit) if audit else None,
         prefix=command.last("etcd-prefix", "/registry"),
         service_network=network,
@@ -108,7 +116,9 @@ def _advertised(command: CommandLine, host: str) -> str:
         raise FlagError(f"--advertise-address={text}: {error}") from None
 
 
-def _features(command: CommandLine, version: KubernetesVersion, messages: list[str]) -> Collection[str]:
+def _features(
+    command: CommandLine, version: KubernetesVersion, messages: list[str]
+) -> Collection[str]:
     """Return the feature gates that are on; append a message about those that envtest does not implement."""
     try:
         gates = parse_feature_gates(command.items("feature-gates"))
@@ -116,7 +126,9 @@ def _features(command: CommandLine, version: KubernetesVersion, messages: list[s
         raise FlagError(f"--feature-gates: {error}") from None
     unknown = sorted(gates.keys() - switchable_features(version))
     if unknown:
-        messages.append(f"--feature-gates={','.join(unknown)}: envtest does not implement these feature gates")
+        messages.append(
+            f"--feature-gates={','.join(unknown)}: envtest does not implement these feature gates"
+        )
     return enabled_features({name: gates[name] for name in gates if name not in unknown}, version)
 
 
@@ -147,7 +159,9 @@ def _token_settings(command: CommandLine) -> TokenSettings:
     issuers = command.values.get("service-account-issuer") or [ISSUER]
     return TokenSettings(
         key=_read(_SIGNING_KEY_FILE, signing) if signing else None,
-        public_keys=tuple(_read(_KEY_FILES, path) for path in dict.fromkeys(command.values.get(_KEY_FILES, ()))),
+        public_keys=tuple(
+            _read(_KEY_FILES, path) for path in dict.fromkeys(command.values.get(_KEY_FILES, ()))
+        ),
         issuers=tuple(dict.fromkeys(issuers)),
         audiences=tuple(command.items("api-audiences")),
         key_set_url=command.last("service-account-jwks-uri"),

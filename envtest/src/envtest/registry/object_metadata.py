@@ -12,7 +12,14 @@ from typing import Any
 
 import orjson
 
-from envtest.apimachinery.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, required
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    forbidden,
+    go_quote,
+    invalid,
+    required,
+)
 from envtest.apimachinery.name_rules import (
     annotation_errors,
     dns_label,
@@ -45,7 +52,9 @@ def drop_empty_metadata(obj: Object) -> None:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
-    for name in [name for name, value in metadata.items() if value is None or value in ("", [], {})]:
+    for name in [
+        name for name, value in metadata.items() if value is None or value in ("", [], {})
+    ]:
         del metadata[name]
     if metadata.get("generation") == 0:
         del metadata["generation"]
@@ -61,7 +70,13 @@ def drop_empty_metadata(obj: Object) -> None:
 
 def wipe_for_create(metadata: dict[str, Any]) -> None:
     """Remove the fields that only the server sets."""
-    for name in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
+    for name in (
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "uid",
+        "selfLink",
+    ):
         metadata.pop(name, None)
 
 
@@ -94,13 +109,17 @@ def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
 def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -> list[FieldError]:
     """Return the errors of an object's metadata."""
     metadata = obj["metadata"]
-    return _validate_names(metadata, info, path) + _content_errors(metadata, path, strict=not info.is_crd)
+    return _validate_names(metadata, info, path) + _content_errors(
+        metadata, path, strict=not info.is_crd
+    )
 
 
 def validate_embedded_metadata(metadata: dict[str, Any], path: str) -> list[FieldError]:
     """Return the errors of the metadata of a resource inside another one, which needs neither name nor namespace."""
     errors: list[FieldError] = []
-    prefix, name, namespace = (metadata.get(field) or "" for field in ("generateName", "name", "namespace"))
+    prefix, name, namespace = (
+        metadata.get(field) or "" for field in ("generateName", "name", "namespace")
+    )
     # A random suffix follows the prefix, so that "." and ".." are allowed.
     problems = path_segment(prefix) if prefix not in (".", "..") else []
     errors += [invalid(f"{path}.generateName", prefix, problem) for problem in problems]
@@ -108,7 +127,11 @@ def validate_embedded_metadata(metadata: dict[str, Any], path: str) -> list[Fiel
     problems = dns_label(namespace) if namespace else []
     errors += [invalid(f"{path}.namespace", namespace, problem) for problem in problems]
     if (metadata.get("generation") or 0) < 0:
-        errors.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
+        errors.append(
+            invalid(
+                f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"
+            )
+        )
     return errors + _content_errors(metadata, path, strict=False)
 
 
@@ -117,7 +140,9 @@ def _content_errors(metadata: dict[str, Any], path: str, *, strict: bool) -> lis
     errors = label_errors(metadata.get("labels") or {}, f"{path}.labels")
     errors += annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
-    errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=strict)
+    errors += _validate_finalizers(
+        metadata.get("finalizers") or [], f"{path}.finalizers", strict=strict
+    )
     return errors
 
 
@@ -141,7 +166,9 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
         if not namespace:
             errors.append(required(f"{path}.namespace"))
         else:
-            errors += [invalid(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)]
+            errors += [
+                invalid(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)
+            ]
     elif namespace:
         errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     return errors
@@ -151,14 +178,20 @@ _OWNER_ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDe
 
 
 def _printed(reference: dict[str, Any]) -> Verbatim:
-    return Verbatim(orjson.dumps({name: reference[name] for name in _OWNER_ORDER if name in reference}).decode())
+    return Verbatim(
+        orjson.dumps({name: reference[name] for name in _OWNER_ORDER if name in reference}).decode()
+    )
 
 
 def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     controller = ""
     for reference in owners:
-        version, kind, name = reference.get("apiVersion"), reference.get("kind"), reference.get("name")
+        version, kind, name = (
+            reference.get("apiVersion"),
+            reference.get("kind"),
+            reference.get("name"),
+        )
         if not version or version.count("/") > 1:
             errors.append(invalid(f"{path}.apiVersion", version or "", "version must not be empty"))
         if not kind:
@@ -168,14 +201,20 @@ def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError
         if not reference.get("uid"):
             errors.append(invalid(f"{path}.uid", "", "must not be empty"))
         if version == "v1" and kind == "Event":
-            errors.append(invalid(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
+            errors.append(
+                invalid(
+                    path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"
+                )
+            )
         if reference.get("controller"):
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {kind}/{name}"
                 )
-                errors.append(invalid(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
+                errors.append(
+                    invalid(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail)
+                )
             controller = controller or f"{kind}/{name}"
     return errors
 
@@ -190,7 +229,9 @@ def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> l
         if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             errors.append(
                 invalid(
-                    f"{path}[{index}]", finalizer, "name is neither a standard finalizer name nor is it fully qualified"
+                    f"{path}[{index}]",
+                    finalizer,
+                    "name is neither a standard finalizer name nor is it fully qualified",
                 )
             )
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
@@ -199,7 +240,14 @@ def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> l
     return errors
 
 
-_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_IMMUTABLE = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 
 
 def validate_metadata_update(
@@ -224,7 +272,10 @@ def _metadata_change_errors(after: Object, before: Object, path: str) -> list[Fi
         added = sorted(set(after.get("finalizers") or []) - set(existing))
         if added:
             shown = "[]string{" + ", ".join(go_quote(each) for each in added) + "}"
-            detail = "no new finalizers can be added if the object is being deleted, found new finalizers " + shown
+            detail = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                + shown
+            )
             errors.append(forbidden(f"{path}.finalizers", detail))
     changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
     errors += [invalid(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]

@@ -31,7 +31,8 @@ class Registry:
         for path, info in self._by_path.items():
             copied._by_path[path] = info.fork() if info.allocates else info
         copied._by_kind = {
-            key: copied._by_path[info.group, info.version, info.plural] for key, info in self._by_kind.items()
+            key: copied._by_path[info.group, info.version, info.plural]
+            for key, info in self._by_kind.items()
         }
         copied._groups = {group: dict(versions) for group, versions in self._groups.items()}
         return copied

@@ -20,7 +20,14 @@ from envtest.apimachinery.user import User
 if TYPE_CHECKING:
     from envtest.schema.schema_node import Schema
 
-__all__ = ["Converter", "MetadataChecks", "RequestContext", "ResourceInfo", "Strategy", "Subresource"]
+__all__ = [
+    "Converter",
+    "MetadataChecks",
+    "RequestContext",
+    "ResourceInfo",
+    "Strategy",
+    "Subresource",
+]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -159,7 +166,11 @@ class Strategy:
         """Restore in ``new`` the fields that this resource, or the subresource in ``ctx``, must not change."""
 
     def validate(
-        self, obj: Object, old: Object | None, ctx: RequestContext, metadata_errors: Sequence[FieldError] = ()
+        self,
+        obj: Object,
+        old: Object | None,
+        ctx: RequestContext,
+        metadata_errors: Sequence[FieldError] = (),
     ) -> Sequence[FieldError]:
         """Return the errors of ``obj``; ``old`` is the stored object on update, ``None`` on creation.
 

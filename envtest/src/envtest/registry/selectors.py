@@ -68,7 +68,9 @@ def _unescape(value: str) -> str:
         elif character == "\\":
             escaped = True
         elif character in ",=":
-            raise bad_request(f"invalid field selector: unescaped character in value: {ord(character)}")
+            raise bad_request(
+                f"invalid field selector: unescaped character in value: {ord(character)}"
+            )
         else:
             out.append(character)
     if escaped:
@@ -109,7 +111,10 @@ class Selector:
     __slots__ = ("_decoded", "_fields", "_labels", "converts", "everything", "shards")
 
     def __init__(
-        self, labels: LabelSelector, fields: list[tuple[str, str, str]], shards: ShardSelector | None = None
+        self,
+        labels: LabelSelector,
+        fields: list[tuple[str, str, str]],
+        shards: ShardSelector | None = None,
     ) -> None:
         self.shards = shards
         self._labels = labels
@@ -141,7 +146,9 @@ class Selector:
 EVERYTHING = Selector(LabelSelector([]), [])
 
 
-def selector_for(info: ResourceInfo, labels: str, fields: str, shards: ShardSelector | None = None) -> Selector:
+def selector_for(
+    info: ResourceInfo, labels: str, fields: str, shards: ShardSelector | None = None
+) -> Selector:
     """Return the selector of a request for ``info``. Raises StatusError (400)."""
     if not labels and not fields:
         return Selector(LabelSelector([]), [], shards) if shards is not None else EVERYTHING
@@ -154,7 +161,9 @@ def selector_for(info: ResourceInfo, labels: str, fields: str, shards: ShardSele
                 raise bad_request(f'field label "{field}" not supported for Job')
             if info.is_crd or own:
                 raise bad_request(f"field label not supported: {field}")
-            raise bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+            raise bad_request(
+                f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+            )
     if info.resource == _NEW_EVENTS:  # stored as core/v1 Events
         aliases = {field: field.replace("regarding.", "involvedObject.") for field in own}
         aliases["reportingController"] = "reportingComponent"

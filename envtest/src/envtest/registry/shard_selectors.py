@@ -46,7 +46,9 @@ class ShardSelector:
 
     def __init__(self, ranges: list[_Range]) -> None:
         self._ranges = ranges
-        self.text = " || ".join(f"shardRange({key}, '{start}', '{end}')" for key, start, end in ranges)
+        self.text = " || ".join(
+            f"shardRange({key}, '{start}', '{end}')" for key, start, end in ranges
+        )
         """The selector in the form in which the server returns it (``shardInfo`` of a list)."""
 
     def matches(self, record: Record) -> bool:
@@ -59,7 +61,9 @@ def parse_shard_selector(text: str) -> ShardSelector:
     """Parse a selector. Raises StatusError (500)."""
     stripped = text.strip()
     if not stripped:
-        raise _invalid("empty shard selector is not allowed; omit the parameter for unfiltered lists")
+        raise _invalid(
+            "empty shard selector is not allowed; omit the parameter for unfiltered lists"
+        )
     if len(stripped) > _MAX_LENGTH:
         raise _invalid("CEL parse error: expression is too long")
     ranges: list[_Range] = []
@@ -77,7 +81,9 @@ def parse_shard_selector(text: str) -> ShardSelector:
         position += 2
     for each in ranges[1:]:
         if each.key != ranges[0].key:
-            raise _invalid(f'all shard ranges must use the same field, got "{ranges[0].key}" and "{each.key}"')
+            raise _invalid(
+                f'all shard ranges must use the same field, got "{ranges[0].key}" and "{each.key}"'
+            )
     return ShardSelector(ranges)
 
 
@@ -88,7 +94,9 @@ def _range(function: str, text: str) -> _Range:
     if len(arguments) != 3:
         raise _invalid(f"shardRange() requires exactly 3 arguments, got {len(arguments)}")
     if _PATH.fullmatch(arguments[0]) is None:
-        raise _invalid("shardRange() first argument: expected field path (e.g. object.metadata.uid)")
+        raise _invalid(
+            "shardRange() first argument: expected field path (e.g. object.metadata.uid)"
+        )
     path = re.sub(r"\s", "", arguments[0])
     if path not in (_UID, _NAMESPACE):
         raise _invalid(f'unsupported field path "{path}"; supported: {_UID}, {_NAMESPACE}')
@@ -109,12 +117,16 @@ def _hexadecimal(argument: str, name: str) -> str:
     if not digits:
         raise _invalid(f"{name}: hex value is required after '0x'")
     if len(digits) > _DIGITS + 1:
-        raise _invalid(f'{name}: hex value too long ({len(digits)} chars, max {_DIGITS + 1}): "{digits}"')
+        raise _invalid(
+            f'{name}: hex value too long ({len(digits)} chars, max {_DIGITS + 1}): "{digits}"'
+        )
     wrong = next((character for character in digits if character not in "0123456789abcdef"), None)
     if wrong is not None:
         raise _invalid(f'{name}: invalid hex character "{wrong}" in "{value}"')
     if len(digits) == _DIGITS + 1 and value != _END:
-        raise _invalid(f"{name}: {_DIGITS + 1}-digit hex value must be '{_END}' (2^64), got \"{value}\"")
+        raise _invalid(
+            f"{name}: {_DIGITS + 1}-digit hex value must be '{_END}' (2^64), got \"{value}\""
+        )
     if len(digits) < _DIGITS:
         padded = f"0x{digits.rjust(_DIGITS, '0')}"
         raise _invalid(

@@ -53,7 +53,9 @@ async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[
     """Return the encoded objects in the version of ``info``: the stored bytes themselves whenever possible."""
     if info.api_version == info.storage_version and not info.read_through:
         return [record.data for record in records]
-    out: list[bytes | None] = [record.data if _is_direct(info, record) else None for record in records]
+    out: list[bytes | None] = [
+        record.data if _is_direct(info, record) else None for record in records
+    ]
     stale = [index for index, data in enumerate(out) if data is None]
     converted = await _converted(info, [records[index].obj() for index in stale])
     for index, obj in zip(stale, converted, strict=True):

@@ -24,7 +24,9 @@ _NO_ANSWER: Final = 127
 class ExecCall:
     """One exec or attach, for callbacks: the ``pod`` (a copy), ``container``, ``command``, and whether it has a tty."""
 
-    def __init__(self, pod: Object, container: str, command: list[str], streams: Streams, *, tty: bool) -> None:
+    def __init__(
+        self, pod: Object, container: str, command: list[str], streams: Streams, *, tty: bool
+    ) -> None:
         self.pod = pod
         self.container = container
         self.command = command
@@ -97,7 +99,14 @@ async def _give(answer: CommandAnswer, streams: Streams, clock: Clock) -> int:
 
 
 async def run_command(
-    scenario: Scenario, clock: Clock, pod: Object, container: str, command: list[str], streams: Streams, *, tty: bool
+    scenario: Scenario,
+    clock: Clock,
+    pod: Object,
+    container: str,
+    command: list[str],
+    streams: Streams,
+    *,
+    tty: bool,
 ) -> dict[str, Any]:
     """Answer a command; return the Status. A command without an answer ends with exit code 127."""
     function = scenario.callback("exec", pod)
@@ -149,7 +158,9 @@ async def forward_port(scenario: Scenario, pod: Object, port: int, connection: F
     await _relay(reader, writer, connection)
 
 
-async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Forwarded) -> None:
+async def _relay(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Forwarded
+) -> None:
     async def upload() -> None:
         while data := await connection.incoming.read():
             writer.write(data)

@@ -43,17 +43,23 @@ class Fields:
         self._values: Mapping[str, Any] = value
         for name in value:
             if name not in known:
-                raise ScenarioError(f"{self._prefix}{name}: unknown field: must be one of {', '.join(known)}")
+                raise ScenarioError(
+                    f"{self._prefix}{name}: unknown field: must be one of {', '.join(known)}"
+                )
 
     def error(self, name: str, allowed: str) -> ScenarioError:
         """Return the error of a field."""
-        return ScenarioError(f"{self._prefix}{name}: {_shown(self._values.get(name))}: must be {allowed}")
+        return ScenarioError(
+            f"{self._prefix}{name}: {_shown(self._values.get(name))}: must be {allowed}"
+        )
 
     def has(self, name: str) -> bool:
         """Return whether a field is set."""
         return self._values.get(name) is not None
 
-    def _typed(self, name: str, types: type[T] | tuple[type[T], ...], default: T, allowed: str) -> T:
+    def _typed(
+        self, name: str, types: type[T] | tuple[type[T], ...], default: T, allowed: str
+    ) -> T:
         value = self._values.get(name)
         if value is None:
             return default
@@ -107,7 +113,11 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return []
-        if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > _MAX_ITEMS:
+        if (
+            not isinstance(value, Sequence)
+            or isinstance(value, str | bytes)
+            or len(value) > _MAX_ITEMS
+        ):
             raise self.error(name, f"a list of at most {_MAX_ITEMS} items")
         return [*value]
 
@@ -142,7 +152,10 @@ class Fields:
                 with suppress(QuantityError):
                     quantity = parse_quantity(str(value))
             if quantity is None or quantity.value < 0:
-                path, allowed = f"{self._prefix}{name}.{key}", "a quantity of at least 0, such as 500m or 2Gi"
+                path, allowed = (
+                    f"{self._prefix}{name}.{key}",
+                    "a quantity of at least 0, such as 500m or 2Gi",
+                )
                 raise ScenarioError(f"{path}: {_shown(value)}: must be {allowed}")
             quantities[key] = str(quantity)
         return quantities
@@ -153,4 +166,7 @@ class Fields:
 
     def sections(self, name: str, known: Sequence[str]) -> list[Fields]:
         """Return the fields of each mapping in a list."""
-        return [Fields(each, f"{self._prefix}{name}[{number}]", known) for number, each in enumerate(self.items(name))]
+        return [
+            Fields(each, f"{self._prefix}{name}[{number}]", known)
+            for number, each in enumerate(self.items(name))
+        ]

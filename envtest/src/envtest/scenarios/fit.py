@@ -110,7 +110,9 @@ def _quantities(values: Mapping[str, str] | None) -> Quantities:
 
 def requests_of(spec: Mapping[str, Any]) -> Quantities:
     """Return what a pod requests: the sum of its containers, or its own resources, and the overhead."""
-    total = {name: _scaled(quantity) for name, quantity in total_resources(spec, "requests").items()}
+    total = {
+        name: _scaled(quantity) for name, quantity in total_resources(spec, "requests").items()
+    }
     total.update(_quantities((spec.get("resources") or {}).get("requests")))
     for name, value in _quantities(spec.get("overhead")).items():
         total[name] = total.get(name, 0) + value
@@ -134,7 +136,13 @@ def demand_of(pod: Object) -> Demand:
     affinity = None if required is None else required.get("nodeSelectorTerms") or ()
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
     preempts = spec.get("preemptionPolicy") != "Never"
-    parts = [{name: str(value) for name, value in requests.items()}, sorted(ports), selector, affinity, tolerations]
+    parts = [
+        {name: str(value) for name, value in requests.items()},
+        sorted(ports),
+        selector,
+        affinity,
+        tolerations,
+    ]
     signature = orjson.dumps([*parts, preempts], option=orjson.OPT_SORT_KEYS)
     return Demand(requests, ports, selector, affinity, tolerations, preempts, signature)
 
@@ -144,7 +152,13 @@ def node_info(node: Object) -> NodeInfo:
     spec, status = node.get("spec") or {}, node.get("status") or {}
     allocatable = _quantities(status.get("allocatable") or status.get("capacity"))
     taints = spec.get("taints") or ()
-    return NodeInfo(node["metadata"]["name"], labels_of(node), taints, bool(spec.get("unschedulable")), allocatable)
+    return NodeInfo(
+        node["metadata"]["name"],
+        labels_of(node),
+        taints,
+        bool(spec.get("unschedulable")),
+        allocatable,
+    )
 
 
 def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
@@ -166,7 +180,11 @@ def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def _matches_expression(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    key, operator, wanted = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
+    key, operator, wanted = (
+        expression.get("key", ""),
+        expression.get("operator"),
+        expression.get("values") or [],
+    )
     present = values.get(key)
     if operator in ("Gt", "Lt"):
         try:
@@ -182,7 +200,9 @@ def _matches_expression(expression: Mapping[str, Any], values: Mapping[str, str]
     }.get(str(operator), False)
 
 
-def matches_node_affinity(terms: Sequence[Mapping[str, Any]], name: str, labels: Mapping[str, str]) -> bool:
+def matches_node_affinity(
+    terms: Sequence[Mapping[str, Any]], name: str, labels: Mapping[str, str]
+) -> bool:
     """Return whether a node matches one of the terms; a term without expressions matches no node."""
     for term in terms:
         expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
@@ -197,7 +217,9 @@ def matches_node_affinity(terms: Sequence[Mapping[str, Any]], name: str, labels:
 
 def refusal_of(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
     """Return why a pod does not fit on a node, by the first filter that rejects it; ``None`` if it fits."""
-    if node.unschedulable and not any(tolerates(each, UNSCHEDULABLE_TAINT) for each in demand.tolerations):
+    if node.unschedulable and not any(
+        tolerates(each, UNSCHEDULABLE_TAINT) for each in demand.tolerations
+    ):
         return Refusal(("node(s) were unschedulable",), is_final=True)
     for taint in node.taints:
         if taint.get("effect") in _SCHEDULING_EFFECTS and not any(
@@ -206,7 +228,8 @@ def refusal_of(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
             return Refusal(("node(s) had untolerated taint(s)",), is_final=True)
     is_selected = all(node.labels.get(name) == value for name, value in demand.selector.items())
     if not is_selected or (
-        demand.affinity is not None and not matches_node_affinity(demand.affinity, node.name, node.labels)
+        demand.affinity is not None
+        and not matches_node_affinity(demand.affinity, node.name, node.labels)
     ):
         return Refusal(("node(s) didn't match Pod's node affinity/selector",), is_final=True)
     if conflicts(demand, usage):
@@ -223,7 +246,9 @@ def _conflicts(port: Port, used: Mapping[tuple[str, int], Counter[str]]) -> bool
     address, protocol, number = port
     addresses = used.get((protocol, number), Counter())
     wildcard = "0.0.0.0"  # noqa: S104 - a wildcard
-    return bool(addresses) and (wildcard == address or wildcard in addresses or address in addresses)
+    return bool(addresses) and (
+        wildcard == address or wildcard in addresses or address in addresses
+    )
 
 
 def _resource_refusal(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
@@ -241,7 +266,8 @@ def _resource_refusal(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal |
 def score(demand: Demand, node: NodeInfo, usage: Usage) -> tuple[int, float, int, str]:
     """Return how bad a node is for a pod: by taints that it should avoid, then by what is used, then by name."""
     avoided = sum(
-        taint.get("effect") == "PreferNoSchedule" and not any(tolerates(each, taint) for each in demand.tolerations)
+        taint.get("effect") == "PreferNoSchedule"
+        and not any(tolerates(each, taint) for each in demand.tolerations)
         for taint in node.taints
     )
     shares = [
@@ -266,7 +292,9 @@ def unschedulable_message(refusals: Sequence[Refusal], *, preempts: bool) -> str
     if not preempts:
         return f"{message}not eligible due to preemptionPolicy=Never."
     outcomes = _histogram(
-        "Preemption is not helpful for scheduling" if each.is_final else "No preemption victims found for incoming pod"
+        "Preemption is not helpful for scheduling"
+        if each.is_final
+        else "No preemption victims found for incoming pod"
         for each in refusals
     )
     return f"{message}0/{count} nodes are available: {outcomes}."

@@ -28,7 +28,17 @@ from envtest.scenarios.model import (
 __all__ = ["MATCH_FIELDS", "NODE_FIELDS", "POD_FIELDS", "load_document", "read_nodes", "read_rules"]
 
 NODE_FIELDS: Final = (
-    *("name", "count", "labels", "annotations", "taints", "unschedulable", "capacity", "allocatable", "failures"),
+    *(
+        "name",
+        "count",
+        "labels",
+        "annotations",
+        "taints",
+        "unschedulable",
+        "capacity",
+        "allocatable",
+        "failures",
+    ),
 )
 POD_FIELDS: Final = (
     *("match", "startAfter", "ready", "readyAfter", "stopAfter", "image", "containers", "evict"),
@@ -39,7 +49,12 @@ _RUN: Final = ("after", "exitCode", "reason", "message")
 _ANSWER: Final = ("command", "container", "stdout", "stderr", "exitCode", "echo", "after")
 _TAINT: Final = ("key", "value", "effect")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_IMAGE_REASONS: Final = ("ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_IMAGE_REASONS: Final = (
+    "ErrImagePull",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+)
 _MAX_NODES: Final = 5000
 _OOM_KILLED: Final = 137
 
@@ -132,14 +147,19 @@ def _failure(fields: Fields) -> NodeFailure:
 
 def read_rules(document: Fields) -> tuple[PodRule, ...]:
     """Return the rules of a scenario. Raises ScenarioError."""
-    return tuple(PodRule(_match(fields), _behavior(fields)) for fields in document.sections("pods", POD_FIELDS))
+    return tuple(
+        PodRule(_match(fields), _behavior(fields))
+        for fields in document.sections("pods", POD_FIELDS)
+    )
 
 
 def _match(rule: Fields) -> Match:
     fields = rule.section("match", MATCH_FIELDS)
     owner = fields.section("owner", ("kind", "name"))
     starts = fields.items("start")
-    if not all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in starts):
+    if not all(
+        isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in starts
+    ):
         raise fields.error("start", "a list of numbers from 1")
     return Match(
         labels=fields.labels("labels"),
@@ -173,7 +193,9 @@ def _behavior(rule: Fields) -> Behavior:
 def _image(rule: Fields) -> ImageProblem:
     fields = rule.section("image", ("reason", "message", "seconds", "containers"))
     reason = fields.text("reason", _IMAGE_REASONS[0], choices=_IMAGE_REASONS)
-    return ImageProblem(reason, fields.text("message"), fields.seconds("seconds"), fields.texts("containers"))
+    return ImageProblem(
+        reason, fields.text("message"), fields.seconds("seconds"), fields.texts("containers")
+    )
 
 
 def _runs(rule: Fields) -> dict[str, tuple[Run, ...]]:

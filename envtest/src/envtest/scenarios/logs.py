@@ -51,13 +51,18 @@ def log_source(pod: Object, container: str, *, previous: bool) -> Mapping[str, A
     state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
     if previous:
         if last is None:
-            raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
+            raise bad_request(
+                f'previous terminated container "{container}" in pod "{name}" not found'
+            )
         found: Mapping[str, Any] = last
         return found
     current: Mapping[str, Any] | None = state.get("running") or state.get("terminated") or last
     if current is None:
         reason = (state.get("waiting") or {}).get("reason", "")
-        why = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
+        why = {
+            "ErrImagePull": "image can't be pulled",
+            "ImagePullBackOff": "trying and failing to pull image",
+        }
         text = f": {why.get(reason, reason)}" if reason else " - no logs yet"
         raise bad_request(f'container "{container}" in pod "{name}" is waiting to start{text}')
     return current
@@ -129,7 +134,11 @@ class _Limit:
 
 
 async def stream(
-    scenario: Scenario, clock: Clock, read: Callable[[], Object | None], container: str, options: LogOptions
+    scenario: Scenario,
+    clock: Clock,
+    read: Callable[[], Object | None],
+    container: str,
+    options: LogOptions,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the log of a container; with ``follow``, until the container ends or the pod is deleted.
 
@@ -139,7 +148,10 @@ async def stream(
     if pod is None:
         return
     namespace, name, uid = (pod["metadata"][each] for each in ("namespace", "name", "uid"))
-    limit, source = _Limit(options.limit), _Source(scenario, pod, container, previous=options.previous)
+    limit, source = (
+        _Limit(options.limit),
+        _Source(scenario, pod, container, previous=options.previous),
+    )
     event = scenario.follow(namespace, name)
     try:
         now = clock.now()
@@ -148,7 +160,9 @@ async def stream(
             for line in lines:
                 if not limit.is_reached:
                     yield limit.cut(_format(line, timestamps=options.timestamps))
-            running = pod is not None and (container_status(pod, container).get("state") or {}).get("running")
+            running = pod is not None and (container_status(pod, container).get("state") or {}).get(
+                "running"
+            )
             if not options.follow or options.previous or limit.is_reached or not running:
                 return
             await _wait(event, clock, source.seconds_until_next(now))

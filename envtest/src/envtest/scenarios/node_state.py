@@ -42,27 +42,40 @@ _CONDITION_TAINTS: Final = {
 }
 """The taint that each condition of a node causes, by the condition's type and status."""
 
-_OWN_TAINTS: Final = frozenset((key, "NoSchedule") for key in (*_CONDITION_TAINTS.values(), UNSCHEDULABLE_TAINT["key"]))
+_OWN_TAINTS: Final = frozenset(
+    (key, "NoSchedule") for key in (*_CONDITION_TAINTS.values(), UNSCHEDULABLE_TAINT["key"])
+)
 _OWN_EVICTIONS: Final = frozenset({(NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute")})
 
 
 def node_object(template: NodeTemplate) -> Object:
     """Return the node of a template."""
-    labels = {"kubernetes.io/hostname": template.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-    spec: dict[str, Any] = {"taints": [dict(each) for each in template.taints]} if template.taints else {}
+    labels = {
+        "kubernetes.io/hostname": template.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    spec: dict[str, Any] = (
+        {"taints": [dict(each) for each in template.taints]} if template.taints else {}
+    )
     if template.unschedulable:
         spec["unschedulable"] = True
     metadata: dict[str, Any] = {"name": template.name, "labels": {**labels, **template.labels}}
     if template.annotations:
         metadata["annotations"] = dict(template.annotations)
-    status = {"capacity": dict(template.capacity), "allocatable": dict(template.allocatable or template.capacity)}
+    status = {
+        "capacity": dict(template.capacity),
+        "allocatable": dict(template.allocatable or template.capacity),
+    }
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def internal_address(node: Object) -> str:
     """Return the internal IP address of a node, or an empty string."""
     addresses: list[dict[str, str]] = (node.get("status") or {}).get("addresses") or []
-    return next((each.get("address", "") for each in addresses if each.get("type") == "InternalIP"), "")
+    return next(
+        (each.get("address", "") for each in addresses if each.get("type") == "InternalIP"), ""
+    )
 
 
 def ready_condition(status: str, now: str) -> dict[str, Any]:
@@ -72,7 +85,13 @@ def ready_condition(status: str, now: str) -> dict[str, Any]:
         "False": ("KubeletNotReady", "container runtime is down"),
         "Unknown": ("NodeStatusUnknown", "Kubelet stopped posting node status."),
     }[status]
-    return {"type": "Ready", "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now}
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": now,
+    }
 
 
 def initial_status(node: Object, address: str, now: str) -> dict[str, Any]:
@@ -124,17 +143,25 @@ def desired_taints(node: Object, now: str, *, evict: bool = True) -> list[dict[s
     """
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
     statuses = {each.get("type"): each.get("status") for each in conditions}
-    keys = [key for (kind, status), key in _CONDITION_TAINTS.items() if statuses.get(kind) == status]
+    keys = [
+        key for (kind, status), key in _CONDITION_TAINTS.items() if statuses.get(kind) == status
+    ]
     wanted = [(key, "NoSchedule") for key in keys]
     if evict:
         wanted += [(key, "NoExecute") for key in keys if key in (NOT_READY, UNREACHABLE)]
     if spec.get("unschedulable"):
         wanted.append((UNSCHEDULABLE_TAINT["key"], UNSCHEDULABLE_TAINT["effect"]))
     own = _OWN_TAINTS | _OWN_EVICTIONS if evict else _OWN_TAINTS
-    present = {(each.get("key"), each.get("effect")): dict(each) for each in spec.get("taints") or ()}
-    kept = [taint for identity, taint in present.items() if identity not in own or identity in wanted]
+    present = {
+        (each.get("key"), each.get("effect")): dict(each) for each in spec.get("taints") or ()
+    }
+    kept = [
+        taint for identity, taint in present.items() if identity not in own or identity in wanted
+    ]
     return kept + [
-        {"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted if (key, effect) not in present
+        {"key": key, "effect": effect, "timeAdded": now}
+        for key, effect in wanted
+        if (key, effect) not in present
     ]
 
 
@@ -152,7 +179,11 @@ def eviction_time(
         matching = [each for each in tolerations if tolerates(each, taint)]
         if not matching:
             return now
-        limits = [each["tolerationSeconds"] for each in matching if each.get("tolerationSeconds") is not None]
+        limits = [
+            each["tolerationSeconds"]
+            for each in matching
+            if each.get("tolerationSeconds") is not None
+        ]
         if limits:
             added = datetime.fromisoformat(taint["timeAdded"]) if taint.get("timeAdded") else now
             times.append(added + timedelta(seconds=max(0, min(limits))))

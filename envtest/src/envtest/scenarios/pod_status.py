@@ -55,7 +55,12 @@ def _duration(seconds: float) -> str:
 def _terminated(ended: tuple[float, float, Run], clock: _Clock, identity: str) -> dict[str, Any]:
     start, end, run = ended
     reason = run.reason or ("Error" if run.exit_code else "Completed")
-    state = {"exitCode": run.exit_code, "reason": reason, "startedAt": clock.at(start), "finishedAt": clock.at(end)}
+    state = {
+        "exitCode": run.exit_code,
+        "reason": reason,
+        "startedAt": clock.at(start),
+        "finishedAt": clock.at(end),
+    }
     if run.message:
         state["message"] = run.message
     return {"terminated": {**state, "containerID": identity}}
@@ -83,11 +88,17 @@ def _waiting(container: Mapping[str, Any], reason: str, message: str = "") -> di
     return {**_base_status(container), "state": {"waiting": waiting}}
 
 
-def _pull_problem(container: Mapping[str, Any], problem: ImageProblem, elapsed: float) -> dict[str, Any]:
+def _pull_problem(
+    container: Mapping[str, Any], problem: ImageProblem, elapsed: float
+) -> dict[str, Any]:
     image = container.get("image") or ""
     message = problem.message or f'failed to pull and unpack image "{image}": not found'
     if problem.reason == "ErrImagePull" and elapsed >= _BACKOFF_AFTER:
-        return _waiting(container, "ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {message}')
+        return _waiting(
+            container,
+            "ImagePullBackOff",
+            f'Back-off pulling image "{image}": ErrImagePull: {message}',
+        )
     return _waiting(container, problem.reason, message)
 
 
@@ -96,7 +107,10 @@ def _running_status(
 ) -> dict[str, Any]:
     """Return the status of a container that has started at least once; offsets of ``state`` count from ``begin``."""
     name, image = container["name"], container.get("image") or ""
-    status = _base_status(container) | {"restartCount": state.restarts, "imageID": f"envtest://{image}"}
+    status = _base_status(container) | {
+        "restartCount": state.restarts,
+        "imageID": f"envtest://{image}",
+    }
     identity = _identity(pod, name, state.restarts)
     if state.is_running:
         status["state"] = {"running": {"startedAt": clock.at(begin + state.started)}}
@@ -132,16 +146,31 @@ class _Simulation:
         self.changes: list[float] = []
 
     def container(
-        self, container: Mapping[str, Any], begin: float, runs: Sequence[Run], restarts_after: Callable[[int], bool]
+        self,
+        container: Mapping[str, Any],
+        begin: float,
+        runs: Sequence[Run],
+        restarts_after: Callable[[int], bool],
     ) -> _Container:
         """Return a container that may start at the offset ``begin``."""
         problem = self.behavior.image
-        if problem is not None and (not problem.containers or container["name"] in problem.containers):
+        if problem is not None and (
+            not problem.containers or container["name"] in problem.containers
+        ):
             until = None if problem.seconds is None else begin + problem.seconds
             if until is None or self.elapsed < until:
-                self.changes += [each for each in (until, begin + _BACKOFF_AFTER) if each is not None]
+                self.changes += [
+                    each for each in (until, begin + _BACKOFF_AFTER) if each is not None
+                ]
                 status = _pull_problem(container, problem, self.elapsed - begin)
-                return _Container(status, is_running=False, is_done=False, exit_code=0, done_at=0.0, next_change=until)
+                return _Container(
+                    status,
+                    is_running=False,
+                    is_done=False,
+                    exit_code=0,
+                    done_at=0.0,
+                    next_change=until,
+                )
             begin = until
         state = progress(runs, restarts_after, self.elapsed - begin)
         status = _running_status(self.pod, container, state, self.clock, begin)
@@ -184,7 +213,9 @@ def pod_state(pod: Object, behavior: Behavior, *, elapsed: float, begin: datetim
             "initContainerStatuses": [_waiting(each, reason) for each in inits] or None,
         }
         incomplete = [each["name"] for each in inits]
-        return PodState({"phase": "Pending", **statuses, **_conditions(sim, [], incomplete)}, sim.next_change())
+        return PodState(
+            {"phase": "Pending", **statuses, **_conditions(sim, [], incomplete)}, sim.next_change()
+        )
     done, begins, failed = _run_inits(sim, inits, start)
     statuses = {"initContainerStatuses": [each.status for each in done] or None}
     incomplete = [each.status["name"] for each in done if not _is_initialized(each)]
@@ -192,9 +223,14 @@ def pod_state(pod: Object, behavior: Behavior, *, elapsed: float, begin: datetim
         waiting = [_waiting(each, "PodInitializing") for each in containers]
         phase = "Failed" if failed else "Pending"
         conditions = _conditions(sim, waiting, incomplete, phase=phase)
-        return PodState({"phase": phase, "containerStatuses": waiting, **statuses, **conditions}, sim.next_change())
+        return PodState(
+            {"phase": phase, "containerStatuses": waiting, **statuses, **conditions},
+            sim.next_change(),
+        )
     running = [
-        sim.container(each, begins, sim.runs(each["name"], Run(), wildcard=True), _restarts_after(sim.policy))
+        sim.container(
+            each, begins, sim.runs(each["name"], Run(), wildcard=True), _restarts_after(sim.policy)
+        )
         for each in containers
     ]
     phase = _phase(running)
@@ -207,7 +243,9 @@ def pod_state(pod: Object, behavior: Behavior, *, elapsed: float, begin: datetim
     own = [each.status for each in running]
     sidecars = [each.status for each in done if each.is_running]
     conditions = _conditions(sim, [*own, *sidecars], incomplete, phase=phase)
-    return PodState({"phase": phase, "containerStatuses": own, **statuses, **conditions}, sim.next_change())
+    return PodState(
+        {"phase": phase, "containerStatuses": own, **statuses, **conditions}, sim.next_change()
+    )
 
 
 def _restarts_after(policy: str) -> Callable[[int], bool]:
@@ -224,10 +262,21 @@ def _run_inits(
     for init in inits:
         if cursor is None:
             status = _waiting(init, "PodInitializing")
-            done.append(_Container(status, is_running=False, is_done=False, exit_code=0, done_at=0.0, next_change=None))
+            done.append(
+                _Container(
+                    status,
+                    is_running=False,
+                    is_done=False,
+                    exit_code=0,
+                    done_at=0.0,
+                    next_change=None,
+                )
+            )
             continue
         if init.get("restartPolicy") == "Always":
-            sidecar = sim.container(init, cursor, sim.runs(init["name"], Run(), wildcard=False), lambda _: True)
+            sidecar = sim.container(
+                init, cursor, sim.runs(init["name"], Run(), wildcard=False), lambda _: True
+            )
             done.append(sidecar)
             cursor = cursor if sidecar.is_running else None
             continue
@@ -254,18 +303,32 @@ def _phase(containers: Sequence[_Container]) -> str:
 
 def _stopped(sim: _Simulation, status: Mapping[str, Any], end: float) -> dict[str, Any]:
     started = status["state"]["running"]["startedAt"]
-    state = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": sim.clock.at(end)}
+    state = {
+        "exitCode": 0,
+        "reason": "Completed",
+        "startedAt": started,
+        "finishedAt": sim.clock.at(end),
+    }
     return {"state": {"terminated": state}, "ready": False, "started": False}
 
 
 def _conditions(
-    sim: _Simulation, statuses: Sequence[Mapping[str, Any]], incomplete: list[str], *, phase: str = "Pending"
+    sim: _Simulation,
+    statuses: Sequence[Mapping[str, Any]],
+    incomplete: list[str],
+    *,
+    phase: str = "Pending",
 ) -> dict[str, Any]:
     """Return the conditions that the kubelet writes."""
     started = _is_sandboxed(sim)
     conditions: list[dict[str, Any]] = [{"type": "PodScheduled", "status": "True"}]
-    conditions.append({"type": "PodReadyToStartContainers", "status": "True" if started else "False"})
-    initialized: dict[str, Any] = {"type": "Initialized", "status": "False" if incomplete else "True"}
+    conditions.append(
+        {"type": "PodReadyToStartContainers", "status": "True" if started else "False"}
+    )
+    initialized: dict[str, Any] = {
+        "type": "Initialized",
+        "status": "False" if incomplete else "True",
+    }
     if incomplete:
         shown = f"containers with incomplete status: [{' '.join(incomplete)}]"
         initialized |= {"reason": "ContainersNotInitialized", "message": shown}
@@ -273,14 +336,18 @@ def _conditions(
         initialized["reason"] = "PodCompleted"
     conditions.append(initialized)
     unready = [each["name"] for each in statuses if not each["ready"]]
-    names = unready if statuses else [each["name"] for each in sim.pod["spec"].get("containers") or ()]
+    names = (
+        unready if statuses else [each["name"] for each in sim.pod["spec"].get("containers") or ()]
+    )
     problem: dict[str, Any] = {}
     if phase in ("Succeeded", "Failed"):
         problem = {"reason": "PodCompleted" if phase == "Succeeded" else "PodFailed"}
     elif names:
         shown = f"containers with unready status: [{' '.join(names)}]"
         problem = {"reason": "ContainersNotReady", "message": shown}
-    conditions.append({"type": "ContainersReady", "status": "False" if problem else "True", **problem})
+    conditions.append(
+        {"type": "ContainersReady", "status": "False" if problem else "True", **problem}
+    )
     gate = _closed_gate(sim.pod)
     if not problem and gate:
         text = f'corresponding condition of pod readiness gate "{gate}" does not exist.'

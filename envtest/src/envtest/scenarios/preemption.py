@@ -30,7 +30,9 @@ class Plan(NamedTuple):
 
 
 def plan_preemption(
-    demand: Demand, nodes: Iterable[tuple[NodeInfo, Iterable[Demand]]], lower: Mapping[str, Sequence[Candidate]]
+    demand: Demand,
+    nodes: Iterable[tuple[NodeInfo, Iterable[Demand]]],
+    lower: Mapping[str, Sequence[Candidate]],
 ) -> Plan | None:
     """Return the node on which the least important pods must be removed; ``None`` if that helps on none.
 
@@ -51,7 +53,15 @@ def plan_preemption(
                 usage.change(candidate.demand, -1)
                 victims.append(candidate)
         priorities = sorted((each.priority for each in victims), reverse=True)
-        plans.append((priorities[:1], sum(priorities), len(victims), node.name, tuple(each.key for each in victims)))
+        plans.append(
+            (
+                priorities[:1],
+                sum(priorities),
+                len(victims),
+                node.name,
+                tuple(each.key for each in victims),
+            )
+        )
     if not plans:
         return None
     *_, node_name, keys = min(plans)

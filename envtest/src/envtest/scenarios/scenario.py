@@ -14,7 +14,14 @@ from envtest.scenarios.fields import Fields, ScenarioError
 from envtest.scenarios.loader import load_document, read_nodes, read_rules
 from envtest.scenarios.model import DEFAULT_CAPACITY, Behavior, Match, NodeTemplate, Run
 
-__all__ = ["ANNOTATIONS", "DEFAULT_NODE", "Callback", "Scenario", "ScenarioError", "annotated_behavior"]
+__all__ = [
+    "ANNOTATIONS",
+    "DEFAULT_NODE",
+    "Callback",
+    "Scenario",
+    "ScenarioError",
+    "annotated_behavior",
+]
 
 ANNOTATIONS: Final = "envtest.cfo/"
 DEFAULT_NODE: Final = "envtest"
@@ -78,7 +85,9 @@ class Scenario:
         except ScenarioError as error:
             raise ScenarioError(f"{file}{error}") from None
         self.nodes: tuple[NodeTemplate, ...] = (
-            (NodeTemplate(DEFAULT_NODE, capacity={**DEFAULT_CAPACITY, "pods": "1000"}),) if nodes is None else nodes
+            (NodeTemplate(DEFAULT_NODE, capacity={**DEFAULT_CAPACITY, "pods": "1000"}),)
+            if nodes is None
+            else nodes
         )
         self._numbers: list[dict[str, int]] = [{} for _ in self.rules]
         self._counts = [0 for _ in self.rules]
@@ -97,7 +106,11 @@ class Scenario:
         copied.__dict__.update(self.__dict__)
         copied._numbers = [dict(each) for each in self._numbers]
         copied._counts = list(self._counts)
-        copied._exec, copied._attach, copied._forward = list(self._exec), list(self._attach), list(self._forward)
+        copied._exec, copied._attach, copied._forward = (
+            list(self._exec),
+            list(self._attach),
+            list(self._forward),
+        )
         copied._lines = {key: log.fork() for key, log in self._lines.items()}
         copied._followers, copied._connections = {}, set()
         return copied
@@ -106,7 +119,9 @@ class Scenario:
         """Return what happens to a pod: for each field, the first rule that matches and sets it applies."""
         behavior, uid = Behavior(), pod["metadata"]["uid"]
         for rule, numbers in zip(self.rules, self._numbers, strict=True):
-            if rule.match.matches(pod) and (not rule.match.starts or numbers.get(uid) in rule.match.starts):
+            if rule.match.matches(pod) and (
+                not rule.match.starts or numbers.get(uid) in rule.match.starts
+            ):
                 behavior = behavior.completed_by(rule.behavior)
         return behavior.completed_by(annotated_behavior(pod))
 
@@ -181,7 +196,9 @@ class Scenario:
     ) -> tuple[list[tuple[datetime, str]], tuple[int, int]]:
         """Return the lines that :meth:`log` added after a position, and the next position."""
         logs = [self._lines.get((namespace, name, each), _Log()) for each in (container, "")]
-        lines = [line for log, position in zip(logs, after, strict=True) for line in log.since(position)]
+        lines = [
+            line for log, position in zip(logs, after, strict=True) for line in log.since(position)
+        ]
         return lines, (logs[0].end, logs[1].end)
 
     @contextmanager
@@ -231,7 +248,9 @@ def annotated_behavior(pod: Object) -> Behavior:
 
     def seconds(name: str) -> float | None:
         try:
-            return max(0.0, min(float(annotations[name]), _FOREVER)) if name in annotations else None
+            return (
+                max(0.0, min(float(annotations[name]), _FOREVER)) if name in annotations else None
+            )
         except ValueError:
             return None
 

@@ -34,7 +34,9 @@ class Progress(NamedTuple):
     next_change: float | None
 
 
-def progress(runs: Sequence[Run], restarts_after: Callable[[int], bool], elapsed: float) -> Progress:
+def progress(
+    runs: Sequence[Run], restarts_after: Callable[[int], bool], elapsed: float
+) -> Progress:
     """Return the state after ``elapsed`` seconds; ``restarts_after`` says whether an exit code causes a restart."""
     start, backoff, number = 0.0, 0.0, 0
     ended: tuple[float, float, Run] | None = None
@@ -52,7 +54,9 @@ def progress(runs: Sequence[Run], restarts_after: Callable[[int], bool], elapsed
         if elapsed < end + backoff:
             return Progress(start, False, number, backoff, ended, False, end + backoff)
         cycle = run.after + backoff
-        is_steady = number >= len(runs) - 1 and (backoff == MAX_BACKOFF or run.after >= _RESET_SECONDS)
+        is_steady = number >= len(runs) - 1 and (
+            backoff == MAX_BACKOFF or run.after >= _RESET_SECONDS
+        )
         skipped = max(0, int((elapsed - start) // cycle) - 1) if is_steady else 0
         if skipped:
             start, number = start + skipped * cycle, number + skipped

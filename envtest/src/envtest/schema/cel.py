@@ -44,7 +44,9 @@ _CONVERSIONS = (
     (re.compile(r"Type conversion error from 'string' to '(bool)'"), ""),
     (re.compile(r"String to (Duration|Timestamp) conversion failed"), "google.protobuf."),
 )
-_TYPE_NAME = re.compile(rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b")
+_TYPE_NAME = re.compile(
+    rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b"
+)
 _FUNCTION_PREFIX = re.compile(r"(?:sort|flatten)\(\): ")
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
@@ -107,7 +109,9 @@ _ARGUMENT_TYPE_NAMES = (
 def _cel_go_type(name: str) -> str:
     """Translate the name of a type to cel-go's."""
     name = name.replace("<", "(").replace(">", ")")
-    return _TYPE_NAME.sub(lambda match: "null_type" if match[0] == "NULL" else match[0].lower(), name)
+    return _TYPE_NAME.sub(
+        lambda match: "null_type" if match[0] == "NULL" else match[0].lower(), name
+    )
 
 
 def _cel_go_argument_types(match: re.Match[str]) -> str:
@@ -198,7 +202,9 @@ def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patche
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
     program = Program(checked, expression, evaluated)
-    if "transformMap" in source and (_OPTIONAL.search(source) or b"optional_type" in program.checked()):
+    if "transformMap" in source and (
+        _OPTIONAL.search(source) or b"optional_type" in program.checked()
+    ):
         # The library ends the process when it passes an optional value in a map to a function in Python.
         raise CELCompileError("transformMap with optional values is not supported by envtest")
     return program
@@ -228,7 +234,9 @@ def _compile_message(error: Exception) -> str:
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 
 
-def type_check(expression: str, variables: Mapping[str, CELType], pool: Any, *, patches: bool = False) -> Program:
+def type_check(
+    expression: str, variables: Mapping[str, CELType], pool: Any, *, patches: bool = False
+) -> Program:
     """Return the program of an expression; the types of ``variables`` can name messages of a descriptor ``pool``.
 
     The program has types and cannot be evaluated on plain objects. Raises :class:`CELCompileError`.
@@ -240,7 +248,9 @@ def type_check(expression: str, variables: Mapping[str, CELType], pool: Any, *, 
         raise CELCompileError(_compile_message(error)) from None
 
 
-def compile_expression(expression: str, variables: Mapping[str, CELType], *, patches: bool = False) -> Program:
+def compile_expression(
+    expression: str, variables: Mapping[str, CELType], *, patches: bool = False
+) -> Program:
     """Compile ``expression`` over ``variables``. Raises :class:`CELCompileError`.
 
     ``patches`` adds the functions of mutating policies. Programs are cached: the same expression over the same

@@ -66,7 +66,9 @@ _NAMESPACE_METADATA: Final = _fields(
     generation=_INTEGER,
     finalizers=_STRINGS,
 )
-_CONDITION: Final = _fields(status=_STRING, type=_STRING, lastTransitionTime=_TIME, message=_STRING, reason=_STRING)
+_CONDITION: Final = _fields(
+    status=_STRING, type=_STRING, lastTransitionTime=_TIME, message=_STRING, reason=_STRING
+)
 _NAMESPACE: Final = Schema(
     _fields(
         metadata=_NAMESPACE_METADATA,
@@ -130,7 +132,9 @@ def check_expression(
         return _WORD.sub(lambda match: literals.names.get(match[0], match[0]), text)
 
     try:
-        program = check_types(literals.checked, schemas, dict.fromkeys(names, "dyn"), escapes=False, messages=messages)
+        program = check_types(
+            literals.checked, schemas, dict.fromkeys(names, "dyn"), escapes=False, messages=messages
+        )
         check_literals(program, literals.checked)
     except CELCompileError as error:
         raise CELCompileError(restore(str(error))) from None

@@ -34,7 +34,18 @@ BOOL, INT, DOUBLE, STRING, DYN = _T.BOOL, _T.INT, _T.DOUBLE, _T.STRING, _T.DYN
 LIST = _T.List(_T.DYN)
 STRINGS = _T.List(_T.STRING)
 OPAQUE = _T.Map(_T.STRING, _T.DYN)
-_ELEMENTS = (BOOL, INT, _T.UINT, DOUBLE, STRING, _T.BYTES, LIST, _T.Map(_T.DYN, _T.DYN), _T.TIMESTAMP, _T.DURATION)
+_ELEMENTS = (
+    BOOL,
+    INT,
+    _T.UINT,
+    DOUBLE,
+    STRING,
+    _T.BYTES,
+    LIST,
+    _T.Map(_T.DYN, _T.DYN),
+    _T.TIMESTAMP,
+    _T.DURATION,
+)
 
 
 class _Table:
@@ -43,11 +54,20 @@ class _Table:
     def __init__(self) -> None:
         self._overloads: dict[str, list[cel.Overload]] = {}
 
-    def add(self, name: str, impl: Callable[..., Any], result: Any, *parameters: Any, member: bool = False) -> None:
+    def add(
+        self,
+        name: str,
+        impl: Callable[..., Any],
+        result: Any,
+        *parameters: Any,
+        member: bool = False,
+    ) -> None:
         overloads = self._overloads.setdefault(name, [])
         label = f"k8s_{name.replace('.', '_')}_{len(overloads)}"
         overloads.append(
-            cel.Overload(label, return_type=result, parameters=list(parameters), is_member=member, impl=impl)
+            cel.Overload(
+                label, return_type=result, parameters=list(parameters), is_member=member, impl=impl
+            )
         )
 
     def method(self, name: str, impl: Callable[..., Any], result: Any, *parameters: Any) -> None:
@@ -76,20 +96,41 @@ def declarations() -> list[Any]:
 def patch_declarations() -> list[Any]:
     """Return the declarations of the functions that only mutating policies have."""
     table = _Table()
-    table.add("jsonpatch.escapeKey", lambda key: key.replace("~", "~0").replace("/", "~1"), STRING, STRING)
+    table.add(
+        "jsonpatch.escapeKey", lambda key: key.replace("~", "~0").replace("/", "~1"), STRING, STRING
+    )
     return list(table)
 
 
 def _strings(table: _Table) -> None:
     table.method("charAt", _char_at, STRING, STRING, INT)
     table.method("indexOf", lambda text, part: text.find(part), INT, STRING, STRING)
-    table.method("indexOf", lambda text, part, start: text.find(part, start), INT, STRING, STRING, INT)
+    table.method(
+        "indexOf", lambda text, part, start: text.find(part, start), INT, STRING, STRING, INT
+    )
     table.method("lastIndexOf", lambda text, part: text.rfind(part), INT, STRING, STRING)
-    table.method("lastIndexOf", lambda text, part, end: text.rfind(part, 0, end + len(part)), INT, STRING, STRING, INT)
+    table.method(
+        "lastIndexOf",
+        lambda text, part, end: text.rfind(part, 0, end + len(part)),
+        INT,
+        STRING,
+        STRING,
+        INT,
+    )
     table.method("lowerAscii", lambda text: _ascii(text, str.lower), STRING, STRING)
     table.method("upperAscii", lambda text: _ascii(text, str.upper), STRING, STRING)
-    table.method("replace", lambda text, old, new: text.replace(old, new), STRING, STRING, STRING, STRING)
-    table.method("replace", lambda text, old, new, n: text.replace(old, new, n), STRING, STRING, STRING, STRING, INT)
+    table.method(
+        "replace", lambda text, old, new: text.replace(old, new), STRING, STRING, STRING, STRING
+    )
+    table.method(
+        "replace",
+        lambda text, old, new, n: text.replace(old, new, n),
+        STRING,
+        STRING,
+        STRING,
+        STRING,
+        INT,
+    )
     table.method("split", _split, STRINGS, STRING, STRING)
     table.method("split", _split, STRINGS, STRING, STRING, INT)
     table.method("substring", _substring, STRING, STRING, INT)
@@ -115,7 +156,11 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
         return []
     if not separator:
         parts = list(text)
-        return parts if limit < 0 or len(parts) <= limit else [*parts[: limit - 1], "".join(parts[limit - 1 :])]
+        return (
+            parts
+            if limit < 0 or len(parts) <= limit
+            else [*parts[: limit - 1], "".join(parts[limit - 1 :])]
+        )
     return text.split(separator, -1 if limit < 0 else limit - 1)
 
 
@@ -169,7 +214,13 @@ def _to_string(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_to_string, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(sorted(f"{_to_string(key)}: {_to_string(item)}" for key, item in value.items())) + "}"
+        return (
+            "{"
+            + ", ".join(
+                sorted(f"{_to_string(key)}: {_to_string(item)}" for key, item in value.items())
+            )
+            + "}"
+        )
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value)
@@ -182,7 +233,9 @@ def _lists(table: _Table) -> None:
     table.method("max", lambda items: _extreme(max, items), DYN, LIST)
     for element in _ELEMENTS:
         table.method("indexOf", lambda items, item: _index(items, item), INT, LIST, element)
-        table.method("lastIndexOf", lambda items, item: _last_index(items, item), INT, LIST, element)
+        table.method(
+            "lastIndexOf", lambda items, item: _last_index(items, item), INT, LIST, element
+        )
     table.add("lists.limitedRange", limited_range, _T.List(INT), INT)
     table.method("mergeEntries", merge_entries, _T.Map(DYN, DYN), _T.List(_T.Map(DYN, DYN)))
 
@@ -233,7 +286,9 @@ def _urls(table: _Table) -> None:
     table.add("isURL", _is_url, BOOL, STRING)
     table.add("url", _url, OPAQUE, STRING)
     table.method("getScheme", lambda url: urlsplit(url["url"]).scheme, STRING, OPAQUE)
-    table.method("getHost", lambda url: urlsplit(url["url"]).netloc.rpartition("@")[2], STRING, OPAQUE)
+    table.method(
+        "getHost", lambda url: urlsplit(url["url"]).netloc.rpartition("@")[2], STRING, OPAQUE
+    )
     table.method("getHostname", lambda url: urlsplit(url["url"]).hostname or "", STRING, OPAQUE)
     table.method("getPort", lambda url: str(urlsplit(url["url"]).port or ""), STRING, OPAQUE)
     table.method("getEscapedPath", lambda url: urlsplit(url["url"]).path, STRING, OPAQUE)
@@ -251,7 +306,9 @@ def _is_url(text: str) -> bool:
 
 def _url(text: str) -> dict[str, str]:
     if not _is_url(text):
-        raise ValueError(f'URL parse error during conversion from string: parse "{text}": invalid URI for request')
+        raise ValueError(
+            f'URL parse error during conversion from string: parse "{text}": invalid URI for request'
+        )
     return {"url": text}
 
 
@@ -324,11 +381,19 @@ def _addresses(table: _Table) -> None:
     table.add("isCIDR", _is_cidr, BOOL, STRING)
     table.add("cidr", _cidr, OPAQUE, STRING)
     table.method("prefixLength", lambda cidr: int(cidr["cidr"].split("/")[1]), INT, OPAQUE)
-    table.method("masked", lambda cidr: {"cidr": str(ip_network(cidr["cidr"], strict=False))}, OPAQUE, OPAQUE)
+    table.method(
+        "masked", lambda cidr: {"cidr": str(ip_network(cidr["cidr"], strict=False))}, OPAQUE, OPAQUE
+    )
     table.method("containsIP", _contains_ip, BOOL, OPAQUE, STRING)
     table.method("containsIP", lambda cidr, ip: _contains_ip(cidr, ip["ip"]), BOOL, OPAQUE, OPAQUE)
     table.method("containsCIDR", _contains_cidr, BOOL, OPAQUE, STRING)
-    table.method("containsCIDR", lambda cidr, other: _contains_cidr(cidr, other["cidr"]), BOOL, OPAQUE, OPAQUE)
+    table.method(
+        "containsCIDR",
+        lambda cidr, other: _contains_cidr(cidr, other["cidr"]),
+        BOOL,
+        OPAQUE,
+        OPAQUE,
+    )
 
 
 def _strict_ip(text: str) -> str:
@@ -411,7 +476,9 @@ def _versions(table: _Table) -> None:
 
 def _semver_text(text: str, lax: bool) -> str | None:
     if lax:
-        core, mark, tail = re.fullmatch(r"([^-+]*)([-+]?)(.*)", text.removeprefix("v"), re.DOTALL).groups()  # type: ignore[union-attr]
+        core, mark, tail = re.fullmatch(
+            r"([^-+]*)([-+]?)(.*)", text.removeprefix("v"), re.DOTALL
+        ).groups()  # type: ignore[union-attr]
         numbers = [part.lstrip("0") or "0" for part in core.split(".")]
         text = ".".join((*numbers, "0", "0")[: max(3, len(numbers))]) + mark + tail
     return text if _SEMVER.fullmatch(text) else None

@@ -18,13 +18,21 @@ from cel_expr_python import cel
 __all__ = ["configuration"]
 
 _LIST_WORDS: Final = re.compile("range|slice|flatten|distinct|reverse|sort")
-_COMPARISONS: Final = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
+_COMPARISONS: Final = {
+    "_<_": "less",
+    "_<=_": "less_equals",
+    "_>_": "greater",
+    "_>=_": "greater_equals",
+}
 _NUMBERS: Final = ("int", "uint", "double")
 _ORDERED: Final = ("bool", *_NUMBERS, "string", "bytes", "timestamp", "duration")
 _LABELS: Final = {"int": "int64", "uint": "uint64"}
 _ELEMENT: Final = {"type_name": "T", "is_type_param": True}
 _LIST: Final = {"type_name": "list", "params": [_ELEMENT]}
-_OPTIONALS: Final = {"type_name": "list", "params": [{"type_name": "optional_type", "params": [_ELEMENT]}]}
+_OPTIONALS: Final = {
+    "type_name": "list",
+    "params": [{"type_name": "optional_type", "params": [_ELEMENT]}],
+}
 
 
 def configuration(source: str | None = None) -> Any:
@@ -35,13 +43,17 @@ def configuration(source: str | None = None) -> Any:
     if source is None:
         return _configuration(with_comparisons=True, with_lists=True)
     with_comparisons = "<" in source or ">" in source
-    return _configuration(with_comparisons=with_comparisons, with_lists=_LIST_WORDS.search(source) is not None)
+    return _configuration(
+        with_comparisons=with_comparisons, with_lists=_LIST_WORDS.search(source) is not None
+    )
 
 
 @cache
 def _configuration(*, with_comparisons: bool, with_lists: bool) -> Any:
     comparisons = _COMPARISONS if with_comparisons else {}
-    functions = [{"name": name, "overloads": list(_overloads(label))} for name, label in comparisons.items()]
+    functions = [
+        {"name": name, "overloads": list(_overloads(label))} for name, label in comparisons.items()
+    ]
     functions += [
         {
             "name": "optional.unwrap",
@@ -54,7 +66,10 @@ def _configuration(*, with_comparisons: bool, with_lists: bool) -> Any:
     ]
     content = {
         "name": "kubernetes",
-        "extensions": [{"name": "two-var-comprehensions"}, *([{"name": "lists"}] if with_lists else [])],
+        "extensions": [
+            {"name": "two-var-comprehensions"},
+            *([{"name": "lists"}] if with_lists else []),
+        ],
         # A function can be declared only once, so the comparisons of the standard library are replaced.
         "stdlib": {"exclude_functions": [{"name": name} for name in comparisons]},
         "functions": functions,
@@ -67,7 +82,10 @@ def _overloads(label: str) -> Iterator[dict[str, Any]]:
     for first in _ORDERED:
         for second in _ORDERED:
             if first == second or (first in _NUMBERS and second in _NUMBERS):
-                parts = [label, *(_LABELS.get(kind, kind) for kind in dict.fromkeys((first, second)))]
+                parts = [
+                    label,
+                    *(_LABELS.get(kind, kind) for kind in dict.fromkeys((first, second))),
+                ]
                 yield {
                     "id": "_".join(parts),
                     "args": [{"type_name": first}, {"type_name": second}],

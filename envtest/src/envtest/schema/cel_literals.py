@@ -81,7 +81,9 @@ def _message(name: str) -> Any:
     for message_name, fields in _FIELDS.items():
         message = file.message_type.add(name=message_name)
         for field_name, (number, kind) in fields.items():
-            field = message.field.add(name=field_name, number=number, label=3 if kind.startswith("*") else 1)
+            field = message.field.add(
+                name=field_name, number=number, label=3 if kind.startswith("*") else 1
+            )
             kind = kind.removeprefix("*")
             if kind in _FIELDS:
                 field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
@@ -112,13 +114,17 @@ def check_literals(program: Program, source: str, *, dynamic_matches: bool = Fal
     from google.protobuf.message import DecodeError
 
     try:
-        checked = _message("Checked").FromString(_message("Envelope").FromString(program.checked()).value)
+        checked = _message("Checked").FromString(
+            _message("Envelope").FromString(program.checked()).value
+        )
     except DecodeError:  # an expression that is nested too deeply for the decoder
         return
     types = _Types({entry.key: entry.value for entry in checked.types}, dynamic_matches)
     errors = sorted((position, text) for position, text in _errors(checked, types))
     if errors:
-        raise CELCompileError("\n".join(_format(source, position, text) for position, text in errors))
+        raise CELCompileError(
+            "\n".join(_format(source, position, text) for position, text in errors)
+        )
 
 
 class _Types:
@@ -147,10 +153,14 @@ class _Types:
             case "list":
                 return self.equal(first.list.element, second.list.element)
             case "map":
-                return self.equal(first.map.key, second.map.key) and self.equal(first.map.value, second.map.value)
+                return self.equal(first.map.key, second.map.key) and self.equal(
+                    first.map.value, second.map.value
+                )
             case "abstract":
                 pairs = zip(first.abstract.parameters, second.abstract.parameters, strict=False)
-                return first.abstract.name == second.abstract.name and all(self.equal(*pair) for pair in pairs)
+                return first.abstract.name == second.abstract.name and all(
+                    self.equal(*pair) for pair in pairs
+                )
         return _type_name(first) == _type_name(second)
 
 
@@ -212,7 +222,9 @@ def _literal_errors(expression: Any, types: _Types) -> Iterator[tuple[Any, str]]
 
 def _is_pattern(constant: Any) -> bool:
     try:
-        compile_expression("''.matches(pattern)", {"pattern": "string"}).evaluate({"pattern": constant.text})
+        compile_expression("''.matches(pattern)", {"pattern": "string"}).evaluate(
+            {"pattern": constant.text}
+        )
     except CELError as error:
         return "too large" in str(error)  # the library's limit is lower than Go's
     return True

@@ -41,13 +41,23 @@ def rewrite_macros(source: str) -> str:
             brackets[-1].arguments.append(token)
         starts_argument = token.mark == "," or token.mark in ("(", "[", "{")
         if token.mark in ("(", "[", "{"):
-            is_macro = token.mark == "(" and len(before) == 2 and before[0].mark == "." and before[1].word in _MACROS
+            is_macro = (
+                token.mark == "("
+                and len(before) == 2
+                and before[0].mark == "."
+                and before[1].word in _MACROS
+            )
             brackets.append(_Bracket(before[1] if is_macro else None, []))
         elif token.mark in (")", "]", "}") and brackets:
             bracket = brackets.pop()
             if bracket.macro is not None and len(bracket.arguments) in (3, 4):
                 edits += _macro_edits(bracket.macro, bracket.arguments, token)
-        elif token.word == "range" and len(before) == 2 and before[0].word == "lists" and before[1].mark == ".":
+        elif (
+            token.word == "range"
+            and len(before) == 2
+            and before[0].word == "lists"
+            and before[1].mark == "."
+        ):
             edits.append((token.start, token.end, "limitedRange"))
         before = [*before[-1:], token]
     parts: list[str] = []

@@ -27,7 +27,12 @@ JSON_PATCH: Final = "JSONPatch"
 TYPE: Final = "\0"
 """The key of the entry that contains the name of the type."""
 
-_JSON_PATCH_FIELDS: Final[Mapping[str, CELType]] = {"op": "string", "path": "string", "from": "string", "value": "dyn"}
+_JSON_PATCH_FIELDS: Final[Mapping[str, CELType]] = {
+    "op": "string",
+    "path": "string",
+    "from": "string",
+    "value": "dyn",
+}
 _MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 
@@ -97,7 +102,13 @@ def parse(source: str) -> Literals:
     previous: Token | None = None
     for token in tokens(source):
         inner = open_brackets[-1] if open_brackets else None
-        if token.mark == ":" and inner is not None and inner.expects_field and previous is not None and previous.word:
+        if (
+            token.mark == ":"
+            and inner is not None
+            and inner.expects_field
+            and previous is not None
+            and previous.word
+        ):
             rewriter.replace(previous.start, previous.end, previous.word, f'"{previous.word}"')
             if inner.declared != JSON_PATCH:
                 rewriter.types[inner.declared].setdefault(previous.word, "dyn")

@@ -14,7 +14,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeAlias
 
-from envtest.apimachinery.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
+from envtest.apimachinery.field_errors import (
+    OMIT,
+    FieldError,
+    duplicate,
+    forbidden,
+    go_json,
+    invalid,
+    required,
+)
 from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_types import check_types, escape, escape_keywords
@@ -29,7 +37,12 @@ Rules: TypeAlias = Callable[[Any, Any, bool], list[FieldError]]
 
 Adapter: TypeAlias = Callable[[Any], Any]
 
-_SCALARS: dict[str, CELType] = {"boolean": "bool", "integer": "int", "number": "double", "string": "string"}
+_SCALARS: dict[str, CELType] = {
+    "boolean": "bool",
+    "integer": "int",
+    "number": "double",
+    "string": "string",
+}
 _COST_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 _MAX_MESSAGE_BYTES = 5 * 1024
 
@@ -101,10 +114,15 @@ _Check: TypeAlias = Callable[[Any, Any, _Correlation, str, list[FieldError]], No
 
 def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
     """Return the check of a node: the rules in ``raw`` (the node or an ``allOf`` branch), then its children."""
-    own = [prepare_rule(rule, schema, resource_root=root) for rule in raw.get("x-kubernetes-validations") or ()]
+    own = [
+        prepare_rule(rule, schema, resource_root=root)
+        for rule in raw.get("x-kubernetes-validations") or ()
+    ]
     adapt = _adapter(schema) if own else None
     kind = schema.type
-    branches = [_node(schema, branch, root) for branch in raw.get("allOf") or () if has_rules(branch)]
+    branches = [
+        _node(schema, branch, root) for branch in raw.get("allOf") or () if has_rules(branch)
+    ]
     fields = {
         name: inner
         for name, inner in (raw.get("properties") or {}).items()
@@ -121,7 +139,9 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
             check = children[key] = _node(node or schema, content, bool(node and node.embedded))
         return check
 
-    def check(value: Any, old: Any, correlation: _Correlation, path: str, errors: list[FieldError]) -> None:
+    def check(
+        value: Any, old: Any, correlation: _Correlation, path: str, errors: list[FieldError]
+    ) -> None:
         if value is None:
             return
         if own:
@@ -134,10 +154,14 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
                 if name in fields:
                     item_path = f"{path}.{name}" if path else name
                     step = _step(correlation, before, name, item, root=path == "")
-                    inner(name, schema.properties[name], fields[name])(item, before.get(name), step, item_path, errors)
+                    inner(name, schema.properties[name], fields[name])(
+                        item, before.get(name), step, item_path, errors
+                    )
                 elif entries is not None:
                     step = _step(correlation, before, name, item, root=False)
-                    inner("*", schema.additional, entries)(item, before.get(name), step, f"{path}[{name}]", errors)
+                    inner("*", schema.additional, entries)(
+                        item, before.get(name), step, f"{path}[{name}]", errors
+                    )
         elif isinstance(value, list) and items is not None:
             matches = _old_items(schema, old)
             for position, item in enumerate(value):
@@ -152,7 +176,9 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
     return check
 
 
-def _step(correlation: _Correlation, before: Mapping[str, Any], name: str, item: Any, *, root: bool) -> _Correlation:
+def _step(
+    correlation: _Correlation, before: Mapping[str, Any], name: str, item: Any, *, root: bool
+) -> _Correlation:
     if root and name in ("apiVersion", "kind"):
         return _Correlation(False, False)
     if correlation.correlated and name in before:
@@ -167,7 +193,9 @@ def _old_items(schema: Schema, old: Any) -> dict[str, Any]:
 
 
 def _key(schema: Schema, item: Any) -> str:
-    return go_json([item.get(key) for key in schema.list_map_keys]) if isinstance(item, dict) else ""
+    return (
+        go_json([item.get(key) for key in schema.list_map_keys]) if isinstance(item, dict) else ""
+    )
 
 
 def _run(
@@ -191,7 +219,11 @@ def _run(
             continue
         inputs = dict(variables)
         if rule.uses_old:
-            inputs |= {"has__": old is not None, "old__": before} if rule.optional_old else {"oldSelf": before}
+            inputs |= (
+                {"has__": old is not None, "old__": before}
+                if rule.optional_old
+                else {"oldSelf": before}
+            )
         try:
             holds = rule.program.evaluate(inputs)
         except CELError as error:
@@ -211,7 +243,9 @@ def _run(
             continue
         if holds is True or (unchanged and not rule.uses_old):
             continue
-        rule_field = (f"{path}{rule.path}" if path else rule.path.removeprefix(".")) if rule.path else field
+        rule_field = (
+            (f"{path}{rule.path}" if path else rule.path.removeprefix(".")) if rule.path else field
+        )
         bad_value = OMIT if kind in ("object", "array") else value
         errors.append(_failure(rule, rule_field, bad_value, _message(rule, inputs)))
 
@@ -275,7 +309,9 @@ _KIND_ERRORS = {
 }
 
 
-def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: CELType) -> tuple[Program | None, str]:
+def _compile(
+    source: str, schema: Schema, optional: bool, root: bool, expected: CELType
+) -> tuple[Program | None, str]:
     """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
     source = escape_keywords(source)
     kind, schemas, others = _kind(schema), {"self": schema}, {}
@@ -307,9 +343,15 @@ def _kind(schema: Schema, *, nested: bool = False) -> CELType:
     if schema.int_or_string or schema.is_schemaless:
         return "dyn"
     if schema.type == "string" and schema.format in ("date-time", "date", "duration", "byte"):
-        return "dyn" if nested else {"duration": "duration", "byte": "bytes"}.get(schema.format, "timestamp")
+        return (
+            "dyn"
+            if nested
+            else {"duration": "duration", "byte": "bytes"}.get(schema.format, "timestamp")
+        )
     if schema.type == "array":
-        return f"list({_kind(schema.items, nested=True)})" if schema.items is not None else "list(dyn)"
+        return (
+            f"list({_kind(schema.items, nested=True)})" if schema.items is not None else "list(dyn)"
+        )
     if schema.type == "object":
         if schema.additional is not None and not schema.properties:
             return f"map(string, {_kind(schema.additional, nested=True)})"
@@ -321,7 +363,9 @@ def _kind(schema: Schema, *, nested: bool = False) -> CELType:
 def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
     """Return the conversion of a node's JSON value to its static type; ``None`` when none is necessary."""
     if schema.type == "number":
-        return lambda value: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return lambda value: (
+            float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        )
     if schema.type == "string" and not nested:
         return _format_adapter(schema.format)
     if schema.type == "array" and schema.items is not None:
@@ -329,7 +373,9 @@ def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
         return (
             None
             if item is None
-            else lambda value: [item(each) for each in value] if json_type(value) == "array" else value
+            else lambda value: (
+                [item(each) for each in value] if json_type(value) == "array" else value
+            )
         )
     if schema.type == "object":
         return _object_adapter(schema)
@@ -341,7 +387,11 @@ def _object_adapter(schema: Schema) -> Adapter | None:
         entry = _adapter(schema.additional, nested=True)
         if entry is None:
             return None
-        return lambda value: {name: entry(item) for name, item in value.items()} if isinstance(value, dict) else value
+        return lambda value: (
+            {name: entry(item) for name, item in value.items()}
+            if isinstance(value, dict)
+            else value
+        )
     parts = {name: _adapter(node, nested=True) for name, node in schema.properties.items()}
     names = {name: escape(name) for name in parts}
     if not any(parts.values()) and all(name == escaped for name, escaped in names.items()):

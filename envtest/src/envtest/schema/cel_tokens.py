@@ -16,7 +16,9 @@ _TOKEN: Final = re.compile(
     r"|(?P<mark>.)",
     re.DOTALL | re.ASCII,
 )
-_RAW: Final = re.compile(r"(?:[bB][rR]|[rR][bB]?)(?:\"{3}.*?\"{3}|'{3}.*?'{3}|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL)
+_RAW: Final = re.compile(
+    r"(?:[bB][rR]|[rR][bB]?)(?:\"{3}.*?\"{3}|'{3}.*?'{3}|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL
+)
 
 
 class Token(NamedTuple):
@@ -37,5 +39,7 @@ def tokens(source: str) -> Iterator[Token]:
             return
         groups = match.groupdict() if match.re is _TOKEN else {}
         if not groups.get("skip"):
-            yield Token(match.start(), match.end(), groups.get("word") or "", groups.get("mark") or "")
+            yield Token(
+                match.start(), match.end(), groups.get("word") or "", groups.get("mark") or ""
+            )
         position = match.end()

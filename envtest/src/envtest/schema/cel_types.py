@@ -59,13 +59,19 @@ _TIME_FORMATS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Dur
 _WORD = re.compile(r"\w+")
 _STRING = Schema({"type": "string"})
 _KINDS: Mapping[CELType, Schema | None] = {"string": _STRING, "dyn": None}
-_METADATA = Schema({"type": "object", "properties": {"name": _STRING.raw, "generateName": _STRING.raw}})
+_METADATA = Schema(
+    {"type": "object", "properties": {"name": _STRING.raw, "generateName": _STRING.raw}}
+)
 _STRUCT_SUFFIX = re.compile(r" not found in struct '[^']*'")
 
 
 def escape(name: str) -> str | None:
     """Return the CEL identifier of a property (``a-b`` is ``a__dash__b``); ``None`` when it has none."""
-    if not name or name[0].isdigit() or not all(c.isascii() and (c.isalnum() or c in "_.-/") for c in name):
+    if (
+        not name
+        or name[0].isdigit()
+        or not all(c.isascii() and (c.isalnum() or c in "_.-/") for c in name)
+    ):
         return None
     if name in RESERVED_WORDS:
         return f"__{name}__"
@@ -83,7 +89,9 @@ def escape_keywords(source: str) -> str:
     """
     if not _HAS_KEYWORD.search(source):
         return source
-    return _FIELD_OR_TEXT.sub(lambda match: f"{match[1]}__{match[2]}__" if match[2] else match[0], source)
+    return _FIELD_OR_TEXT.sub(
+        lambda match: f"{match[1]}__{match[2]}__" if match[2] else match[0], source
+    )
 
 
 def check_types(
@@ -104,7 +112,9 @@ def check_types(
     file = _DescriptorFile(frozenset(_WORD.findall(source)), escapes=escapes)
     kinds = {name: file.kind(schema, root=resource_root) for name, schema in schemas.items()}
     try:
-        return type_check(source, {**kinds, **others}, file.pool(messages or {}), patches=messages is not None)
+        return type_check(
+            source, {**kinds, **others}, file.pool(messages or {}), patches=messages is not None
+        )
     except CELCompileError as error:
         raise CELCompileError(_STRUCT_SUFFIX.sub("", str(error))) from None
 
@@ -137,11 +147,16 @@ class _DescriptorFile:
             self._file.dependency.append(module.DESCRIPTOR.name)
         pool.AddSerializedFile(self._file.SerializeToString())
         if constructed:
-            file = FileDescriptorProto(name="constructed.proto", syntax="proto2", dependency=self._file.dependency)
+            file = FileDescriptorProto(
+                name="constructed.proto", syntax="proto2", dependency=self._file.dependency
+            )
             for name, fields in constructed.items():
                 message = file.message_type.add(name=name)
                 for number, (field, kind) in enumerate(fields.items(), 1):
-                    self._type(message.field.add(name=field, number=number, label=1, json_name=field), _KINDS[kind])
+                    self._type(
+                        message.field.add(name=field, number=number, label=1, json_name=field),
+                        _KINDS[kind],
+                    )
             pool.AddSerializedFile(file.SerializeToString())
         return pool
 

@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 __all__ = ["FORMATS", "format_check", "parse_duration"]
 
 _UUID = r"[0-9a-f]{8}-?[0-9a-f]{4}-?%s[0-9a-f]{%d}-?%s[0-9a-f]{%d}-?[0-9a-f]{12}"
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
+_BASE64 = re.compile(
+    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"
+)
 _MAC = re.compile(
     r"(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}"
     r"|[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\2){6}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){3}[0-9a-fA-F]{4})"
@@ -29,14 +31,25 @@ _UNIT_NAME_DURATION = re.compile(
     r"(\d+)\s*(nanoseconds?|nanos?|nsecs?|ns|microseconds?|micros?|usecs?|us|µs|milliseconds?|millis?|msecs?|ms|seconds?|secs?|s"
     r"|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w)"
 )
-_HOSTNAME = re.compile(r"[^\W_](?:-?[\w-]{0,62})?|(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,63}")
+_HOSTNAME = re.compile(
+    r"[^\W_](?:-?[\w-]{0,62})?|(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,63}"
+)
 _CARD = re.compile(
     r"(?:4\d{12}(?:\d{3})?|5[1-5]\d{14}|6(?:011|5\d\d)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     r"|(?:2131|1800|35\d{3})\d{11})"
 )
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _MAX_NANOSECONDS = 2**63 - 1
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
 
 
 def parse_duration(text: str) -> int | None:
@@ -80,7 +93,11 @@ def _email(text: str) -> bool:
 
 
 def _hostname(text: str) -> bool:
-    return len(text) <= 255 and all(len(part) <= 63 for part in text.split(".")) and bool(_HOSTNAME.fullmatch(text))
+    return (
+        len(text) <= 255
+        and all(len(part) <= 63 for part in text.split("."))
+        and bool(_HOSTNAME.fullmatch(text))
+    )
 
 
 def _without_leading_zeros(text: str) -> str:
@@ -176,7 +193,9 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "isbn": lambda text: _isbn10(text) or _isbn13(text),
     "isbn10": _isbn10,
     "isbn13": _isbn13,
-    "k8slongname": lambda text: len(text) <= 253 and bool(re.fullmatch(rf"{_LABEL}(?:\.{_LABEL})*", text)),
+    "k8slongname": lambda text: (
+        len(text) <= 253 and bool(re.fullmatch(rf"{_LABEL}(?:\.{_LABEL})*", text))
+    ),
     "k8sshortname": lambda text: len(text) <= 63 and bool(re.fullmatch(_LABEL, text)),
     "mac": lambda text: bool(_MAC.fullmatch(text)),
     "password": lambda text: True,

@@ -49,7 +49,9 @@ _SCRIPTS = {
     "Thai": "THAI",
 }
 """The prefix of the Unicode names of a script's characters."""
-_PART = re.compile(r"\\[pP]\{\^?(\w+)\}|\\[pP](\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\?[a-z-]+\)|\(\?<(?=\w)|[\[\]$()|]")
+_PART = re.compile(
+    r"\\[pP]\{\^?(\w+)\}|\\[pP](\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\?[a-z-]+\)|\(\?<(?=\w)|[\[\]$()|]"
+)
 
 
 class PatternError(ValueError):
@@ -81,11 +83,15 @@ def _character_ranges(name: str, negated: bool) -> str:
     """Return the characters of a Unicode category or script, as ranges for a character class."""
     if not _CATEGORY.fullmatch(name) and name not in _SCRIPTS:
         raise PatternError(f"error parsing regexp: invalid character class range: `\\p{{{name}}}`")
-    character_property, prefix = (_name_of, _SCRIPTS[name]) if name in _SCRIPTS else (category, name)
+    character_property, prefix = (
+        (_name_of, _SCRIPTS[name]) if name in _SCRIPTS else (category, name)
+    )
     ranges: list[str] = []
     start: int | None = None
     for code in range(sys.maxunicode + 2):
-        inside = code <= sys.maxunicode and character_property(chr(code)).startswith(prefix) != negated
+        inside = (
+            code <= sys.maxunicode and character_property(chr(code)).startswith(prefix) != negated
+        )
         if inside and start is None:
             start = code
         elif not inside and start is not None:

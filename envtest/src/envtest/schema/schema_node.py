@@ -40,7 +40,10 @@ class _Fields(Mapping[str, "Schema"]):
     __slots__ = ("_nodes", "_raw", "_resolve")
 
     def __init__(
-        self, raw: Mapping[str, Any], resolve: Resolver | None, nodes: dict[str, Schema] | None = None
+        self,
+        raw: Mapping[str, Any],
+        resolve: Resolver | None,
+        nodes: dict[str, Schema] | None = None,
     ) -> None:
         self._raw = raw
         self._resolve = resolve
@@ -114,7 +117,9 @@ class Schema:
         self.additional_allowed: bool = bool(get("additionalProperties"))
         self.preserve_unknown: bool = bool(get("x-kubernetes-preserve-unknown-fields"))
         self.embedded: bool = bool(get("x-kubernetes-embedded-resource"))
-        self.int_or_string: bool = bool(get("x-kubernetes-int-or-string")) or self.format == "int-or-string"
+        self.int_or_string: bool = (
+            bool(get("x-kubernetes-int-or-string")) or self.format == "int-or-string"
+        )
         self.list_type: str | None = get("x-kubernetes-list-type")
         self.list_map_keys: tuple[str, ...] = tuple(get("x-kubernetes-list-map-keys") or ())
         self.map_type: str | None = get("x-kubernetes-map-type")

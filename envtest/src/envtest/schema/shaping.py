@@ -54,11 +54,15 @@ def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Pru
                     continue
                 if name in properties:
                     if isinstance(item, (dict, list)):
-                        inner = children.get(name) or children.setdefault(name, compile_pruner(properties[name]))
+                        inner = children.get(name) or children.setdefault(
+                            name, compile_pruner(properties[name])
+                        )
                         inner(item, prefix + name, unknown)
                 elif open_map:
                     if isinstance(item, (dict, list)):
-                        inner = children.get("") or children.setdefault("", compile_pruner(additional))
+                        inner = children.get("") or children.setdefault(
+                            "", compile_pruner(additional)
+                        )
                         inner(item, prefix + name, unknown)
                 elif not preserve:
                     removed.append(name)
@@ -67,7 +71,11 @@ def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Pru
                 unknown.append(prefix + name)
         elif isinstance(value, list):
             if not items:
-                items.append(compile_pruner(schema.items) if not preserve or schema.items is not None else _prune_none)
+                items.append(
+                    compile_pruner(schema.items)
+                    if not preserve or schema.items is not None
+                    else _prune_none
+                )
             inner = items[0]
             for position, item in enumerate(value):
                 if isinstance(item, (dict, list)):
@@ -166,8 +174,12 @@ def _default_setter(schema: Schema, skip: frozenset[str] = frozenset()) -> Defau
     rest_default = rest.default if rest is not None and rest.default is not MISSING else None
     rest_fill = _default_setter(rest) if rest is not None and _has_default(rest.raw) else None
     element = schema.items
-    element_default = element.default if element is not None and element.default is not MISSING else None
-    element_fill = _default_setter(element) if element is not None and _has_default(element.raw) else None
+    element_default = (
+        element.default if element is not None and element.default is not MISSING else None
+    )
+    element_fill = (
+        _default_setter(element) if element is not None and _has_default(element.raw) else None
+    )
 
     def fill(value: Any) -> None:
         if isinstance(value, dict):
@@ -177,7 +189,10 @@ def _default_setter(schema: Schema, skip: frozenset[str] = frozenset()) -> Defau
             for name, item in value.items():
                 if name in with_defaults:
                     if isinstance(item, (dict, list)):
-                        (children.get(name) or children.setdefault(name, _default_setter(properties[name])))(item)
+                        (
+                            children.get(name)
+                            or children.setdefault(name, _default_setter(properties[name]))
+                        )(item)
                 elif rest is not None and name not in raw_properties:
                     if item is None and rest_default is not None and not rest.nullable:
                         item = value[name] = copy_json(rest_default)

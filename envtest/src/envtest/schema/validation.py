@@ -89,7 +89,9 @@ def json_type(value: Any) -> str:
 
 def compile_validator(schema: Schema) -> Check:
     """Return the check of a node and everything below it."""
-    types = ("integer", "string") if schema.int_or_string else ((schema.type,) if schema.type else ())
+    types = (
+        ("integer", "string") if schema.int_or_string else ((schema.type,) if schema.type else ())
+    )
     kinds = frozenset(types)
     type_names = ",".join(types)
     format_name = _supported_format(schema, types)
@@ -122,7 +124,9 @@ def compile_validator(schema: Schema) -> Check:
             listing(value, path, problems)
         elif kind != "boolean" and number is not None:
             number(value, path, problems)
-        if enum and not any(value == item and isinstance(value, bool) is isinstance(item, bool) for item in enum):
+        if enum and not any(
+            value == item and isinstance(value, bool) is isinstance(item, bool) for item in enum
+        ):
             problems.append(Problem(path, not_supported(path, value, _enum_values(enum))))
 
     def _check_type(value: Any, kind: str, path: str, problems: list[Problem]) -> None:
@@ -131,7 +135,9 @@ def compile_validator(schema: Schema) -> Check:
             return
         if format_name and kind not in ("string", "array"):
             if _VALUE_FORMAT.get(kind) != format_name:
-                problems.append(Problem(path, _wrong_type(path, format_name, _VALUE_FORMAT.get(kind, ""))))
+                problems.append(
+                    Problem(path, _wrong_type(path, format_name, _VALUE_FORMAT.get(kind, "")))
+                )
             return
         if format_name and not kinds & {"number", "integer"}:
             return
@@ -178,7 +184,9 @@ def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
             detail = f"{path} in body should be at least {min_length} chars long"
             problems.append(Problem(path, invalid(path, value, detail)))
         elif regex is not None and not regex.search(value):
-            problems.append(Problem(path, invalid(path, value, f"{path} in body should match '{pattern}'")))
+            problems.append(
+                Problem(path, invalid(path, value, f"{path} in body should match '{pattern}'"))
+            )
         if has_format is not None and not has_format(value):
             detail = f'{path} in body must be of type {format_name}: "{value}"'
             problems.append(Problem(path, type_invalid(path, value, detail)))
@@ -191,12 +199,17 @@ def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str
     bounds = _RANGES[format_name or "int64"] if kind == "integer" else None
     type_name = f"{kind} with format {format_name}" if format_name else f"{kind} (default format)"
     factor, maximum, minimum = raw.get("multipleOf"), raw.get("maximum"), raw.get("minimum")
-    exclusive_minimum, exclusive_maximum = bool(raw.get("exclusiveMinimum")), bool(raw.get("exclusiveMaximum"))
+    exclusive_minimum, exclusive_maximum = (
+        bool(raw.get("exclusiveMinimum")),
+        bool(raw.get("exclusiveMaximum")),
+    )
     if bounds is None and factor is None and maximum is None and minimum is None:
         return None
 
     def check(value: float, path: str, problems: list[Problem]) -> None:
-        if bounds is not None and not (bounds[0] <= value <= bounds[1] and float(value).is_integer()):
+        if bounds is not None and not (
+            bounds[0] <= value <= bounds[1] and float(value).is_integer()
+        ):
             detail = f"Checked value must be of type {type_name} in {path}"
             problems.append(Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", detail)))
         if factor is not None:
@@ -269,11 +282,15 @@ def _map_check(schema: Schema) -> Check:
                 if name in properties:
                     inner = children[name] = compile_validator(properties[name])
                 elif schema.additional is not None:
-                    inner = children.get("") or children.setdefault("", compile_validator(schema.additional))
+                    inner = children.get("") or children.setdefault(
+                        "", compile_validator(schema.additional)
+                    )
                 else:
                     continue
             inner(item, prefix + name, problems)
-        problems += [Problem(path, required(prefix + name)) for name in required_names if name not in value]
+        problems += [
+            Problem(path, required(prefix + name)) for name in required_names if name not in value
+        ]
         if minimum is not None and len(value) < minimum:
             detail = f"{path} in body should have at least {minimum} properties"
             problems.append(Problem(path, invalid(path, len(value), detail)))
@@ -305,7 +322,11 @@ def _composite(raw: Mapping[str, Any]) -> Check | None:
             valid = sum(1 for failed in failures if not failed)
             if valid != 1:
                 found = f"Found {valid} valid alternatives" if valid else "Found none valid"
-                problems.append(_composite_error(path, f"must validate one and only one schema (oneOf). {found}"))
+                problems.append(
+                    _composite_error(
+                        path, f"must validate one and only one schema (oneOf). {found}"
+                    )
+                )
                 if not valid:
                     problems.extend(_best_match(one_of, failures, value))
         if all_of:
@@ -314,7 +335,9 @@ def _composite(raw: Mapping[str, Any]) -> Check | None:
                 problems.extend(failed)
             if any(failures):
                 none = "" if not all(failures) else ". None validated"
-                problems.append(_composite_error(path, f"must validate all the schemas (allOf){none}"))
+                problems.append(
+                    _composite_error(path, f"must validate all the schemas (allOf){none}")
+                )
         if negated and not _failures(negated, value, path)[0]:
             problems.append(_composite_error(path, "must not validate the schema (not)"))
 
@@ -338,7 +361,9 @@ def _failures(alternatives: Alternatives, value: Any, path: str) -> list[list[Pr
     return found
 
 
-def _best_match(alternatives: Alternatives, failures: list[list[Problem]], value: Any) -> list[Problem]:
+def _best_match(
+    alternatives: Alternatives, failures: list[list[Problem]], value: Any
+) -> list[Problem]:
     """Return the errors of the alternative with the most applicable checks, which the user most likely intended."""
     scores = [_weight(schema, value) for schema, _ in alternatives]
     return failures[scores.index(max(scores))]
@@ -367,7 +392,9 @@ def _composite_error(path: str, text: str) -> Problem:
     return Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", f'"{path}" {text}'))
 
 
-def _unchanged(schema: Schema, value: Any, old: Any, path: str, *, root: bool = False) -> Iterator[str]:
+def _unchanged(
+    schema: Schema, value: Any, old: Any, path: str, *, root: bool = False
+) -> Iterator[str]:
     """Yield the paths of unchanged values, outermost only."""
     if value == old and type(value) is type(old):
         yield path
@@ -378,7 +405,12 @@ def _unchanged(schema: Schema, value: Any, old: Any, path: str, *, root: bool = 
             node = schema.field(name)
             if node is not None:
                 yield from _unchanged(node, item, old[name], f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and isinstance(old, list) and schema.list_type == "map" and schema.items is not None:
+    elif (
+        isinstance(value, list)
+        and isinstance(old, list)
+        and schema.list_type == "map"
+        and schema.items is not None
+    ):
         keys = schema.list_map_keys
         before = {_key(item, keys): item for item in old}
         for position, item in enumerate(value):
@@ -392,4 +424,7 @@ def _key(item: Any, keys: Sequence[str]) -> str:
 
 
 def _is_inside(path: str, unchanged: Sequence[str]) -> bool:
-    return any(path == each or each == "" or path.startswith((f"{each}.", f"{each}[")) for each in unchanged)
+    return any(
+        path == each or each == "" or path.startswith((f"{each}.", f"{each}["))
+        for each in unchanged
+    )

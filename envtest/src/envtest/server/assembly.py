@@ -112,7 +112,9 @@ class Cluster:
         copied.endpoints = self.endpoints.fork(copied.store)
         copied.webhooks = WebhookClient(copied.endpoints)
         track = partial(_track_status, copied, API_SERVICES)
-        copied.api_services = self.api_services.fork(copied.store, copied.webhooks, track, copied._now)
+        copied.api_services = self.api_services.fork(
+            copied.store, copied.webhooks, track, copied._now
+        )
         copied.authorizer = RBACAuthorizer(copied.store)
         copied.crds = self.crds.fork(copied)
         copied.controllers = set()
@@ -219,7 +221,9 @@ def fork(source: APIServer) -> APIServer:
     cluster = source.cluster.fork()
     tokens = source.core.tokens.fork(cluster.store, cluster.clock.time)
     authenticator = source.authenticator.fork(tokens, cluster.clock)
-    return _connect(cluster, tokens, authenticator, AuditLog(), source.plugins, source.core.features)
+    return _connect(
+        cluster, tokens, authenticator, AuditLog(), source.plugins, source.core.features
+    )
 
 
 def _connect(
@@ -231,7 +235,12 @@ def _connect(
     features: Collection[str],
 ) -> APIServer:
     """Create the parts that have no state of their own."""
-    store, registry, authorizer, clock = cluster.store, cluster.registry, cluster.authorizer, cluster.clock
+    store, registry, authorizer, clock = (
+        cluster.store,
+        cluster.registry,
+        cluster.authorizer,
+        cluster.clock,
+    )
     core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version, features)
     core.client = cluster.webhooks
     core.reviews, core.authorizer = Reviews(authorizer, authenticator), authorizer
@@ -247,7 +256,13 @@ def _connect(
         controllers_page(core, cluster.controllers),
     ]
     server = Server(
-        Dispatcher(core, metrics, cluster.api_services), authenticator, authorizer, pages, audit, faults, clock
+        Dispatcher(core, metrics, cluster.api_services),
+        authenticator,
+        authorizer,
+        pages,
+        audit,
+        faults,
+        clock,
     )
     return APIServer(cluster, core, authenticator, server, health, audit, faults, plugins)
 
@@ -285,7 +300,9 @@ async def _create_missing(core: Core, plural: str, obj: Object) -> None:
     info = core.registry.lookup(group, version, plural)
     assert info is not None
     if core.store.get(info.resource, "", obj["metadata"]["name"]) is None:
-        ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
+        ctx = RequestContext(
+            SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver"
+        )
         ctx.moment = core.clock.now()
         info.strategy.decode(obj, ctx)
         await create_object(core, ctx, obj)
@@ -295,7 +312,11 @@ async def create_initial_objects(api_server: APIServer) -> None:
     """Store the objects that every control plane has: its namespaces, priority classes, own Service and RBAC policy."""
     core = api_server.core
     for name in NAMESPACES:
-        await _create_missing(core, "namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await _create_missing(
+            core,
+            "namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        )
     for priority_class in system_priority_classes():
         await _create_missing(core, "priorityclasses", priority_class)
     now = core.clock.timestamp()

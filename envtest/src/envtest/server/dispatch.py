@@ -78,7 +78,9 @@ class Dispatcher:
         misplaced = _misplaced(info, attributes, on_collection=on_collection)
         if misplaced is not None:
             return misplaced
-        if request.method == "HEAD" and attributes.subresource != "proxy":  # authorized as GET, but without a route
+        if (
+            request.method == "HEAD" and attributes.subresource != "proxy"
+        ):  # authorized as GET, but without a route
             raise method_not_allowed_here()
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
@@ -91,7 +93,11 @@ class Dispatcher:
             warnings=request.warnings,
             moment=self._core.clock.now(),
         )
-        output = negotiate(request.headers.get("Accept", ""), info.is_crd, _transformed(info, attributes.subresource))
+        output = negotiate(
+            request.headers.get("Accept", ""),
+            info.is_crd,
+            _transformed(info, attributes.subresource),
+        )
         if request.flag("pretty"):
             output = output._replace(pretty=True)
         request.audit["annotations"] = ctx.audit
@@ -106,18 +112,30 @@ class Dispatcher:
             await self._core.store.let_watchers_send()
         return response
 
-    def _handler(self, info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Handler:
+    def _handler(
+        self, info: ResourceInfo, attributes: Attributes, *, on_collection: bool
+    ) -> Handler:
         verb = attributes.verb
         if attributes.subresource:
             subresource = info.subresources.get(attributes.subresource)
             if subresource is None:
-                raise not_found(info.resource, attributes.name) if info.is_crd else resource_not_found()
-            special = SUBRESOURCES.get((info.group, info.plural, attributes.subresource)) or SUBRESOURCES.get(
-                ("*", "*", attributes.subresource)
-            )
+                raise (
+                    not_found(info.resource, attributes.name)
+                    if info.is_crd
+                    else resource_not_found()
+                )
+            special = SUBRESOURCES.get(
+                (info.group, info.plural, attributes.subresource)
+            ) or SUBRESOURCES.get(("*", "*", attributes.subresource))
             # CRDs are routed by a handler of their own, whose errors name the resource.
-            if verb not in subresource.verbs and (verb or subresource.name != "proxy"):  # OPTIONS has no verb
-                raise method_not_supported(info.resource, verb) if info.is_crd else method_not_allowed_here()
+            if verb not in subresource.verbs and (
+                verb or subresource.name != "proxy"
+            ):  # OPTIONS has no verb
+                raise (
+                    method_not_supported(info.resource, verb)
+                    if info.is_crd
+                    else method_not_allowed_here()
+                )
             if special is not None:
                 return special
         elif verb not in info.verbs or (verb in _COLLECTION) != on_collection:
@@ -141,7 +159,13 @@ class Dispatcher:
         code = response.code if isinstance(response, Response) else response.status
         scope = ""
         if attributes.is_resource_request:
-            scope = "resource" if attributes.name else "namespace" if attributes.namespace else "cluster"
+            scope = (
+                "resource"
+                if attributes.name
+                else "namespace"
+                if attributes.namespace
+                else "cluster"
+            )
         self._metrics.observe(
             RequestLabels(
                 verb=_METRIC_VERBS.get(attributes.verb, attributes.verb.upper()),
@@ -172,14 +196,20 @@ _METADATA = TRANSFORMED - {"Table"}
 
 def _path_name(attributes: Attributes, request: Request | None = None) -> str:
     """Return the object name in the path; a name that is only in a field selector does not count."""
-    if attributes.verb == "watch" and request is not None and request.path.rstrip("/").endswith(f"/{attributes.name}"):
+    if (
+        attributes.verb == "watch"
+        and request is not None
+        and request.path.rstrip("/").endswith(f"/{attributes.name}")
+    ):
         return attributes.name if "/watch/" in request.path else ""
     if attributes.verb in {"list", "watch", "deletecollection"}:
         return ""
     return attributes.name
 
 
-def _misplaced(info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Response | None:
+def _misplaced(
+    info: ResourceInfo, attributes: Attributes, *, on_collection: bool
+) -> Response | None:
     """Return the response to a path whose namespace, or its absence, does not match the scope of the resource."""
     if info.namespaced and not attributes.namespace and attributes.verb not in {"list", "watch"}:
         if info.is_crd:

@@ -58,7 +58,9 @@ _GROUP_PRIORITIES: Final = {
 _VERSION_PRIORITIES: Final = {"v1": 15, "v2": 30}
 
 
-def create_initial_objects_in(store: Store, registry: Registry, network: IPv4Network, now: str) -> None:
+def create_initial_objects_in(
+    store: Store, registry: Registry, network: IPv4Network, now: str
+) -> None:
     """Store the objects that do not exist yet; ``network`` contains the cluster IPs, ``now`` is the creation time."""
     for resource, obj in _objects(registry, network, now):
         metadata = obj["metadata"]
@@ -86,7 +88,11 @@ def publish_address_in(store: Store, address: str, port: int, now: str) -> None:
     for kind, version in (("Endpoints", "v1"), ("EndpointSlice", "discovery.k8s.io/v1")):
         resource = GroupResource(version.rpartition("/")[0], kind.lower().removesuffix("s") + "s")
         record = store.get(resource, "default", "kubernetes")
-        metadata: dict[str, Any] = {"name": "kubernetes", "namespace": "default", "labels": labels[kind]}
+        metadata: dict[str, Any] = {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": labels[kind],
+        }
         obj = _object(version, kind, metadata, bodies[kind])
         if record is None:
             metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
@@ -101,7 +107,9 @@ def publish_address_in(store: Store, address: str, port: int, now: str) -> None:
             store.update(resource, {**stored, **bodies[kind]}, record)
 
 
-def _objects(registry: Registry, network: IPv4Network, now: str) -> Iterator[tuple[GroupResource, Object]]:
+def _objects(
+    registry: Registry, network: IPv4Network, now: str
+) -> Iterator[tuple[GroupResource, Object]]:
     address = str(network[1])
     yield _SERVICES, _own_service(address)
     yield from _addresses(network, address, now)
@@ -110,18 +118,30 @@ def _objects(registry: Registry, network: IPv4Network, now: str) -> Iterator[tup
         "name": "kube-apiserver-legacy-service-account-token-tracking",
         "namespace": "kube-system",
     }
-    yield GroupResource("", "configmaps"), _object("v1", "ConfigMap", metadata, {"data": {"since": now[:10]}})
+    yield (
+        GroupResource("", "configmaps"),
+        _object("v1", "ConfigMap", metadata, {"data": {"since": now[:10]}}),
+    )
     for name, (value, description) in _PRIORITY_CLASSES.items():
-        body = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
+        body = {
+            "value": value,
+            "description": description,
+            "preemptionPolicy": "PreemptLowerPriority",
+        }
         metadata = {"name": name, "generation": 1}
         resource = GroupResource("scheduling.k8s.io", "priorityclasses")
         yield resource, _object("scheduling.k8s.io/v1", "PriorityClass", metadata, body)
     for name, spec in SCHEMAS.items():
-        yield GroupResource(_FLOW_CONTROL, "flowschemas"), _flow_object("FlowSchema", name, spec, _found(spec, now))
+        yield (
+            GroupResource(_FLOW_CONTROL, "flowschemas"),
+            _flow_object("FlowSchema", name, spec, _found(spec, now)),
+        )
     for name, spec in LEVELS.items():
         resource = GroupResource(_FLOW_CONTROL, "prioritylevelconfigurations")
         yield resource, _flow_object("PriorityLevelConfiguration", name, spec, {})
-    for group, version in sorted({(info.group, info.version) for info in registry if not info.is_crd}):
+    for group, version in sorted(
+        {(info.group, info.version) for info in registry if not info.is_crd}
+    ):
         if group in _GROUP_PRIORITIES:
             yield GroupResource(_REGISTRATION, "apiservices"), _api_service(group, version, now)
 
@@ -133,11 +153,18 @@ def _object(api_version: str, kind: str, metadata: dict[str, Any], body: dict[st
 def _identity(now: str) -> Object:
     """Return the Lease of this API server. It is not renewed: nothing of envtest looks for servers that have ended."""
     host = socket.gethostname()
-    name = "apiserver-" + base64.b32encode(hashlib.sha256(host.encode()).digest()[:16]).decode().rstrip("=").lower()
+    name = (
+        "apiserver-"
+        + base64.b32encode(hashlib.sha256(host.encode()).digest()[:16]).decode().rstrip("=").lower()
+    )
     labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": host}
     metadata = {"name": name, "namespace": "kube-system", "labels": labels}
     moment = now.removesuffix("Z") + ".000000Z"
-    spec = {"holderIdentity": f"{name}_{uuid.uuid4()}", "leaseDurationSeconds": 3600, "renewTime": moment}
+    spec = {
+        "holderIdentity": f"{name}_{uuid.uuid4()}",
+        "leaseDurationSeconds": 3600,
+        "renewTime": moment,
+    }
     return _object("coordination.k8s.io/v1", "Lease", metadata, {"spec": spec})
 
 
@@ -158,24 +185,43 @@ def _own_service(address: str) -> Object:
     return _object("v1", "Service", metadata, {"spec": spec, "status": {"loadBalancer": {}}})
 
 
-def _addresses(network: IPv4Network, address: str, now: str) -> Iterator[tuple[GroupResource, Object]]:
+def _addresses(
+    network: IPv4Network, address: str, now: str
+) -> Iterator[tuple[GroupResource, Object]]:
     condition = _condition("Ready", "True", "", "Kubernetes default Service CIDR is ready", now)
-    body: dict[str, Any] = {"spec": {"cidrs": [str(network)]}, "status": {"conditions": [condition]}}
+    body: dict[str, Any] = {
+        "spec": {"cidrs": [str(network)]},
+        "status": {"conditions": [condition]},
+    }
     metadata: dict[str, Any] = {"name": "kubernetes"}
     yield (
         GroupResource(_NETWORKING, "servicecidrs"),
         _object(f"{_NETWORKING}/v1", "ServiceCIDR", metadata, body),
     )
-    labels = {"ipaddress.kubernetes.io/ip-family": "IPv4", "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}
+    labels = {
+        "ipaddress.kubernetes.io/ip-family": "IPv4",
+        "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+    }
     parent = {"resource": "services", "namespace": "default", "name": "kubernetes"}
     yield (
         GroupResource(_NETWORKING, "ipaddresses"),
-        _object(f"{_NETWORKING}/v1", "IPAddress", {"name": address, "labels": labels}, {"spec": {"parentRef": parent}}),
+        _object(
+            f"{_NETWORKING}/v1",
+            "IPAddress",
+            {"name": address, "labels": labels},
+            {"spec": {"parentRef": parent}},
+        ),
     )
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now: str) -> dict[str, str]:
-    return {"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+    return {
+        "type": kind,
+        "status": status,
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }
 
 
 def _found(spec: Any, now: str) -> dict[str, Any]:
@@ -187,7 +233,9 @@ def _found(spec: Any, now: str) -> dict[str, Any]:
 def _flow_object(kind: str, name: str, spec: Any, status: dict[str, Any]) -> Object:
     annotations = {"apf.kubernetes.io/autoupdate-spec": "true"}
     metadata = {"name": name, "generation": 1, "annotations": annotations}
-    return _object(f"{_FLOW_CONTROL}/v1", kind, metadata, {"spec": copy.deepcopy(spec), "status": status})
+    return _object(
+        f"{_FLOW_CONTROL}/v1", kind, metadata, {"spec": copy.deepcopy(spec), "status": status}
+    )
 
 
 def _api_service(group: str, version: str, now: str) -> Object:
@@ -197,7 +245,12 @@ def _api_service(group: str, version: str, now: str) -> Object:
         "groupPriorityMinimum": _GROUP_PRIORITIES[group],
         "versionPriority": _VERSION_PRIORITIES.get(version, 1) if group else 1,
     }
-    condition = _condition("Available", "True", "Local", "Local APIServices are always available", now)
-    metadata = {"name": f"{version}.{group}", "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}}
+    condition = _condition(
+        "Available", "True", "Local", "Local APIServices are always available", now
+    )
+    metadata = {
+        "name": f"{version}.{group}",
+        "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"},
+    }
     body = {"spec": spec, "status": {"conditions": [condition]}}
     return _object(f"{_REGISTRATION}/v1", "APIService", metadata, body)

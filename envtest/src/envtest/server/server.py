@@ -126,10 +126,14 @@ class Server:
         request.faults = self._faults
         request.fault = self._faults.match(attributes)
         injected = await inject(self._faults, request, attributes)
-        if injected is not None:  # before authentication, like a failure of the network or of a proxy
+        if (
+            injected is not None
+        ):  # before authentication, like a failure of the network or of a proxy
             return injected
         check_timeout(request.parameter("timeout"), attributes)
-        user = self._authenticator.authenticate(request.headers.get("Authorization", ""), _certificate(request.raw))
+        user = self._authenticator.authenticate(
+            request.headers.get("Authorization", ""), _certificate(request.raw)
+        )
         if user is None:  # a request without credentials is anonymous, unless that is disabled
             raise unauthorized()
         request.user = user
@@ -165,7 +169,9 @@ def _failure(request: Request, error: Exception) -> StatusError:
 
     Only a body nested too deeply, which no legitimate client sends, is the client's fault; all others are bugs.
     """
-    if isinstance(error, RecursionError) or (isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)):
+    if isinstance(error, RecursionError) or (
+        isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)
+    ):
         return bad_request("exceeded max depth")
     log_failure("Request failed", method=request.method, path=request.path)
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})

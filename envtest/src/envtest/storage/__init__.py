@@ -4,4 +4,14 @@ from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record
 from envtest.storage.store import Compacted, Store
 from envtest.storage.watcher import Watcher, WatcherOverflow
 
-__all__ = ["ADDED", "DELETED", "MODIFIED", "Change", "Compacted", "Record", "Store", "Watcher", "WatcherOverflow"]
+__all__ = [
+    "ADDED",
+    "DELETED",
+    "MODIFIED",
+    "Change",
+    "Compacted",
+    "Record",
+    "Store",
+    "Watcher",
+    "WatcherOverflow",
+]

@@ -61,7 +61,9 @@ class Archive:
 
     def get(self, name: str) -> bytes | None:
         """Return a setting (a key, a certificate, ...), or ``None``."""
-        row = self._database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        row = self._database.execute(
+            "SELECT value FROM settings WHERE name = ?", (name,)
+        ).fetchone()
         return None if row is None else bytes(row[0])
 
     def settings(self) -> dict[str, bytes]:
@@ -76,7 +78,9 @@ class Archive:
     def restore(self, store: Store) -> int:
         """Load all objects into an empty store and record its changes from now on; return the number of objects."""
         revision = self.get("revision")
-        rows = self._database.execute("SELECT api_group, resource, data FROM objects ORDER BY revision")
+        rows = self._database.execute(
+            "SELECT api_group, resource, data FROM objects ORDER BY revision"
+        )
         count = 0
         for group, resource, data in rows:
             store.restore(GroupResource(group, resource), bytes(data))
@@ -96,11 +100,13 @@ class Archive:
         key = (resource.group, resource.resource, record.namespace, record.name)
         if change.type == DELETED:
             self._database.execute(
-                "DELETE FROM objects WHERE api_group = ? AND resource = ? AND namespace = ? AND name = ?", key
+                "DELETE FROM objects WHERE api_group = ? AND resource = ? AND namespace = ? AND name = ?",
+                key,
             )
         else:
             self._database.execute(
-                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", (*key, record.revision, record.data)
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
+                (*key, record.revision, record.data),
             )
         self.put("revision", str(record.revision).encode())
 

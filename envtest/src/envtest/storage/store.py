@@ -12,7 +12,16 @@ from collections.abc import Callable, Sequence
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.storage.page_expiry import PageExpiry
-from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
+from envtest.storage.record import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    Change,
+    Record,
+    encode,
+    record_from,
+    record_of,
+)
 from envtest.storage.watch_cache import Key, WatchCache
 from envtest.storage.watcher import LaggingWatchers, Watcher
 
@@ -111,7 +120,9 @@ class Store:
         self.revision = max(self.revision, revision)
         self.compacted = self.revision
 
-    def update(self, resource: GroupResource, obj: Object, previous: Record, *, always: bool = False) -> Record:
+    def update(
+        self, resource: GroupResource, obj: Object, previous: Record, *, always: bool = False
+    ) -> Record:
         """Replace ``previous``, which must be the current record (read it without an await in between).
 
         An object that equals the stored one is not written unless ``always`` is set: ``previous`` is returned. ``obj``
@@ -119,7 +130,9 @@ class Store:
         """
         self._check_current(resource, previous)
         obj["metadata"]["resourceVersion"] = str(previous.revision)
-        if not always and encode(obj) == previous.data:  # as kube-apiserver: no revision and no event for no change
+        if (
+            not always and encode(obj) == previous.data
+        ):  # as kube-apiserver: no revision and no event for no change
             return previous
         record = record_of(obj, self.revision + 1)
         self._commit(resource, Change(MODIFIED, record, previous))
@@ -149,18 +162,27 @@ class Store:
             follower(resource, change)
 
     def list(
-        self, resource: GroupResource, namespace: str = "", *, after: Key | None = None, revision: int | None = None
+        self,
+        resource: GroupResource,
+        namespace: str = "",
+        *,
+        after: Key | None = None,
+        revision: int | None = None,
     ) -> Sequence[Record]:
         """Return the records in key order: of one namespace or all, after key ``after``, as of ``revision``.
 
         Raises :class:`Compacted` or :class:`FutureRevision`.
         """
         cache = self._cache(resource)
-        if revision is None or revision == self.revision:  # the newest state needs no reconstruction
+        if (
+            revision is None or revision == self.revision
+        ):  # the newest state needs no reconstruction
             records = cache.records
             return [records[key] for key in cache.current(namespace, after)]
         self.check_revision(resource, revision)
-        if not cache.history or cache.history[-1].revision <= revision:  # only other resources changed since
+        if (
+            not cache.history or cache.history[-1].revision <= revision
+        ):  # only other resources changed since
             records = cache.records
             return [records[key] for key in cache.current(namespace, after)]
         records = cache.at(revision)
@@ -179,7 +201,12 @@ class Store:
             raise FutureRevision
 
     def watch(
-        self, resource: GroupResource, namespace: str = "", *, since: int | None = None, limit: int | None = None
+        self,
+        resource: GroupResource,
+        namespace: str = "",
+        *,
+        since: int | None = None,
+        limit: int | None = None,
     ) -> Watcher:
         """Watch changes after revision ``since`` (from now on if ``None``). Raises :class:`Compacted`."""
         cache = self._cache(resource)
@@ -189,7 +216,9 @@ class Store:
             if since < oldest:
                 raise Compacted(since, oldest)
             backlog = cache.since(since, namespace)
-        watcher = Watcher(namespace, backlog, limit or WATCHER_LIMIT, cache.watchers.remove, self._behind)
+        watcher = Watcher(
+            namespace, backlog, limit or WATCHER_LIMIT, cache.watchers.remove, self._behind
+        )
         cache.watchers.append(watcher)
         return watcher
 

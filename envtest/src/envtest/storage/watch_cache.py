@@ -42,7 +42,11 @@ class WatchCache:
         copy = WatchCache()
         copy.records, copy.keys = self.records.copy(), self.keys.copy()
         copy.history = deque(Change(each.type, each.record, each.previous) for each in self.history)
-        copy.compacted, copy.changes, copy._history_bytes = self.compacted, self.changes, self._history_bytes
+        copy.compacted, copy.changes, copy._history_bytes = (
+            self.compacted,
+            self.changes,
+            self._history_bytes,
+        )
         return copy
 
     def put(self, change: Change) -> None:

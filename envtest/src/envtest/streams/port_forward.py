@@ -18,7 +18,13 @@ from envtest.apimachinery.errors import bad_request
 from envtest.endpoints.request import Request
 from envtest.streams.byte_queue import ByteQueue
 from envtest.streams.spdy import SPDYStream
-from envtest.streams.upgrade import accept_websocket, is_websocket, offered_protocols, serve_spdy, serve_tunnel
+from envtest.streams.upgrade import (
+    accept_websocket,
+    is_websocket,
+    offered_protocols,
+    serve_spdy,
+    serve_tunnel,
+)
 
 __all__ = ["ForwardError", "Forwarded", "serve_port_forward"]
 
@@ -57,7 +63,9 @@ async def serve_port_forward(request: Request, forward: Forward) -> web.StreamRe
     try:
         if not is_websocket(request):
             done = asyncio.Event()
-            return await serve_spdy(request, (_PROTOCOL,), lambda stream, _: pairs.accept(stream), done)
+            return await serve_spdy(
+                request, (_PROTOCOL,), lambda stream, _: pairs.accept(stream), done
+            )
         if _TUNNEL in offered_protocols(request):
             socket, _ = await accept_websocket(request, (_TUNNEL,))
             await serve_tunnel(socket, pairs.accept)
@@ -178,7 +186,9 @@ class _Channel:
         await self._socket.send_bytes(bytes([self.number]) + data)
 
 
-async def _serve_channels(request: Request, forward: Forward, tasks: set[asyncio.Task[None]]) -> web.StreamResponse:
+async def _serve_channels(
+    request: Request, forward: Forward, tasks: set[asyncio.Task[None]]
+) -> web.StreamResponse:
     texts = [each for value in request.query.getall("ports", []) for each in value.split(",")]
     if not texts or not all(map(_port, texts)) or len(texts) > _MAX_PORTS:
         raise bad_request('query parameter "ports" is required: port numbers from 1 to 65535')

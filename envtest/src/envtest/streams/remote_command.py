@@ -107,7 +107,11 @@ class _SocketStreams:
     def feed(self, message: WSMessage) -> None:
         """Take one message of the client."""
         if self._protocol in _BASE64:
-            text = message.data if isinstance(message.data, str) else message.data.decode("ascii", "replace")
+            text = (
+                message.data
+                if isinstance(message.data, str)
+                else message.data.decode("ascii", "replace")
+            )
             try:
                 channel, data = int(text[:1]), base64.b64decode(text[1:])
             except (ValueError, binascii.Error):
@@ -139,7 +143,11 @@ async def _serve_websocket(request: Request, options: Options, run: Run) -> web.
 
 
 async def _run_socket(
-    socket: web.WebSocketResponse, streams: _SocketStreams, protocol: str, options: Options, run: Run
+    socket: web.WebSocketResponse,
+    streams: _SocketStreams,
+    protocol: str,
+    options: Options,
+    run: Run,
 ) -> None:
     for channel, wanted in ((STDOUT, options.stdout), (STDERR, options.stderr), (ERROR, True)):
         if wanted:  # the real servers send an empty message on each channel that they write to
@@ -170,7 +178,9 @@ class _SPDYStreams:
         self.opened: dict[str, SPDYStream] = {}
         self.protocol = ""
         self.complete = asyncio.Event()
-        self._wanted = {name for name in ("stdin", "stdout", "stderr") if getattr(options, name)} | {"error"}
+        self._wanted = {
+            name for name in ("stdin", "stdout", "stderr") if getattr(options, name)
+        } | {"error"}
         self._reads_stdin = options.stdin
         if not options.stdin:
             self.stdin.end()

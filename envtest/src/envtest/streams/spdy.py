@@ -77,7 +77,9 @@ class SPDYStream:
             if self.is_closed:
                 return
             chunk = data[start : start + _CHUNK]
-            await self._connection.send(self.number.to_bytes(4, "big") + len(chunk).to_bytes(4, "big") + chunk)
+            await self._connection.send(
+                self.number.to_bytes(4, "big") + len(chunk).to_bytes(4, "big") + chunk
+            )
 
     async def close(self) -> None:
         """Tell the client that no more bytes follow."""
@@ -183,7 +185,9 @@ class SPDYConnection:
         if self._inflate.unconsumed_tail:
             raise ProtocolError(f"headers of more than {_MAX_HEADERS} bytes")
         if number in self._streams or len(self._streams) >= _MAX_STREAMS:
-            await self.send(_control(_RST_STREAM, number.to_bytes(4, "big") + _CANCEL.to_bytes(4, "big")))
+            await self.send(
+                _control(_RST_STREAM, number.to_bytes(4, "big") + _CANCEL.to_bytes(4, "big"))
+            )
             return
         stream = self._streams[number] = SPDYStream(self, number, parse_headers(block))
         empty = self._deflate.compress(bytes(4)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
@@ -200,4 +204,8 @@ def _stream_number(body: bytes) -> int:
 
 
 def _control(kind: int, body: bytes) -> bytes:
-    return (0x80000000 | _VERSION << 16 | kind).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
+    return (
+        (0x80000000 | _VERSION << 16 | kind).to_bytes(4, "big")
+        + len(body).to_bytes(4, "big")
+        + body
+    )

@@ -39,4 +39,6 @@ _TEXT: Final = (
     "text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
 )
 
-DICTIONARY: Final = b"".join(len(word).to_bytes(4, "big") + word.encode() for word in _WORDS) + _TEXT.encode()
+DICTIONARY: Final = (
+    b"".join(len(word).to_bytes(4, "big") + word.encode() for word in _WORDS) + _TEXT.encode()
+)

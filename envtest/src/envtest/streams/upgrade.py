@@ -28,7 +28,11 @@ def is_websocket(request: Request) -> bool:
 
 def offered_protocols(request: Request) -> list[str]:
     """Return the WebSocket protocols that a client offers, in its order of preference."""
-    return [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if each.strip()]
+    return [
+        each.strip()
+        for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+        if each.strip()
+    ]
 
 
 def _leaving_http(request: Request) -> web.BaseRequest:
@@ -38,7 +42,9 @@ def _leaving_http(request: Request) -> web.BaseRequest:
     return request.raw
 
 
-async def accept_websocket(request: Request, supported: Sequence[str]) -> tuple[web.WebSocketResponse, str]:
+async def accept_websocket(
+    request: Request, supported: Sequence[str]
+) -> tuple[web.WebSocketResponse, str]:
     """Upgrade to a WebSocket; return it with the first protocol of the client that is ``supported``, or ``""``.
 
     Raises StatusError (400) if the client offers others only.
@@ -46,9 +52,14 @@ async def accept_websocket(request: Request, supported: Sequence[str]) -> tuple[
     offered = offered_protocols(request)
     protocol = next((each for each in offered if each in supported), "")
     if offered and not protocol:
-        raise bad_request(f"unable to upgrade: unable to negotiate protocol: client supports {offered}")
+        raise bad_request(
+            f"unable to upgrade: unable to negotiate protocol: client supports {offered}"
+        )
     socket = web.WebSocketResponse(
-        protocols=[protocol] if protocol else [], max_msg_size=MAX_MESSAGE, compress=False, timeout=2.0
+        protocols=[protocol] if protocol else [],
+        max_msg_size=MAX_MESSAGE,
+        compress=False,
+        timeout=2.0,
     )
     await socket.prepare(_leaving_http(request))
     return socket, protocol
@@ -111,7 +122,10 @@ class _Parser:
 
 
 async def serve_spdy(
-    request: Request, supported: Sequence[str], accept: Callable[[SPDYStream, str], None], done: asyncio.Event
+    request: Request,
+    supported: Sequence[str],
+    accept: Callable[[SPDYStream, str], None],
+    done: asyncio.Event,
 ) -> web.StreamResponse:
     """Upgrade to SPDY/3.1, and serve it until the client closes the connection or ``done`` is set.
 
@@ -121,12 +135,18 @@ async def serve_spdy(
     if request.headers.get("Upgrade", "").lower() != "spdy/3.1":
         raise bad_request("Upgrade request required")
     raw = _leaving_http(request)
-    offered = [each.strip() for value in request.headers.getall(_PROTOCOL_HEADER, []) for each in value.split(",")]
+    offered = [
+        each.strip()
+        for value in request.headers.getall(_PROTOCOL_HEADER, [])
+        for each in value.split(",")
+    ]
     protocol = next((each for each in offered if each in supported), "")
     if offered and not protocol:
         message = f"unable to upgrade: unable to negotiate protocol: client supports {offered}, server accepts "
         raise StatusError(403, "Forbidden", message + str(list(supported)), None)
-    response = web.StreamResponse(status=101, headers={"Connection": "Upgrade", "Upgrade": "SPDY/3.1"})
+    response = web.StreamResponse(
+        status=101, headers={"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
+    )
     if protocol:
         response.headers[_PROTOCOL_HEADER] = protocol
     http, transport = raw.protocol, raw.transport

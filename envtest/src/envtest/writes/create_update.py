@@ -70,13 +70,21 @@ def registry_key(ctx: RequestContext) -> str:
 def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
     """Remove duplicate owner references, with a warning."""
     owners = obj["metadata"].get("ownerReferences")
-    if not owners or len(owners) < 2:  # a single owner has no duplicate; most objects have at most one
+    if (
+        not owners or len(owners) < 2
+    ):  # a single owner has no duplicate; most objects have at most one
         return
     keys = [identity(reference) for reference in owners]
     if repeated := repeated_positions(keys):
         several = {keys[position] for position in repeated}
-        obj["metadata"]["ownerReferences"] = [each for index, each in enumerate(owners) if index not in repeated]
-        uids = (str(each.get("uid", "")) for each, key in zip(owners, keys, strict=True) if key in several)
+        obj["metadata"]["ownerReferences"] = [
+            each for index, each in enumerate(owners) if index not in repeated
+        ]
+        uids = (
+            str(each.get("uid", ""))
+            for each, key in zip(owners, keys, strict=True)
+            if key in several
+        )
         names = ", ".join(dict.fromkeys(uids))
         ctx.warn(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
@@ -91,12 +99,16 @@ async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
     ctx.info.strategy.default(obj)
     ctx.name = obj["metadata"].get("name") or ""
     dedupe_owners(obj, ctx)
-    core.trackers.of(ctx.info, ctx.subresource).track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    core.trackers.of(ctx.info, ctx.subresource).track(
+        None, obj, manager=ctx.field_manager, now=ctx.now
+    )
     obj = await admit_mutating(core, ctx, obj, None)
     return await _insert(core, ctx, obj)
 
 
-async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
+async def admit_mutating(
+    core: Core, ctx: RequestContext, obj: Object, old: Object | None
+) -> Object:
     """Run mutating admission; clean the metadata of a changed object again."""
     before = obj
     obj = await core.admission.mutate(ctx, obj, old)
@@ -106,12 +118,19 @@ async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Obje
     return obj
 
 
-async def _insert(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False) -> Object:
+async def _insert(
+    core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False
+) -> Object:
     metadata = obj["metadata"]
     is_generated = bool(metadata.get("generateName")) and not metadata.get("name")
     fill_for_create(metadata, ctx)
     for _ in range(_NAME_RETRIES if is_generated else 0):
-        if core.store.get(ctx.info.storage, ctx.namespace if ctx.info.namespaced else "", metadata["name"]) is None:
+        if (
+            core.store.get(
+                ctx.info.storage, ctx.namespace if ctx.info.namespaced else "", metadata["name"]
+            )
+            is None
+        ):
             break
         metadata["name"] = generated_name(metadata["generateName"])
     stored = False
@@ -134,7 +153,10 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
         check_create(core.authorizer, ctx)
     await core.admission.validate(ctx, obj, None)
     name = metadata["name"]
-    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:  # only the storage checks it
+    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {
+        "",
+        "0",
+    }:  # only the storage checks it
         raise plain_error("resourceVersion should not be set on objects to be created")
     existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
     if existing is not None:
@@ -148,7 +170,9 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
         raise already_exists(info.resource, name)
     record = core.store.create(info.storage, stored)
     if info.api_version != info.storage_version:
-        shown = await from_storage(info, record)  # fields that do not exist in the storage version are lost
+        shown = await from_storage(
+            info, record
+        )  # fields that do not exist in the storage version are lost
         obj.clear()
         obj.update(shown)
     obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
@@ -205,9 +229,14 @@ async def update_object(
             view = None if skip_validating else admission_view or _unchanged
             result = await _replace(core, ctx, record, old, new, view)
         finally:  # an attempt that failed has allocated values (cluster IPs) which the stored object does not use
-            if info.strategy.allocates and (stored := core.store.get(info.storage, namespace, ctx.name)) is not None:
+            if (
+                info.strategy.allocates
+                and (stored := core.store.get(info.storage, namespace, ctx.name)) is not None
+            ):
                 info.strategy.settle(stored.obj())
-        if result is not None:  # otherwise another request wrote the object: transform its latest state
+        if (
+            result is not None
+        ):  # otherwise another request wrote the object: transform its latest state
             return result, False
     raise conflict(info.resource, ctx.name, MODIFIED)
 
@@ -221,7 +250,9 @@ def _uid_conflict(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
     )
 
 
-async def _create_by_update(core: Core, ctx: RequestContext, transform: Transform, uid: str, create: bool) -> Object:
+async def _create_by_update(
+    core: Core, ctx: RequestContext, transform: Transform, uid: str, create: bool
+) -> Object:
     info = ctx.info
     # A subresource is a part of an object that exists.
     if not (info.strategy.allow_create_on_update or create) or ctx.subresource:
@@ -235,7 +266,12 @@ async def _create_by_update(core: Core, ctx: RequestContext, transform: Transfor
 
 
 async def _replace(
-    core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, admission_view: AdmissionView | None
+    core: Core,
+    ctx: RequestContext,
+    record: Record,
+    old: Object,
+    new: Object,
+    admission_view: AdmissionView | None,
 ) -> Object | None:
     """Replace ``record`` by ``new``; return ``None`` on a concurrent write."""
     info, metadata = ctx.info, new["metadata"]
@@ -244,7 +280,9 @@ async def _replace(
         if not info.strategy.allow_unconditional_update:
             error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_object(info.group, info.plural, ctx.name, [error])
-    elif revision != record.revision:  # no second attempt: the client changed another state than the stored one
+    elif (
+        revision != record.revision
+    ):  # no second attempt: the client changed another state than the stored one
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     _restore_generation(new, old)
@@ -259,7 +297,9 @@ async def _replace(
     if ctx.dry_run:  # after all checks, so that the response is that of a write
         return new
     if deletes_during_update(new, old):
-        if not core.store.is_current(info.storage, record):  # admission may have waited for a webhook
+        if not core.store.is_current(
+            info.storage, record
+        ):  # admission may have waited for a webhook
             return None
         core.store.delete(info.storage, record)
         info.strategy.release(record.uid)
@@ -279,7 +319,9 @@ def _sent_revision(text: str) -> int:
     try:
         return parse_revision(text)
     except StatusError as error:
-        raise plain_error(error.message.removeprefix(f'resourceVersion: Invalid value: "{text}": ')) from None
+        raise plain_error(
+            error.message.removeprefix(f'resourceVersion: Invalid value: "{text}": ')
+        ) from None
 
 
 def _restore_generation(new: Object, old: Object) -> None:
@@ -295,7 +337,9 @@ _UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
     """Increment ``metadata.generation`` if anything except metadata and status changed."""
-    if not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding":  # kube-apiserver stores it directly
+    if (
+        not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding"
+    ):  # kube-apiserver stores it directly
         return
     names = (new.keys() | old.keys()) - _UNCOUNTED
     if any(new.get(name) != old.get(name) for name in names):

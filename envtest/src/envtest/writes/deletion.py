@@ -40,9 +40,13 @@ def deletes_during_update(new: Object, old: Object) -> bool:
     if after.get("finalizers") or not before.get("deletionTimestamp"):
         return False
     # A pod that still has time to stop is deleted by the kubelet, with a grace period of 0.
-    if (before.get("deletionGracePeriodSeconds") or 0) != 0 or (after.get("deletionGracePeriodSeconds") or 0) != 0:
+    if (before.get("deletionGracePeriodSeconds") or 0) != 0 or (
+        after.get("deletionGracePeriodSeconds") or 0
+    ) != 0:
         return False
-    if new.get("kind") == "Namespace" and new.get("apiVersion") == "v1":  # its finalizers in spec also keep it
+    if (
+        new.get("kind") == "Namespace" and new.get("apiVersion") == "v1"
+    ):  # its finalizers in spec also keep it
         return not (new.get("spec") or {}).get("finalizers")
     return True
 
@@ -77,7 +81,9 @@ def check_preconditions(obj: Object, ctx: RequestContext, options: DeleteOptions
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata.get('uid')}). "
             "The object might have been deleted and then recreated",
         )
-    if options.resource_version is not None and options.resource_version != metadata.get("resourceVersion"):
+    if options.resource_version is not None and options.resource_version != metadata.get(
+        "resourceVersion"
+    ):
         raise conflict(
             kind,
             name,
@@ -96,7 +102,9 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
     """Start, shorten or confirm graceful deletion, in place."""
     metadata = obj["metadata"]
     requested = options.grace_period
-    if requested is not None and requested < 0:  # as kube-apiserver: a negative period is one second
+    if (
+        requested is not None and requested < 0
+    ):  # as kube-apiserver: a negative period is one second
         requested = 1
     seconds = ctx.info.strategy.grace_period(obj, requested)
     if seconds is None:  # the kind has no graceful deletion
@@ -107,8 +115,12 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
             return _Grace()
         if requested is None or requested >= current:  # a second DELETE can only shorten the period
             return _Grace(pending=True)
-        moment = _parse_stamp(metadata["deletionTimestamp"]) + timedelta(seconds=requested - current)
-        if moment < ctx.moment:  # the shorter period is over: the shortest that lets the kubelet delete the pod
+        moment = _parse_stamp(metadata["deletionTimestamp"]) + timedelta(
+            seconds=requested - current
+        )
+        if (
+            moment < ctx.moment
+        ):  # the shorter period is over: the shortest that lets the kubelet delete the pod
             moment, requested = ctx.moment, min(requested, 1)
         metadata["deletionTimestamp"] = _stamp(moment)
         metadata["deletionGracePeriodSeconds"] = requested
@@ -144,7 +156,10 @@ def _wants_orphan(obj: Object, ctx: RequestContext, options: DeleteOptions) -> b
 
 
 def _wants_foreground(obj: Object, ctx: RequestContext, options: DeleteOptions) -> bool:
-    if ctx.info.strategy.default_propagation == "unsupported" or options.orphan_dependents is not None:
+    if (
+        ctx.info.strategy.default_propagation == "unsupported"
+        or options.orphan_dependents is not None
+    ):
         return False
     if options.propagation is not None:
         return options.propagation == "Foreground"
@@ -188,7 +203,9 @@ async def delete_object(
         check_preconditions(obj, ctx, options)
         if not skip_admission:
             grace = _begin_grace(copy_json(obj), ctx, options)
-            if grace.pending:  # kube-apiserver does not ask admission again about a deletion that is under way
+            if (
+                grace.pending
+            ):  # kube-apiserver does not ask admission again about a deletion that is under way
                 return DeletionResult(obj, removed=False)
             if grace.graceful:
                 ctx.options["gracePeriodSeconds"] = grace.seconds
@@ -196,7 +213,9 @@ async def delete_object(
             _settle_grace(ctx, obj, options)
             await core.admission.validate(ctx, {}, obj)
             skip_admission = True
-            if not core.store.is_current(info.storage, record):  # written while a webhook was called: check it again
+            if not core.store.is_current(
+                info.storage, record
+            ):  # written while a webhook was called: check it again
                 continue
         result = await _delete_current(core, ctx, options, record, obj)
         if result is not None:  # otherwise a concurrent write: delete the latest state
@@ -213,7 +232,9 @@ async def _mark(
     stored = await to_storage(ctx.info, obj)
     if not core.store.is_current(ctx.info.storage, record):
         return None
-    obj["metadata"]["resourceVersion"] = str(core.store.update(ctx.info.storage, stored, record).revision)
+    obj["metadata"]["resourceVersion"] = str(
+        core.store.update(ctx.info.storage, stored, record).revision
+    )
     return DeletionResult(obj, removed=False, marked=True)
 
 
@@ -242,7 +263,9 @@ async def _delete_current(
         obj["metadata"]["resourceVersion"] = str(record.revision)
         if stays:
             return DeletionResult(obj, removed=False, marked=True)
-        await core.store.let_watchers_send()  # the last update is an event of its own, before the deletion
+        await (
+            core.store.let_watchers_send()
+        )  # the last update is an event of its own, before the deletion
         current = core.store.get(info.storage, record.namespace, record.name)
         if current is None or current.uid != record.uid:
             return DeletionResult(obj, removed=True)

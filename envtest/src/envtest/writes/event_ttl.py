@@ -22,7 +22,9 @@ class EventTTL:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._deadlines: dict[_Key, float] = {}  # in the order of the deadlines, because each write has the same TTL
+        self._deadlines: dict[
+            _Key, float
+        ] = {}  # in the order of the deadlines, because each write has the same TTL
         self._timer: Timer | None = None
         store.journal.append(self._observe)
 

@@ -28,14 +28,19 @@ async def typed(api):
     seen = set()
     async with watch.Watch() as events:
         async for event in events.stream(
-            core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=100
+            core.list_namespaced_config_map,
+            NAMESPACE,
+            resource_version=version,
+            timeout_seconds=100,
         ):
             if event["object"].metadata.name.startswith("c"):
                 seen.add(event["object"].metadata.name)
             if len(seen) == 20:
                 break
     await writes
-    await core.patch_namespaced_config_map("c1", NAMESPACE, [{"op": "replace", "path": "/data/k", "value": "w"}])
+    await core.patch_namespaced_config_map(
+        "c1", NAMESPACE, [{"op": "replace", "path": "/data/k", "value": "w"}]
+    )
     assert (await core.read_namespaced_config_map("c1", NAMESPACE)).data == {"k": "w"}
     missing = None
     try:
@@ -47,17 +52,27 @@ async def typed(api):
 
 async def apply(api):
     core = client.CoreV1Api(api)
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"k": "v"}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "applied"},
+        "data": {"k": "v"},
+    }
     applied = await core.patch_namespaced_config_map(
         "applied", NAMESPACE, body, field_manager="me", _content_type="application/apply-patch+yaml"
     )
-    assert [(entry.manager, entry.operation) for entry in applied.metadata.managed_fields] == [("me", "Apply")]
+    assert [(entry.manager, entry.operation) for entry in applied.metadata.managed_fields] == [
+        ("me", "Apply")
+    ]
 
 
 async def dynamic_client(api):
     resources = await DynamicClient(api)
     services = await resources.resources.get(api_version="v1", kind="Service")
-    body = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "web"}}}
+    body = {
+        "metadata": {"name": "web"},
+        "spec": {"ports": [{"port": 80}], "selector": {"app": "web"}},
+    }
     created = await services.create(body=body, namespace=NAMESPACE)
     assert created.spec.clusterIP
     found = await services.get(namespace=NAMESPACE, label_selector="")

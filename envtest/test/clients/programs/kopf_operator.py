@@ -19,7 +19,11 @@ async def configure(settings, **_):
 async def create(body, retry, patch, namespace, **_):
     if retry == 0:
         raise kopf.TemporaryError("once more", delay=0.1)
-    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{body['metadata']['name']}-child"}}
+    child = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{body['metadata']['name']}-child"},
+    }
     kopf.adopt(child, owner=body)
     async with client.ApiClient() as api:
         await client.CoreV1Api(api).create_namespaced_config_map(namespace, child)

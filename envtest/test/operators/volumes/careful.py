@@ -23,7 +23,11 @@ async def ensure(spec, meta, name, namespace, uid, **_):
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": "standard"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": resources,
+            "storageClassName": "standard",
+        },
     }
     kopf.adopt(body)
     async with client.ApiClient() as api:
@@ -36,6 +40,9 @@ async def ensure(spec, meta, name, namespace, uid, **_):
             found = await core.read_namespaced_persistent_volume_claim(name, namespace)
         if uid not in {owner.uid for owner in found.metadata.owner_references or ()}:
             raise kopf.TemporaryError("a claim of this name has another owner", delay=1)
-        if found.metadata.labels != labels or found.spec.resources.requests["storage"] != spec["size"]:
+        if (
+            found.metadata.labels != labels
+            or found.spec.resources.requests["storage"] != spec["size"]
+        ):
             patch = {"metadata": {"labels": labels}, "spec": {"resources": resources}}
             await core.patch_namespaced_persistent_volume_claim(name, namespace, patch)

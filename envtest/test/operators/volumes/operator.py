@@ -36,7 +36,9 @@ async def create(spec, name, namespace, **_):
     body = claim(name, spec["size"])
     kopf.adopt(body)
     async with client.ApiClient() as api:
-        made = await client.CoreV1Api(api).create_namespaced_persistent_volume_claim(namespace, body)
+        made = await client.CoreV1Api(api).create_namespaced_persistent_volume_claim(
+            namespace, body
+        )
     return {"claim": made.metadata.name}
 
 
@@ -48,7 +50,9 @@ async def update(spec, status, namespace, **_):
     patch = {"spec": {"resources": {"requests": {"storage": spec["size"]}}}}
     async with client.ApiClient() as api:
         try:
-            await client.CoreV1Api(api).patch_namespaced_persistent_volume_claim(name, namespace, patch)
+            await client.CoreV1Api(api).patch_namespaced_persistent_volume_claim(
+                name, namespace, patch
+            )
         except ApiException as error:
             if error.status == 403:
                 raise kopf.PermanentError("the storage class does not allow this size") from error

@@ -40,20 +40,38 @@ def store() -> Store:
         ({}, {"a": "b"}, True),
         ({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"}, True),
         ({"matchLabels": {"a": "b"}}, {"a": "c"}, False),
-        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]}, {"a": "c"}, True),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]},
+            {"a": "c"},
+            True,
+        ),
         ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}, {}, False),
         ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {}, True),
-        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {"a": "b"}, False),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]},
+            {"a": "b"},
+            False,
+        ),
         ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"a": ""}, True),
         ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
     ],
 )
-def test_label_selector_matches_labels(selector: dict[str, Any] | None, labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_matches_labels(
+    selector: dict[str, Any] | None, labels: dict[str, str], expected: bool
+) -> None:
     assert label_selector(selector).matches(labels) is expected
 
 
 def rule(**fields: Any) -> Rule:
-    return Rule({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"], **fields})
+    return Rule(
+        {
+            "apiGroups": ["*"],
+            "apiVersions": ["*"],
+            "operations": ["*"],
+            "resources": ["*"],
+            **fields,
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +101,10 @@ def test_rule_matches_request(rule_under_test: Rule, ctx: RequestContext, expect
 
 def test_namespace_selector_matches_labels_of_namespace(store: Store) -> None:
     matcher = Matcher(store, Registry())
-    one, two = label_selector({"matchLabels": {"team": "one"}}), label_selector({"matchLabels": {"team": "two"}})
+    one, two = (
+        label_selector({"matchLabels": {"team": "one"}}),
+        label_selector({"matchLabels": {"team": "two"}}),
+    )
     assert matcher.namespace_matches(context(), config_map(), one)
     assert not matcher.namespace_matches(context(), config_map(), two)
     assert matcher.namespace_matches(context(NODES), {}, two)
@@ -102,8 +123,12 @@ def test_object_selector_matches_old_or_new_object() -> None:
 def test_equivalent_resources_match_only_with_match_policy_equivalent(store: Store) -> None:
     registry = Registry()
     storage = GroupResource("acme.io", "widgets")
-    old = ResourceInfo("acme.io", "v1", "widgets", "widget", "Widget", True, Strategy(), storage=storage)
-    new = ResourceInfo("acme.io", "v2", "widgets", "widget", "Widget", True, Strategy(), storage=storage)
+    old = ResourceInfo(
+        "acme.io", "v1", "widgets", "widget", "Widget", True, Strategy(), storage=storage
+    )
+    new = ResourceInfo(
+        "acme.io", "v2", "widgets", "widget", "Widget", True, Strategy(), storage=storage
+    )
     registry.register(old)
     registry.register(new)
     rules = [rule(apiGroups=["acme.io"], apiVersions=["v1"])]
@@ -113,7 +138,11 @@ def test_equivalent_resources_match_only_with_match_policy_equivalent(store: Sto
     assert Matcher(store, registry).match_rules(context(new), {}, rules, equivalent=False) is None
 
 
-TRUE, FALSE, BROKEN = "object.metadata.name == 'x'", "request.userInfo.username != 'admin'", "object.spec.missing == 1"
+TRUE, FALSE, BROKEN = (
+    "object.metadata.name == 'x'",
+    "request.userInfo.username != 'admin'",
+    "object.spec.missing == 1",
+)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +160,9 @@ TRUE, FALSE, BROKEN = "object.metadata.name == 'x'", "request.userInfo.username 
 def test_match_conditions_decide_and_report_errors(
     store: Store, expressions: list[str], ignore: bool, matches: bool, failed: bool
 ) -> None:
-    conditions = MatchConditions([{"name": "n", "expression": each} for each in expressions], ignore_errors=ignore)
+    conditions = MatchConditions(
+        [{"name": "n", "expression": each} for each in expressions], ignore_errors=ignore
+    )
     ctx = context()
     variables = request_variables(admission_request(ctx, config_map(), None), ctx)
     result = conditions.evaluate(variables, authorization_check(RBACAuthorizer(store), ctx.user))
@@ -147,7 +178,11 @@ def test_expressions_can_call_the_authorizer(store: Store) -> None:
         (secrets, User("alice"), False),
         (path, ADMIN, True),
         ("authorizer.requestResource.check('create').allowed()", ADMIN, True),
-        ("!authorizer.serviceAccount('a', 'bot').group('').resource('secrets').check('get').allowed()", ADMIN, True),
+        (
+            "!authorizer.serviceAccount('a', 'bot').group('').resource('secrets').check('get').allowed()",
+            ADMIN,
+            True,
+        ),
     ):
         ctx = context(user=user)
         variables = request_variables(admission_request(ctx, config_map(), None), ctx)

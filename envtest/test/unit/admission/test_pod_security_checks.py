@@ -21,7 +21,9 @@ def pod(security: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
 
 
 def found(level: Level, spec: dict[str, Any], **annotations: str) -> list[str]:
-    named = {name.replace("__", "/").replace("_", "."): value for name, value in annotations.items()}
+    named = {
+        name.replace("__", "/").replace("_", "."): value for name, value in annotations.items()
+    }
     return [str(each) for each in violations(level, {"annotations": named}, spec)]
 
 
@@ -31,15 +33,27 @@ def found(level: Level, spec: dict[str, Any], **annotations: str) -> list[str]:
         (pod(), []),
         (pod(hostPID=True, hostIPC=True), ["host namespaces (hostPID=true, hostIPC=true)"]),
         (
-            pod({"privileged": True}, initContainers=[{"name": "i", "securityContext": {"privileged": True}}]),
+            pod(
+                {"privileged": True},
+                initContainers=[{"name": "i", "securityContext": {"privileged": True}}],
+            ),
             ['privileged (containers "i", "c" must not set securityContext.privileged=true)'],
         ),
         (
-            pod({"windowsOptions": {"hostProcess": True}}, securityContext={"windowsOptions": {"hostProcess": True}}),
-            ['hostProcess (pod and container "c" must not set securityContext.windowsOptions.hostProcess=true)'],
+            pod(
+                {"windowsOptions": {"hostProcess": True}},
+                securityContext={"windowsOptions": {"hostProcess": True}},
+            ),
+            [
+                'hostProcess (pod and container "c" must not set securityContext.windowsOptions.hostProcess=true)'
+            ],
         ),
         (
-            {"containers": [{"name": "c", "livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 1}}}]},
+            {
+                "containers": [
+                    {"name": "c", "livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 1}}}
+                ]
+            },
             ['probe or lifecycle host (container "c" uses probe or lifecycle host "10.0.0.1")'],
         ),
         (
@@ -49,7 +63,9 @@ def found(level: Level, spec: dict[str, Any], **annotations: str) -> list[str]:
         (pod({"procMount": "Unmasked"}, hostUsers=False), []),
         (
             pod({"seLinuxOptions": {"type": "container_t", "role": "r"}}),
-            ['seLinuxOptions (container "c" set forbidden securityContext.seLinuxOptions: role may not be set)'],
+            [
+                'seLinuxOptions (container "c" set forbidden securityContext.seLinuxOptions: role may not be set)'
+            ],
         ),
         (
             pod(volumes=[{"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "emptyDir": {}}]),

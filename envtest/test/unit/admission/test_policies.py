@@ -31,11 +31,22 @@ def store() -> Store:
     return store
 
 
-def add_policy(store: Store, *validations: dict[str, Any], actions: tuple[str, ...] = ("Deny",), **spec: Any) -> None:
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]
+def add_policy(
+    store: Store, *validations: dict[str, Any], actions: tuple[str, ...] = ("Deny",), **spec: Any
+) -> None:
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+    ]
     body = {"matchConstraints": {"resourceRules": rules}, "validations": list(validations), **spec}
     binding = {"policyName": "p", "validationActions": list(actions), **body.pop("binding", {})}
-    store_object(store, f"{GROUP}/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "p", spec=body)
+    store_object(
+        store,
+        f"{GROUP}/v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        "p",
+        spec=body,
+    )
     kind, plural = "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"
     store_object(store, f"{GROUP}/v1", kind, plural, "b", spec=binding)
 
@@ -49,7 +60,11 @@ async def test_policy_denies_request(store: Store) -> None:
     denial = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: bad k"
     assert (error.value.code, error.value.reason) == (422, "Invalid")
     assert error.value.message == f'configmaps "x" is forbidden: {denial}'
-    assert error.value.details == {"name": "x", "kind": "configmaps", "causes": [{"message": denial}]}
+    assert error.value.details == {
+        "name": "x",
+        "kind": "configmaps",
+        "causes": [{"message": denial}],
+    }
 
 
 async def test_policy_uses_message_expression_and_reason(store: Store) -> None:
@@ -60,7 +75,10 @@ async def test_policy_uses_message_expression_and_reason(store: Store) -> None:
             "messageExpression": "'too many: ' + string(variables.n)",
             "reason": "Forbidden",
         },
-        variables=[{"name": "n", "expression": "size(object.data)"}, {"name": "unused", "expression": "object.no"}],
+        variables=[
+            {"name": "n", "expression": "size(object.data)"},
+            {"name": "unused", "expression": "object.no"},
+        ],
     )
     with pytest.raises(StatusError, match="denied request: too many: 3") as error:
         await admission_chain(store, FakeWebhookClient(store)).validate(
@@ -71,26 +89,36 @@ async def test_policy_uses_message_expression_and_reason(store: Store) -> None:
 
 async def test_failing_expression_denies_unless_failure_policy_is_ignore(store: Store) -> None:
     add_policy(store, {"expression": "object.no.such > 1"})
-    with pytest.raises(StatusError, match=r"expression 'object\.no\.such > 1' resulted in error: no such key: no"):
-        await admission_chain(store, FakeWebhookClient(store)).validate(context(), config_map(), None)
+    with pytest.raises(
+        StatusError, match=r"expression 'object\.no\.such > 1' resulted in error: no such key: no"
+    ):
+        await admission_chain(store, FakeWebhookClient(store)).validate(
+            context(), config_map(), None
+        )
     lenient = Store()
     store_object(lenient, "v1", "Namespace", "namespaces", "a")
     add_policy(lenient, {"expression": "object.no.such > 1"}, failurePolicy="Ignore")
-    await admission_chain(lenient, FakeWebhookClient(lenient)).validate(context(), config_map(), None)
+    await admission_chain(lenient, FakeWebhookClient(lenient)).validate(
+        context(), config_map(), None
+    )
 
 
 async def test_policy_can_warn_and_audit_without_denying(store: Store) -> None:
     add_policy(store, {"expression": "false", "message": "hm"}, actions=("Warn", "Audit"))
     ctx = context()
     await admission_chain(store, FakeWebhookClient(store)).validate(ctx, config_map(), None)
-    assert ctx.warnings == ["Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': hm"]
+    assert ctx.warnings == [
+        "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': hm"
+    ]
     (entry,) = json.loads(ctx.audit["validation.policy.admission.k8s.io/validation_failure"])
     assert (entry["policy"], entry["binding"], entry["expressionIndex"]) == ("p", "b", 0)
 
 
 async def test_policy_without_matching_binding_has_no_effect(store: Store) -> None:
     add_policy(
-        store, {"expression": "false"}, binding={"matchResources": {"namespaceSelector": {"matchLabels": {"no": "x"}}}}
+        store,
+        {"expression": "false"},
+        binding={"matchResources": {"namespaceSelector": {"matchLabels": {"no": "x"}}}},
     )
     await admission_chain(store, FakeWebhookClient(store)).validate(context(), config_map(), None)
     pod = {"metadata": {"name": "p"}, "spec": {"containers": []}}
@@ -106,9 +134,13 @@ async def test_policy_reads_parameters(store: Store) -> None:
     add_policy(store, validation, paramKind=kind, binding={"paramRef": reference})
     admission = standard_chain(store, registry, RBACAuthorizer(store), FakeWebhookClient(store))
     obj = {**config_map(), "data": {"a": "1", "b": "2"}}
-    with pytest.raises(StatusError, match="failed to configure binding: no params found for policy binding"):
+    with pytest.raises(
+        StatusError, match="failed to configure binding: no params found for policy binding"
+    ):
         await admission.validate(context(), obj, None)
-    store_object(store, "v1", "ConfigMap", "configmaps", "limits", namespace="a", data={"most": "1"})
+    store_object(
+        store, "v1", "ConfigMap", "configmaps", "limits", namespace="a", data={"most": "1"}
+    )
     with pytest.raises(StatusError, match="failed expression"):
         await admission.validate(context(), obj, None)
     record = store.get(GroupResource("", "configmaps"), "a", "limits")

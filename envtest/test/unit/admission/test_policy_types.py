@@ -22,7 +22,9 @@ def registry() -> Registry:
     registry = Registry()
     register_builtins(registry, {})
     schema = Schema({"type": "object", "properties": {"size": {"type": "integer"}}})
-    widgets = ResourceInfo("example.com", "v1", "widgets", "widget", "Widget", True, Strategy(), schema=schema)
+    widgets = ResourceInfo(
+        "example.com", "v1", "widgets", "widget", "Widget", True, Strategy(), schema=schema
+    )
     widgets.is_crd = True
     registry.register(widgets)
     return registry
@@ -34,12 +36,21 @@ def warnings(registry: Registry, *rules: dict[str, Any], **spec: Any) -> list[tu
 
 
 def test_correct_expressions_have_no_warnings(registry: Registry) -> None:
-    sources = ["object.spec.replicas > 1", "object.metadata.labels['a'] == oldObject.metadata.name", "request.dryRun"]
-    assert warnings(registry, DEPLOYMENTS, validations=[{"expression": each} for each in sources]) == []
+    sources = [
+        "object.spec.replicas > 1",
+        "object.metadata.labels['a'] == oldObject.metadata.name",
+        "request.dryRun",
+    ]
+    assert (
+        warnings(registry, DEPLOYMENTS, validations=[{"expression": each} for each in sources])
+        == []
+    )
 
 
 def test_unknown_fields_are_reported_for_each_type(registry: Registry) -> None:
-    found = warnings(registry, WIDGETS, DEPLOYMENTS, validations=[{"expression": "object.spec.replicas > 1"}])
+    found = warnings(
+        registry, WIDGETS, DEPLOYMENTS, validations=[{"expression": "object.spec.replicas > 1"}]
+    )
     assert found == [
         (
             "spec.validations[0].expression",
@@ -61,15 +72,26 @@ def test_message_expressions_variables_and_parameters_are_typed(registry: Regist
         registry,
         WIDGETS,
         paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
-        variables=[{"name": "size", "expression": "object.size"}, {"name": "broken", "expression": "object.nope"}],
+        variables=[
+            {"name": "size", "expression": "object.size"},
+            {"name": "broken", "expression": "object.nope"},
+        ],
         validations=[
             {"expression": "variables.size > 'a'", "messageExpression": "params.nope"},
             {"expression": "variables.broken == params.data['x']"},
         ],
     )
-    assert [path for path, _ in found] == ["spec.validations[0].expression", "spec.validations[0].messageExpression"]
+    assert [path for path, _ in found] == [
+        "spec.validations[0].expression",
+        "spec.validations[0].messageExpression",
+    ]
 
 
-@pytest.mark.parametrize("wildcard", [{"apiGroups": ["*"]}, {"apiVersions": ["*"]}, {"resources": ["*"]}])
+@pytest.mark.parametrize(
+    "wildcard", [{"apiGroups": ["*"]}, {"apiVersions": ["*"]}, {"resources": ["*"]}]
+)
 def test_wildcards_are_not_checked(registry: Registry, wildcard: dict[str, Any]) -> None:
-    assert warnings(registry, DEPLOYMENTS | wildcard, validations=[{"expression": "object.nope"}]) == []
+    assert (
+        warnings(registry, DEPLOYMENTS | wildcard, validations=[{"expression": "object.nope"}])
+        == []
+    )

@@ -54,9 +54,15 @@ async def test_creation_in_missing_or_terminating_namespace_is_rejected(store: S
 
 async def test_system_namespaces_cannot_be_deleted(store: Store) -> None:
     admission = admission_chain(store, FakeWebhookClient(store))
-    with pytest.raises(StatusError, match='namespaces "default" is forbidden: this namespace may not be deleted'):
-        await admission.mutate(context(NAMESPACES, "DELETE", name="default"), {}, {"metadata": {"name": "default"}})
-    await admission.mutate(context(NAMESPACES, "DELETE", name="other"), {}, {"metadata": {"name": "other"}})
+    with pytest.raises(
+        StatusError, match='namespaces "default" is forbidden: this namespace may not be deleted'
+    ):
+        await admission.mutate(
+            context(NAMESPACES, "DELETE", name="default"), {}, {"metadata": {"name": "default"}}
+        )
+    await admission.mutate(
+        context(NAMESPACES, "DELETE", name="other"), {}, {"metadata": {"name": "other"}}
+    )
 
 
 def pod(**spec: Any) -> Object:
@@ -72,34 +78,56 @@ async def test_pods_get_default_priority_and_tolerations(store: Store) -> None:
     admission = admission_chain(store, FakeWebhookClient(store))
     spec = (await admission.mutate(context(PODS), pod(), None))["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
-    assert [each["key"].rpartition("/")[2] for each in spec["tolerations"]] == ["not-ready", "unreachable"]
+    assert [each["key"].rpartition("/")[2] for each in spec["tolerations"]] == [
+        "not-ready",
+        "unreachable",
+    ]
     own = [{"operator": "Exists", "effect": "NoExecute"}]
-    assert (await admission.mutate(context(PODS), pod(tolerations=own), None))["spec"]["tolerations"] == own
+    assert (await admission.mutate(context(PODS), pod(tolerations=own), None))["spec"][
+        "tolerations"
+    ] == own
 
 
 async def test_pods_get_priority_of_their_class(store: Store) -> None:
     admission = admission_chain(store, FakeWebhookClient(store))
-    with pytest.raises(StatusError, match='pods "x" is forbidden: no PriorityClass with name high was found'):
+    with pytest.raises(
+        StatusError, match='pods "x" is forbidden: no PriorityClass with name high was found'
+    ):
         await admission.mutate(context(PODS), pod(priorityClassName="high"), None)
     api = "scheduling.k8s.io/v1"
-    store_object(store, api, "PriorityClass", "priorityclasses", "high", value=7, preemptionPolicy="Never")
-    store_object(store, api, "PriorityClass", "priorityclasses", "normal", value=3, globalDefault=True)
+    store_object(
+        store, api, "PriorityClass", "priorityclasses", "high", value=7, preemptionPolicy="Never"
+    )
+    store_object(
+        store, api, "PriorityClass", "priorityclasses", "normal", value=3, globalDefault=True
+    )
     spec = (await admission.mutate(context(PODS), pod(priorityClassName="high"), None))["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
     spec = (await admission.mutate(context(PODS), pod(), None))["spec"]
     assert (spec["priorityClassName"], spec["priority"]) == ("normal", 3)
-    with pytest.raises(StatusError, match=r"the integer value of priority \(9\) must not be provided in pod spec"):
+    with pytest.raises(
+        StatusError, match=r"the integer value of priority \(9\) must not be provided in pod spec"
+    ):
         await admission.mutate(context(PODS), pod(priority=9), None)
 
 
 async def test_pods_get_service_account_and_token_volume(store: Store) -> None:
     admission = admission_chain(store, FakeWebhookClient(store), service_accounts=True)
     with pytest.raises(
-        StatusError, match=r'error looking up service account a/default: serviceaccount "default" not found'
+        StatusError,
+        match=r'error looking up service account a/default: serviceaccount "default" not found',
     ):
         await admission.mutate(context(PODS), pod(), None)
     secrets = [{"name": "pull"}]
-    store_object(store, "v1", "ServiceAccount", "serviceaccounts", "default", namespace="a", imagePullSecrets=secrets)
+    store_object(
+        store,
+        "v1",
+        "ServiceAccount",
+        "serviceaccounts",
+        "default",
+        namespace="a",
+        imagePullSecrets=secrets,
+    )
     spec = (await admission.mutate(context(PODS), pod(), None))["spec"]
     assert spec["serviceAccountName"] == spec["serviceAccount"] == "default"
     assert spec["imagePullSecrets"] == secrets
@@ -107,7 +135,9 @@ async def test_pods_get_service_account_and_token_volume(store: Store) -> None:
     assert volume["name"].startswith("kube-api-access-")
     (mount,) = spec["containers"][0]["volumeMounts"]
     assert mount == {"name": volume["name"], "readOnly": True, "mountPath": MOUNT_PATH}
-    bare = (await admission.mutate(context(PODS), pod(automountServiceAccountToken=False), None))["spec"]
+    bare = (await admission.mutate(context(PODS), pod(automountServiceAccountToken=False), None))[
+        "spec"
+    ]
     assert "volumes" not in bare
 
 
@@ -118,18 +148,31 @@ async def test_claims_nodes_and_ingresses_get_defaults(store: Store) -> None:
         ("networking.k8s.io", "IngressClass", "ingressclasses"),
     ):
         annotation = f"{kind.lower()}.kubernetes.io/is-default-class"
-        store_object(store, f"{api}/v1", kind, plural, "usual", metadata={"annotations": {annotation: "true"}})
-    claims = ResourceInfo("", "v1", "persistentvolumeclaims", "x", "PersistentVolumeClaim", True, Strategy())
+        store_object(
+            store,
+            f"{api}/v1",
+            kind,
+            plural,
+            "usual",
+            metadata={"annotations": {annotation: "true"}},
+        )
+    claims = ResourceInfo(
+        "", "v1", "persistentvolumeclaims", "x", "PersistentVolumeClaim", True, Strategy()
+    )
     claim = await admission.mutate(context(claims), {"metadata": {"name": "c"}}, None)
     assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert claim["spec"]["storageClassName"] == "usual"
     named = {"metadata": {"name": "c"}, "spec": {"storageClassName": ""}}
     assert (await admission.mutate(context(claims), named, None))["spec"]["storageClassName"] == ""
-    ingresses = ResourceInfo("networking.k8s.io", "v1", "ingresses", "ingress", "Ingress", True, Strategy())
+    ingresses = ResourceInfo(
+        "networking.k8s.io", "v1", "ingresses", "ingress", "Ingress", True, Strategy()
+    )
     ingress = await admission.mutate(context(ingresses), {"metadata": {"name": "i"}}, None)
     assert ingress["spec"]["ingressClassName"] == "usual"
     node = await admission.mutate(context(NODES), {"metadata": {"name": "n"}}, None)
-    assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    assert node["spec"]["taints"] == [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +186,14 @@ async def test_claims_nodes_and_ingresses_get_defaults(store: Store) -> None:
 )
 def test_claim_grows_if_its_class_allows_it(store: Store, name: str, phase: str, why: str) -> None:
     for each, allows in (("grows", True), ("fixed", False)):
-        store_object(store, "storage.k8s.io/v1", "StorageClass", "storageclasses", each, allowVolumeExpansion=allows)
+        store_object(
+            store,
+            "storage.k8s.io/v1",
+            "StorageClass",
+            "storageclasses",
+            each,
+            allowVolumeExpansion=allows,
+        )
     info = ResourceInfo(
         group="",
         version="v1",

@@ -86,7 +86,14 @@ async def test_controllers_settle_between_timers(clock: Clock) -> None:
     clock.call_later(1, lambda: events.append("first"))
     clock.call_later(2, lambda: events.append("second"))
     await clock.advance(5)
-    assert events == ["settled at 0", "first", "settled at 1", "second", "settled at 2", "settled at 5"]
+    assert events == [
+        "settled at 0",
+        "first",
+        "settled at 1",
+        "second",
+        "settled at 2",
+        "settled at 5",
+    ]
 
 
 async def test_timer_fires_without_an_advance() -> None:

@@ -8,7 +8,16 @@ import pytest
 
 from envtest.apimachinery.field_errors import Absent, as_sent, invalid, required
 
-SENT = {"spec": {"scopes": [], "hard": {"cpu": []}, "items": [{"labels": {}}], "full": ["x"], "empty": {}, "text": ""}}
+SENT = {
+    "spec": {
+        "scopes": [],
+        "hard": {"cpu": []},
+        "items": [{"labels": {}}],
+        "full": ["x"],
+        "empty": {},
+        "text": "",
+    }
+}
 
 
 @pytest.mark.parametrize(

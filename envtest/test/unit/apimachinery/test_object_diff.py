@@ -10,7 +10,13 @@ from envtest.apimachinery.object_diff import MAX_LINES, object_diff
 
 
 def deployment(**spec: Any) -> dict[str, Any]:
-    metadata = {"name": "a", "uid": "u", "resourceVersion": "1", "managedFields": [{}], "labels": {"a/b": "c"}}
+    metadata = {
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "1",
+        "managedFields": [{}],
+        "labels": {"a/b": "c"},
+    }
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
@@ -33,7 +39,10 @@ def test_changed_fields(before: dict[str, Any], after: dict[str, Any], lines: li
 
 
 def test_new_object_shows_its_content_without_system_metadata() -> None:
-    assert object_diff(None, deployment(replicas=1)) == ['+ metadata.labels.a/b: "c"', "+ spec.replicas: 1"]
+    assert object_diff(None, deployment(replicas=1)) == [
+        '+ metadata.labels.a/b: "c"',
+        "+ spec.replicas: 1",
+    ]
 
 
 def test_values_of_secrets_are_not_shown() -> None:
@@ -50,7 +59,9 @@ def test_values_of_secrets_are_not_shown() -> None:
 
 
 def test_long_differences_are_cut() -> None:
-    lines = object_diff(deployment(), deployment(**{f"x{number}": "y" * 1000 for number in range(100)}))
+    lines = object_diff(
+        deployment(), deployment(**{f"x{number}": "y" * 1000 for number in range(100)})
+    )
     assert len(lines) == MAX_LINES + 1
     assert max(map(len, lines)) < 200
 

@@ -32,7 +32,11 @@ def _owners() -> None:
 
 def _families() -> None:
     errors = address_errors(
-        {"clusterIPs": ["None"], "clusterIP": "None", "ipFamilies": ["a", *map(str, range(4 * MANY))]}
+        {
+            "clusterIPs": ["None"],
+            "clusterIP": "None",
+            "ipFamilies": ["a", *map(str, range(4 * MANY))],
+        }
     )
     assert sum(1 for _ in errors) >= 4 * MANY
 

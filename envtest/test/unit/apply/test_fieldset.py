@@ -2,7 +2,14 @@
 
 import pytest
 
-from envtest.apply.fieldset import FieldSet, InvalidFields, field_element, format_path, key_element, value_element
+from envtest.apply.fieldset import (
+    FieldSet,
+    InvalidFields,
+    field_element,
+    format_path,
+    key_element,
+    value_element,
+)
 
 
 def fields(*paths: str) -> FieldSet:
@@ -12,7 +19,10 @@ def fields(*paths: str) -> FieldSet:
 def test_decode_and_encode_are_inverse() -> None:
     encoded = {
         "f:metadata": {"f:labels": {".": {}, "f:a": {}}, "f:finalizers": {'v:"x.io/y"': {}}},
-        "f:spec": {"f:ports": {'k:{"port":80,"protocol":"TCP"}': {".": {}, "f:name": {}}}, "f:replicas": {}},
+        "f:spec": {
+            "f:ports": {'k:{"port":80,"protocol":"TCP"}': {".": {}, "f:name": {}}},
+            "f:replicas": {},
+        },
     }
     assert FieldSet.decode(encoded).encode() == encoded
 
@@ -26,7 +36,9 @@ def test_unknown_kinds_of_elements_are_dropped() -> None:
     assert FieldSet.decode({"x:future": {}, "f:a": {}}).encode() == {"f:a": {}}
 
 
-@pytest.mark.parametrize("broken", [{"fa": {}}, {"k:[1]": {}}, {"v:{": {}}, {"f:a": 1}, [], {"i:x": {}}])
+@pytest.mark.parametrize(
+    "broken", [{"fa": {}}, {"k:[1]": {}}, {"v:{": {}}, {"f:a": 1}, [], {"i:x": {}}]
+)
 def test_invalid_fields_v1_is_rejected(broken: object) -> None:
     with pytest.raises(InvalidFields):
         FieldSet.decode(broken)

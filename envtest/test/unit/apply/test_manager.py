@@ -33,7 +33,9 @@ class ManagedObject:
         self.second += 1
         return f"2026-01-01T00:00:{self.second:02}Z"
 
-    def apply(self, manager: str, *, force: bool = False, via: Tracker | None = None, **content: Any) -> Object:
+    def apply(
+        self, manager: str, *, force: bool = False, via: Tracker | None = None, **content: Any
+    ) -> Object:
         tracker = via or self.tracker
         body = self._body(content)
         self._store(tracker.apply(self.live, body, manager=manager, force=force, now=self._now()))
@@ -60,7 +62,9 @@ class ManagedObject:
 
     @property
     def owners(self) -> dict[str, Any]:
-        return {f"{entry['manager']} {entry['operation']}": entry["fieldsV1"] for entry in self.entries}
+        return {
+            f"{entry['manager']} {entry['operation']}": entry["fieldsV1"] for entry in self.entries
+        }
 
     def time(self, manager: str) -> str | None:
         return next(entry.get("time") for entry in self.entries if entry["manager"] == manager)
@@ -119,7 +123,9 @@ def test_conflict_names_owner_and_field(managed: ManagedObject) -> None:
     error = conflict(managed.apply, "two", data={"k": "other"})
     assert error.message == 'Apply failed with 1 conflict: conflict with "one": .data.k'
     assert error.details == {
-        "causes": [{"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.k"}]
+        "causes": [
+            {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.k"}
+        ]
     }
 
 
@@ -136,13 +142,21 @@ def test_conflicts_are_listed_by_owner(managed: ManagedObject) -> None:
 def test_forced_apply_takes_ownership(managed: ManagedObject) -> None:
     managed.apply("one", data={"k": "v", "j": "w"})
     assert managed.apply("two", force=True, data={"k": "mine"})["data"] == {"k": "mine", "j": "w"}
-    assert managed.owners == {"one Apply": {"f:data": {"f:j": {}}}, "two Apply": {"f:data": {"f:k": {}}}}
+    assert managed.owners == {
+        "one Apply": {"f:data": {"f:j": {}}},
+        "two Apply": {"f:data": {"f:k": {}}},
+    }
 
 
 def test_update_takes_ownership_of_changed_fields(managed: ManagedObject) -> None:
     managed.apply("one", data={"k": "v", "j": "w"})
-    managed.update("two", data={"k": "changed", "j": "w"}, metadata={"managedFields": managed.entries})
-    assert managed.owners == {"one Apply": {"f:data": {"f:j": {}}}, "two Update": {"f:data": {"f:k": {}}}}
+    managed.update(
+        "two", data={"k": "changed", "j": "w"}, metadata={"managedFields": managed.entries}
+    )
+    assert managed.owners == {
+        "one Apply": {"f:data": {"f:j": {}}},
+        "two Update": {"f:data": {"f:k": {}}},
+    }
 
 
 def test_create_owns_new_containers(managed: ManagedObject) -> None:
@@ -157,27 +171,37 @@ def test_update_without_managed_fields_keeps_them(managed: ManagedObject) -> Non
 
 
 @pytest.mark.parametrize("reset", [[], [{}]])
-def test_reset_of_managed_fields_stops_tracking_until_first_apply(managed: ManagedObject, reset: list[Any]) -> None:
+def test_reset_of_managed_fields_stops_tracking_until_first_apply(
+    managed: ManagedObject, reset: list[Any]
+) -> None:
     managed.update("one", data={"k": "v"})
     managed.update("one", data={"k": "v"}, metadata={"managedFields": reset})
     managed.update("two", data={"k": "w"})
     assert managed.entries == []
     error = conflict(managed.apply, "three", data={"k": "x"})
-    assert error.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.k'
+    assert (
+        error.message
+        == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.k'
+    )
     managed.apply("three", force=True, data={"j": "y"})
     assert managed.owners["before-first-apply Update"] == {"f:data": {".": {}, "f:k": {}}}
 
 
 def test_invalid_managed_fields_are_ignored(managed: ManagedObject) -> None:
     managed.apply("one", data={"k": "v"})
-    managed.update("two", data={"k": "w"}, metadata={"managedFields": [{"manager": "x", "operation": "Dance"}]})
+    managed.update(
+        "two", data={"k": "w"}, metadata={"managedFields": [{"manager": "x", "operation": "Dance"}]}
+    )
     assert set(managed.owners) == {"two Update"}
 
 
 def test_apply_and_update_of_one_manager_have_separate_entries(managed: ManagedObject) -> None:
     managed.update("one", data={"k": "v", "j": "w"})
     managed.apply("one", force=True, data={"k": "mine"})
-    assert managed.owners == {"one Apply": {"f:data": {"f:k": {}}}, "one Update": {"f:data": {".": {}, "f:j": {}}}}
+    assert managed.owners == {
+        "one Apply": {"f:data": {"f:k": {}}},
+        "one Update": {"f:data": {".": {}, "f:j": {}}},
+    }
 
 
 def test_oldest_update_managers_are_merged_above_ten(managed: ManagedObject) -> None:
@@ -188,11 +212,15 @@ def test_oldest_update_managers_are_merged_above_ten(managed: ManagedObject) -> 
     managers = [entry["manager"] for entry in managed.entries]
     assert len(managers) == 10
     assert "ancient-changes" in managers
-    assert managed.owners["ancient-changes Update"] == {"f:data": {".": {}, "f:k00": {}, "f:k01": {}, "f:k02": {}}}
+    assert managed.owners["ancient-changes Update"] == {
+        "f:data": {".": {}, "f:k00": {}, "f:k01": {}, "f:k02": {}}
+    }
 
 
 def test_metadata_set_by_the_server_has_no_owner(managed: ManagedObject) -> None:
-    managed.apply("one", metadata={"namespace": "n", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}})
+    managed.apply(
+        "one", metadata={"namespace": "n", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}}
+    )
     assert managed.owners == {"one Apply": {"f:metadata": {"f:labels": {"f:a": {}}}}}
 
 
@@ -201,9 +229,16 @@ def test_metadata_set_by_the_server_has_no_owner(managed: ManagedObject) -> None
     [
         ({"apiVersion": "v1", "kind": "Secret"}, "invalid object type: /v1, Kind=Secret"),
         ({"kind": "ConfigMap"}, "invalid object type: /, Kind=ConfigMap"),
-        ({"apiVersion": "apps/v1", "kind": "Deployment"}, "invalid object type: apps/v1, Kind=Deployment"),
         (
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "managedFields": []}},
+            {"apiVersion": "apps/v1", "kind": "Deployment"},
+            "invalid object type: apps/v1, Kind=Deployment",
+        ),
+        (
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "a", "managedFields": []},
+            },
             "metadata.managedFields must be nil",
         ),
     ],
@@ -215,7 +250,12 @@ def test_apply_of_another_kind_is_a_bad_request(body: Object, message: str) -> N
 
 
 def test_apply_that_does_not_fit_the_schema_is_a_server_error() -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}, "nope": 1}
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "n"},
+        "nope": 1,
+    }
     with pytest.raises(StatusError) as caught:
         CONFIG_MAP.apply(None, body, manager="m", force=False, now="t")
     assert caught.value.code == 500
@@ -226,15 +266,24 @@ def test_apply_that_does_not_fit_the_schema_is_a_server_error() -> None:
 
 def test_kubectl_migrates_from_client_side_apply(managed: ManagedObject) -> None:
     last = orjson.dumps(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v", "j": "w"}}
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a"},
+            "data": {"k": "v", "j": "w"},
+        }
     ).decode()
     managed.update(
-        "kubectl-client-side-apply", data={"k": "v", "j": "w"}, metadata={"annotations": {LAST_APPLIED: last}}
+        "kubectl-client-side-apply",
+        data={"k": "v", "j": "w"},
+        metadata={"annotations": {LAST_APPLIED: last}},
     )
     applied = managed.apply("kubectl", data={"k": "new"})
     assert applied["data"] == {"k": "new", "j": "w"}
     assert orjson.loads(applied["metadata"]["annotations"][LAST_APPLIED])["data"] == {"k": "new"}
-    managed.update("other", data={"k": "other", "j": "w"}, metadata={"annotations": {LAST_APPLIED: last}})
+    managed.update(
+        "other", data={"k": "other", "j": "w"}, metadata={"annotations": {LAST_APPLIED: last}}
+    )
     assert "other" in conflict(managed.apply, "kubectl", data={"k": "mine"}).message
 
 
@@ -269,7 +318,9 @@ def test_times_are_restored_when_nothing_else_changed(managed: ManagedObject) ->
 
 DEPLOYMENT = ObjectType.builtin("io.k8s.api.apps.v1.Deployment")
 MAIN = Tracker(DEPLOYMENT, "apps/v1", "Deployment", reset=FieldSet.of(("f:status",)))
-STATUS = Tracker(DEPLOYMENT, "apps/v1", "Deployment", subresource="status", reset=FieldSet.of(("f:spec",)))
+STATUS = Tracker(
+    DEPLOYMENT, "apps/v1", "Deployment", subresource="status", reset=FieldSet.of(("f:spec",))
+)
 
 
 def deployment() -> ManagedObject:
@@ -298,7 +349,13 @@ def test_conflict_with_a_subresource_names_it() -> None:
 
 def test_zero_values_of_go_structs_have_no_owner() -> None:
     managed = deployment()
-    managed.update("one", spec={"template": {"spec": {"containers": [{"name": "c"}]}}, "selector": {"matchLabels": {}}})
+    managed.update(
+        "one",
+        spec={
+            "template": {"spec": {"containers": [{"name": "c"}]}},
+            "selector": {"matchLabels": {}},
+        },
+    )
     assert managed.owners["one Update"] == {
         "f:spec": {
             "f:selector": {},
@@ -308,7 +365,10 @@ def test_zero_values_of_go_structs_have_no_owner() -> None:
 
 
 def custom(**properties: Any) -> ObjectType:
-    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": properties}},
+    }
     return ObjectType.custom(Schema(schema), object_meta())
 
 
@@ -316,7 +376,10 @@ STRINGS = {"type": "array", "items": {"type": "string"}}
 
 
 def test_conflict_with_a_manager_of_another_version() -> None:
-    kinds = {"g/v1": custom(a={"type": "string"}, b={"type": "string"}), "g/v2": custom(a={"type": "string"})}
+    kinds = {
+        "g/v1": custom(a={"type": "string"}, b={"type": "string"}),
+        "g/v2": custom(a={"type": "string"}),
+    }
     one = Tracker(kinds["g/v1"], "g/v1", "Thing", types=kinds.get)
     two = Tracker(kinds["g/v2"], "g/v2", "Thing", types=kinds.get)
     managed = ManagedObject(one, "g/v1", "Thing")
@@ -338,10 +401,18 @@ def test_managers_of_removed_versions_are_dropped() -> None:
 
 
 def test_object_that_does_not_fit_another_managers_version_loses_its_owners() -> None:
-    kinds = {"g/v1": custom(a={"type": "string"}), "g/v2": custom(a={"type": "string"}, b={"type": "string"})}
-    managed = ManagedObject(Tracker(kinds["g/v1"], "g/v1", "Thing", types=kinds.get), "g/v1", "Thing")
+    kinds = {
+        "g/v1": custom(a={"type": "string"}),
+        "g/v2": custom(a={"type": "string"}, b={"type": "string"}),
+    }
+    managed = ManagedObject(
+        Tracker(kinds["g/v1"], "g/v1", "Thing", types=kinds.get), "g/v1", "Thing"
+    )
     managed.update("old", spec={"a": "1"})
-    managed.tracker, managed.api_version = Tracker(kinds["g/v2"], "g/v2", "Thing", types=kinds.get), "g/v2"
+    managed.tracker, managed.api_version = (
+        Tracker(kinds["g/v2"], "g/v2", "Thing", types=kinds.get),
+        "g/v2",
+    )
     managed.object["apiVersion"] = "g/v2"
     with pytest.raises(StatusError) as caught:
         managed.apply("new", spec={"b": "2"})
@@ -371,9 +442,9 @@ def test_scaling_transfers_ownership_of_replicas() -> None:
     managed = deployment()
     managed.apply("one", spec={"replicas": 1, "paused": True})
     scale_entries = to_scale(managed.entries, PATHS)
-    assert [(entry["manager"], entry["apiVersion"], entry["fieldsV1"]) for entry in scale_entries] == [
-        ("one", "autoscaling/v1", {"f:spec": {"f:replicas": {}}})
-    ]
+    assert [
+        (entry["manager"], entry["apiVersion"], entry["fieldsV1"]) for entry in scale_entries
+    ] == [("one", "autoscaling/v1", {"f:spec": {"f:replicas": {}}})]
     scaled = [
         {
             "manager": "scaler",

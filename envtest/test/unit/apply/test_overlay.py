@@ -14,16 +14,28 @@ POD = ObjectType.builtin("io.k8s.api.core.v1.Pod")
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "labels": {"a": "b"}},
+        "spec": spec,
+    }
 
 
 def test_maps_and_lists_with_keys_are_merged() -> None:
     live = pod(containers=[{"name": "a", "image": "1"}, {"name": "b", "image": "2"}], nodeName="n")
     sidecar = {"name": "c", "image": "3"}
-    configuration = {"metadata": {"labels": {"c": "d"}}, "spec": {"containers": [{"name": "b", "image": "9"}, sidecar]}}
+    configuration = {
+        "metadata": {"labels": {"c": "d"}},
+        "spec": {"containers": [{"name": "b", "image": "9"}, sidecar]},
+    }
     merged = overlay(POD, live, configuration)
     assert merged["metadata"] == {"name": "p", "labels": {"a": "b", "c": "d"}}
-    assert merged["spec"]["containers"] == [{"name": "a", "image": "1"}, {"name": "b", "image": "9"}, sidecar]
+    assert merged["spec"]["containers"] == [
+        {"name": "a", "image": "1"},
+        {"name": "b", "image": "9"},
+        sidecar,
+    ]
     assert merged["spec"]["nodeName"] == "n"
     assert live["metadata"]["labels"] == {"a": "b"}, "the live object is not modified"
 

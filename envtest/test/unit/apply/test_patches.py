@@ -40,17 +40,26 @@ def test_merge_patch_does_not_modify_arguments() -> None:
     ("operations", "result"),
     [
         ([{"op": "add", "path": "/a/x", "value": 1}], {"a": {"b": 1, "x": 1}, "l": [1, 2, 3]}),
-        ([{"op": "replace", "path": "/a/nosuch", "value": 1}], {"a": {"b": 1, "nosuch": 1}, "l": [1, 2, 3]}),
+        (
+            [{"op": "replace", "path": "/a/nosuch", "value": 1}],
+            {"a": {"b": 1, "nosuch": 1}, "l": [1, 2, 3]},
+        ),
         ([{"op": "remove", "path": "/l/-1"}], {"a": {"b": 1}, "l": [1, 2]}),
         ([{"op": "add", "path": "/l/1", "value": 9}], {"a": {"b": 1}, "l": [1, 9, 2, 3]}),
         ([{"op": "add", "path": "/l/-", "value": 9}], {"a": {"b": 1}, "l": [1, 2, 3, 9]}),
         ([{"op": "replace", "path": "/l/0", "value": 9}], {"a": {"b": 1}, "l": [9, 2, 3]}),
         ([{"op": "move", "from": "/a/b", "path": "/m"}], {"a": {}, "l": [1, 2, 3], "m": 1}),
-        ([{"op": "copy", "from": "/a", "path": "/c"}], {"a": {"b": 1}, "l": [1, 2, 3], "c": {"b": 1}}),
+        (
+            [{"op": "copy", "from": "/a", "path": "/c"}],
+            {"a": {"b": 1}, "l": [1, 2, 3], "c": {"b": 1}},
+        ),
         ([{"op": "test", "path": "/nosuch", "value": None}], {"a": {"b": 1}, "l": [1, 2, 3]}),
         ([{"op": "test", "path": "/a", "value": {"b": 1.0}}], {"a": {"b": 1}, "l": [1, 2, 3]}),
         ([{"op": "add", "path": "lost/x", "value": 1}], {"a": {"b": 1}, "l": [1, 2, 3], "x": 1}),
-        ([{"op": "add", "path": "/a~1b~0c", "value": 1}], {"a": {"b": 1}, "l": [1, 2, 3], "a/b~c": 1}),
+        (
+            [{"op": "add", "path": "/a~1b~0c", "value": 1}],
+            {"a": {"b": 1}, "l": [1, 2, 3], "a/b~c": 1},
+        ),
     ],
 )
 def test_json_patch_result(operations: list[Any], result: Any) -> None:
@@ -102,11 +111,16 @@ def names(pod: Any) -> list[str]:
 def test_lists_are_merged_by_merge_key() -> None:
     patch = {"spec": {"containers": [{"name": "b", "image": "new"}]}}
     merged = strategic_merge(POD, containers("a", "b"), patch)
-    assert merged["spec"]["containers"] == [{"name": "a", "image": "i-a"}, {"name": "b", "image": "new"}]
+    assert merged["spec"]["containers"] == [
+        {"name": "a", "image": "i-a"},
+        {"name": "b", "image": "new"},
+    ]
 
 
 def test_new_items_are_prepended() -> None:
-    assert names(strategic_merge(POD, containers("a"), {"spec": {"containers": [{"name": "b"}]}})) == ["b", "a"]
+    assert names(
+        strategic_merge(POD, containers("a"), {"spec": {"containers": [{"name": "b"}]}})
+    ) == ["b", "a"]
 
 
 def test_delete_directive_removes_item() -> None:
@@ -116,11 +130,18 @@ def test_delete_directive_removes_item() -> None:
 
 def test_replace_directive_replaces_list() -> None:
     patch = {"spec": {"containers": [{"$patch": "replace"}, {"name": "only"}]}}
-    assert strategic_merge(POD, containers("a", "b"), patch)["spec"]["containers"] == [{"name": "only"}]
+    assert strategic_merge(POD, containers("a", "b"), patch)["spec"]["containers"] == [
+        {"name": "only"}
+    ]
 
 
 def test_order_directive_sorts_merged_list() -> None:
-    patch = {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c"}]}}
+    patch = {
+        "spec": {
+            "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}],
+            "containers": [{"name": "c"}],
+        }
+    }
     assert names(strategic_merge(POD, containers("a", "b", "c"), patch)) == ["b", "c", "a"]
 
 
@@ -138,7 +159,9 @@ def test_lists_without_patch_strategy_are_replaced() -> None:
 
 def test_lists_of_scalars_are_merged_as_sets() -> None:
     live = {"metadata": {"finalizers": ["a", "b"]}}
-    assert strategic_merge(META, live, {"metadata": {"finalizers": ["c", "a"]}})["metadata"]["finalizers"] == [
+    assert strategic_merge(META, live, {"metadata": {"finalizers": ["c", "a"]}})["metadata"][
+        "finalizers"
+    ] == [
         "c",
         "a",
         "b",
@@ -149,15 +172,27 @@ def test_lists_of_scalars_are_merged_as_sets() -> None:
 
 def test_maps_are_merged_replaced_and_emptied() -> None:
     live = {"data": {"a": "1", "b": "2"}}
-    assert strategic_merge(META, live, {"data": {"a": None, "c": "3"}}) == {"data": {"b": "2", "c": "3"}}
-    assert strategic_merge(META, live, {"data": {"$patch": "replace", "x": "y"}}) == {"data": {"x": "y"}}
+    assert strategic_merge(META, live, {"data": {"a": None, "c": "3"}}) == {
+        "data": {"b": "2", "c": "3"}
+    }
+    assert strategic_merge(META, live, {"data": {"$patch": "replace", "x": "y"}}) == {
+        "data": {"x": "y"}
+    }
     assert strategic_merge(META, live, {"data": {"$patch": "delete"}}) == {"data": {}}
 
 
 def test_retain_keys_removes_other_keys() -> None:
     live = {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
-    patch = {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}]}}
-    assert strategic_merge(POD, live, patch) == {"spec": {"volumes": [{"name": "v", "configMap": {"name": "c"}}]}}
+    patch = {
+        "spec": {
+            "volumes": [
+                {"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}
+            ]
+        }
+    }
+    assert strategic_merge(POD, live, patch) == {
+        "spec": {"volumes": [{"name": "v", "configMap": {"name": "c"}}]}
+    }
 
 
 def test_directives_for_missing_values_are_ignored() -> None:
@@ -168,10 +203,18 @@ def test_directives_for_missing_values_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("patch", "code", "message"),
     [
-        ({"data": {"$patch": "nonsense"}}, 500, "unknown patch type: nonsense in map: map[$patch:nonsense]"),
+        (
+            {"data": {"$patch": "nonsense"}},
+            500,
+            "unknown patch type: nonsense in map: map[$patch:nonsense]",
+        ),
         ({"$retainKeys": "x"}, 400, "invalid patch format of retainKeys"),
         ({"$retainKeys": ["data"], "immutable": True}, 400, "invalid patch format of retainKeys"),
-        ({"metadata": {"$setElementOrder/finalizers": "x"}}, 500, "expected a []interface {}, but received a string"),
+        (
+            {"metadata": {"$setElementOrder/finalizers": "x"}},
+            500,
+            "expected a []interface {}, but received a string",
+        ),
     ],
 )
 def test_malformed_directives_are_rejected(patch: Any, code: int, message: str) -> None:
@@ -192,7 +235,9 @@ def test_missing_merge_key_is_an_error() -> None:
     with pytest.raises(StatusError) as caught:
         strategic_merge(POD, containers("a"), {"spec": {"containers": [{"image": "noname"}]}})
     assert caught.value.code == 500
-    assert caught.value.message == "map: map[image:noname] does not contain declared merge key: name"
+    assert (
+        caught.value.message == "map: map[image:noname] does not contain declared merge key: name"
+    )
 
 
 @pytest.mark.parametrize(

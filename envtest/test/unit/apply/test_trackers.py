@@ -57,7 +57,9 @@ class ConversionWebhook:
 
 async def _live(trackers: Trackers, one: ResourceInfo, webhook: ConversionWebhook) -> Object:
     """Return an object that the manager ``old`` applied in v1, converted to v2."""
-    live = trackers.of(one).apply(None, thing("v1", spec={"size": "1"}), manager="old", force=False, now="t")
+    live = trackers.of(one).apply(
+        None, thing("v1", spec={"size": "1"}), manager="old", force=False, now="t"
+    )
     converted_live: Object = (await webhook.convert([live], "g/v2"))[0]
     converted_live["metadata"]["uid"] = "u"
     webhook.calls = 0
@@ -79,7 +81,9 @@ async def test_fields_are_compared_in_the_version_of_their_owner() -> None:
     assert {entry["manager"] for entry in applied["metadata"]["managedFields"]} == {"old", "new"}
     changed = thing("v2", spec={"length": "2"})
     with pytest.raises(StatusError) as caught:
-        await tracker.run_with_conversions(lambda: tracker.apply(live, changed, manager="new", force=False, now="t"))
+        await tracker.run_with_conversions(
+            lambda: tracker.apply(live, changed, manager="new", force=False, now="t")
+        )
     assert caught.value.message == 'Apply failed with 1 conflict: conflict with "old": .spec.size'
     assert webhook.calls
 
@@ -94,7 +98,9 @@ async def test_failed_conversion_drops_owners_on_update_and_rejects_apply() -> N
     webhook.broken = True
     tracker, new = trackers.of(two), thing("v2", spec={"length": "2"})
     with pytest.raises(StatusError, match="conversion webhook failed"):
-        await tracker.run_with_conversions(lambda: tracker.apply(live, new, manager="new", force=True, now="t"))
+        await tracker.run_with_conversions(
+            lambda: tracker.apply(live, new, manager="new", force=True, now="t")
+        )
     await tracker.run_with_conversions(lambda: tracker.track(live, new, manager="new", now="t"))
     assert "managedFields" not in new["metadata"]
 
@@ -104,7 +110,10 @@ def test_object_and_status_endpoints_own_separate_fields() -> None:
     one = info("v1", "size", subresources={"status": Subresource("status")})
     registry.register(one)
     trackers, both = Trackers(registry), thing("v1", spec={"size": "1"}, status={"x": 1})
-    for subresource, owned in (("", {"f:spec": {"f:size": {}}}), ("status", {"f:status": {"f:x": {}}})):
+    for subresource, owned in (
+        ("", {"f:spec": {"f:size": {}}}),
+        ("status", {"f:status": {"f:x": {}}}),
+    ):
         created = trackers.of(one, subresource).apply(None, both, manager="m", force=False, now="t")
         assert created["metadata"]["managedFields"][0]["fieldsV1"] == owned
 

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from envtest.apply.schema_types import Type
-from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, merge, remove, validate
+from envtest.apply.value_operations import (
+    ABSENT,
+    TypeMismatch,
+    compare,
+    field_set,
+    merge,
+    remove,
+    validate,
+)
 from envtest.schema.schema_node import Schema
 
 SCHEMA = {
@@ -50,12 +58,27 @@ def changes(left: Any, right: Any) -> tuple[Any, Any, Any]:
     ("value", "message"),
     [
         ({"tags": ["a", "a"]}, '.tags: duplicate entries for key [="a"]'),
-        ({"ports": [{"port": 1}, {"port": 1}]}, '.ports: duplicate entries for key [port=1,proto="TCP"]'),
-        ({"ports": [None]}, ".ports: element 0: associative list with keys may not have a null element"),
-        ({"ports": ["x"]}, ".ports: element 0: associative list with keys may not have non-map elements"),
-        ({"tags": [{}]}, ".tags: element 0: associative list without keys has an element that's a map type"),
+        (
+            {"ports": [{"port": 1}, {"port": 1}]},
+            '.ports: duplicate entries for key [port=1,proto="TCP"]',
+        ),
+        (
+            {"ports": [None]},
+            ".ports: element 0: associative list with keys may not have a null element",
+        ),
+        (
+            {"ports": ["x"]},
+            ".ports: element 0: associative list with keys may not have non-map elements",
+        ),
+        (
+            {"tags": [{}]},
+            ".tags: element 0: associative list without keys has an element that's a map type",
+        ),
         ({"unknown": 1}, ".unknown: field not declared in schema"),
-        ({"ports": [{"port": 1, "x": 1}]}, '.ports[port=1,proto="TCP"].x: field not declared in schema'),
+        (
+            {"ports": [{"port": 1, "x": 1}]},
+            '.ports[port=1,proto="TCP"].x: field not declared in schema',
+        ),
         ({"size": "big"}, ".size: expected numeric (int or float), got string"),
         ({"size": True}, ".size: expected numeric (int or float), got bool"),
         ({"args": [1]}, ".args[0]: expected string, got &value.valueUnstructured{Value:1}"),
@@ -95,7 +118,10 @@ def test_validation_accepts_value(value: Any) -> None:
 
 
 def test_typed_containers_contribute_leaves_and_items() -> None:
-    found = field_set(TYPE, {"ports": [{"port": 80, "name": "w"}], "tags": ["a"], "labels": {"a": "b"}, "args": ["x"]})
+    found = field_set(
+        TYPE,
+        {"ports": [{"port": 80, "name": "w"}], "tags": ["a"], "labels": {"a": "b"}, "args": ["x"]},
+    )
     assert found.encode() == {
         "f:args": {},
         "f:labels": {"f:a": {}},
@@ -110,7 +136,10 @@ def test_free_form_containers_are_members() -> None:
 
 
 def test_empty_and_null_containers_are_leaves() -> None:
-    assert field_set(TYPE, {"labels": {}, "free": None, "tags": []}).encode() == {"f:free": {}, "f:labels": {}}
+    assert field_set(TYPE, {"labels": {}, "free": None, "tags": []}).encode() == {
+        "f:free": {},
+        "f:labels": {},
+    }
 
 
 def test_new_value_is_added_with_all_descendants() -> None:
@@ -127,7 +156,11 @@ def test_missing_value_is_removed_with_all_descendants() -> None:
 
 def test_atomic_values_are_modified_as_a_whole() -> None:
     left = {"args": ["a"], "frozen": {"a": "b"}}
-    assert changes(left, {"args": ["a", "b"], "frozen": {"c": "d"}}) == ({}, {"f:args": {}, "f:frozen": {}}, {})
+    assert changes(left, {"args": ["a", "b"], "frozen": {"c": "d"}}) == (
+        {},
+        {"f:args": {}, "f:frozen": {}},
+        {},
+    )
 
 
 def test_list_items_are_compared_by_key() -> None:
@@ -206,7 +239,9 @@ def test_merge_with_absent_keeps_the_other_value() -> None:
 
 def test_remove_deletes_fields_and_items() -> None:
     value = {"ports": [{"port": 1, "name": "a"}, {"port": 2}], "labels": {"a": "b"}, "size": 1}
-    removed = field_set(TYPE, {"ports": [{"port": 2}], "size": 1}) | field_set(TYPE, {"labels": {"a": "b"}})
+    removed = field_set(TYPE, {"ports": [{"port": 2}], "size": 1}) | field_set(
+        TYPE, {"labels": {"a": "b"}}
+    )
     assert remove(TYPE, value, removed) == {"ports": [{"port": 1, "name": "a"}], "labels": None}
 
 

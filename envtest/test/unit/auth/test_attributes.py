@@ -36,23 +36,59 @@ from envtest.auth.attributes import attributes_of, forbidden_message
             ("delete", "apps", "v1", "deployments", "", "a", "d"),
         ),
         ("GET", "/api/v1/namespaces/a", {}, ("get", "", "v1", "namespaces", "", "a", "a")),
-        ("PUT", "/api/v1/namespaces/a/finalize", {}, ("update", "", "v1", "namespaces", "finalize", "a", "a")),
+        (
+            "PUT",
+            "/api/v1/namespaces/a/finalize",
+            {},
+            ("update", "", "v1", "namespaces", "finalize", "a", "a"),
+        ),
         ("POST", "/api/v1/namespaces", {}, ("create", "", "v1", "namespaces", "", "", "")),
-        ("GET", "/api/v1/pods", {"fieldSelector": "metadata.name=x"}, ("list", "", "v1", "pods", "", "", "x")),
-        ("GET", "/api/v1/pods", {"fieldSelector": "a=b,metadata.name==x"}, ("list", "", "v1", "pods", "", "", "x")),
-        ("GET", "/api/v1/pods", {"fieldSelector": "metadata.name!=x"}, ("list", "", "v1", "pods", "", "", "")),
-        ("GET", "/api/v1/pods", {"fieldSelector": "metadata.name=a/b"}, ("list", "", "v1", "pods", "", "", "")),
+        (
+            "GET",
+            "/api/v1/pods",
+            {"fieldSelector": "metadata.name=x"},
+            ("list", "", "v1", "pods", "", "", "x"),
+        ),
+        (
+            "GET",
+            "/api/v1/pods",
+            {"fieldSelector": "a=b,metadata.name==x"},
+            ("list", "", "v1", "pods", "", "", "x"),
+        ),
+        (
+            "GET",
+            "/api/v1/pods",
+            {"fieldSelector": "metadata.name!=x"},
+            ("list", "", "v1", "pods", "", "", ""),
+        ),
+        (
+            "GET",
+            "/api/v1/pods",
+            {"fieldSelector": "metadata.name=a/b"},
+            ("list", "", "v1", "pods", "", "", ""),
+        ),
     ],
 )
-def test_resource_request_attributes(method: str, path: str, query: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_resource_request_attributes(
+    method: str, path: str, query: dict[str, str], expected: tuple[str, ...]
+) -> None:
     found = attributes_of(method, path, query)
     assert found.is_resource_request
-    parts = (found.verb, found.group, found.version, found.resource, found.subresource, found.namespace, found.name)
+    parts = (
+        found.verb,
+        found.group,
+        found.version,
+        found.resource,
+        found.subresource,
+        found.namespace,
+        found.name,
+    )
     assert parts == expected
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/metrics", "/no/such/path", "/apis"]
+    "path",
+    ["/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/metrics", "/no/such/path", "/apis"],
 )
 def test_other_paths_are_not_resource_requests(path: str) -> None:
     found = attributes_of("GET", path, {})
@@ -70,4 +106,7 @@ def test_forbidden_message_names_user_resource_and_scope() -> None:
     assert forbidden_message(nodes, "because") == (
         'User "alice" cannot list resource "nodes" in API group "" at the cluster scope: because'
     )
-    assert forbidden_message(attributes_of("GET", "/metrics", {}, alice)) == 'User "alice" cannot get path "/metrics"'
+    assert (
+        forbidden_message(attributes_of("GET", "/metrics", {}, alice))
+        == 'User "alice" cannot get path "/metrics"'
+    )

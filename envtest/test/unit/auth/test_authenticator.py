@@ -23,7 +23,9 @@ from envtest.auth.rbac import Decision
 from envtest.auth.tokens import ISSUER, BoundObject, InvalidToken, ServiceAccountTokens
 from envtest.storage import Store
 
-ACCOUNTS, PODS, SECRETS = (GroupResource("", name) for name in ("serviceaccounts", "pods", "secrets"))
+ACCOUNTS, PODS, SECRETS = (
+    GroupResource("", name) for name in ("serviceaccounts", "pods", "secrets")
+)
 
 
 def core_object(kind: str, name: str, uid: str, **fields: Any) -> Object:
@@ -58,7 +60,9 @@ def tokens(store: Store, clock: Clock) -> ServiceAccountTokens:
 
 @pytest.fixture
 def authenticator(tokens: ServiceAccountTokens) -> Authenticator:
-    return Authenticator(tokens, admin_token="secret", users={"alice-token": User("alice", "1", ("team-a",))})
+    return Authenticator(
+        tokens, admin_token="secret", users={"alice-token": User("alice", "1", ("team-a",))}
+    )
 
 
 def test_static_tokens_authenticate_users(authenticator: Authenticator) -> None:
@@ -68,8 +72,12 @@ def test_static_tokens_authenticate_users(authenticator: Authenticator) -> None:
     assert alice == User("alice", "1", ("team-a", "system:authenticated"))
 
 
-@pytest.mark.parametrize("header", ["", "Basic YTpi", "Bearer", "Bearer ", "Bearer  secret", "Token secret"])
-def test_request_without_bearer_token_is_anonymous(authenticator: Authenticator, header: str) -> None:
+@pytest.mark.parametrize(
+    "header", ["", "Basic YTpi", "Bearer", "Bearer ", "Bearer  secret", "Token secret"]
+)
+def test_request_without_bearer_token_is_anonymous(
+    authenticator: Authenticator, header: str
+) -> None:
     assert authenticator.authenticate(header) is ANONYMOUS
 
 
@@ -88,7 +96,9 @@ def test_client_certificate_authenticates_user_and_groups(authenticator: Authent
         ]
     )
     start = datetime.now(UTC) - timedelta(hours=1)
-    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, start, start + timedelta(days=1))
+    builder = x509.CertificateBuilder(
+        subject, subject, key.public_key(), 1, start, start + timedelta(days=1)
+    )
     der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
     user = authenticator.authenticate("Bearer wrong", der)
     assert user is not None
@@ -102,7 +112,11 @@ def test_service_account_token_authenticates_account(
     user = authenticator.authenticate(f"Bearer {issued.token}")
     assert user is not None
     assert (user.name, user.uid) == ("system:serviceaccount:a:bot", "u1")
-    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated")
+    assert user.groups == (
+        "system:serviceaccounts",
+        "system:serviceaccounts:a",
+        "system:authenticated",
+    )
     assert user.extra["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
 
 
@@ -115,7 +129,9 @@ def test_token_expires(tokens: ServiceAccountTokens, clock: Clock) -> None:
         tokens.authenticate(issued.token)
 
 
-def test_token_is_invalid_after_deletion_of_its_account(tokens: ServiceAccountTokens, store: Store) -> None:
+def test_token_is_invalid_after_deletion_of_its_account(
+    tokens: ServiceAccountTokens, store: Store
+) -> None:
     issued = tokens.issue("a", "bot", "u1")
     record = store.get(ACCOUNTS, "a", "bot")
     assert record is not None
@@ -127,7 +143,9 @@ def test_token_is_invalid_after_deletion_of_its_account(tokens: ServiceAccountTo
         tokens.authenticate(issued.token)
 
 
-def test_token_is_invalid_after_deletion_of_its_pod(tokens: ServiceAccountTokens, store: Store) -> None:
+def test_token_is_invalid_after_deletion_of_its_pod(
+    tokens: ServiceAccountTokens, store: Store
+) -> None:
     pod = store.create(PODS, core_object("Pod", "p", "pu"))
     issued = tokens.issue("a", "bot", "u1", bound=BoundObject("pod", "p", "pu"))
     user, _ = tokens.authenticate(issued.token)
@@ -137,11 +155,15 @@ def test_token_is_invalid_after_deletion_of_its_pod(tokens: ServiceAccountTokens
         tokens.authenticate(issued.token)
 
 
-def test_token_is_valid_for_its_audiences_only(tokens: ServiceAccountTokens, authenticator: Authenticator) -> None:
+def test_token_is_valid_for_its_audiences_only(
+    tokens: ServiceAccountTokens, authenticator: Authenticator
+) -> None:
     issued = tokens.issue("a", "bot", "u1", audiences=["vault"])
     assert authenticator.authenticate(f"Bearer {issued.token}") is None
     assert authenticator.identify(issued.token, ["vault", ISSUER]).audiences == ["vault"]
-    with pytest.raises(InvalidToken, match=r'\[invalid bearer token, token audiences \["vault"\] is invalid'):
+    with pytest.raises(
+        InvalidToken, match=r'\[invalid bearer token, token audiences \["vault"\] is invalid'
+    ):
         authenticator.identify(issued.token)
     assert authenticator.identify("alice-token", ["vault", ISSUER]).audiences == [ISSUER]
     for token in ("alice-token", "wrong"):
@@ -149,7 +171,9 @@ def test_token_is_valid_for_its_audiences_only(tokens: ServiceAccountTokens, aut
             authenticator.identify(token, ["vault"])
 
 
-def test_token_signed_by_another_server_is_rejected(tokens: ServiceAccountTokens, store: Store, clock: Clock) -> None:
+def test_token_signed_by_another_server_is_rejected(
+    tokens: ServiceAccountTokens, store: Store, clock: Clock
+) -> None:
     other = ServiceAccountTokens(store, key=ServiceAccountTokens(store).private_key())
     with pytest.raises(InvalidToken, match="invalid signature"):
         tokens.authenticate(other.issue("a", "bot", "u1").token)
@@ -159,12 +183,18 @@ def test_token_signed_by_another_server_is_rejected(tokens: ServiceAccountTokens
 
 def test_tampered_token_is_rejected(tokens: ServiceAccountTokens) -> None:
     head, claims, signature = tokens.issue("a", "bot", "u1").token.split(".")
-    for forged in (f"{head}.{claims}.{signature[:-4]}AAAA", f"{head}.{claims}.", f"{head}.{claims[:-1]}.{signature}"):
+    for forged in (
+        f"{head}.{claims}.{signature[:-4]}AAAA",
+        f"{head}.{claims}.",
+        f"{head}.{claims[:-1]}.{signature}",
+    ):
         with pytest.raises(InvalidToken):
             tokens.authenticate(forged)
 
 
-def test_legacy_token_is_valid_while_its_secret_exists(tokens: ServiceAccountTokens, store: Store) -> None:
+def test_legacy_token_is_valid_while_its_secret_exists(
+    tokens: ServiceAccountTokens, store: Store
+) -> None:
     token = tokens.legacy_token("a", "bot", "u1", "bot-token")
     with pytest.raises(InvalidToken):
         tokens.authenticate(token)
@@ -177,11 +207,15 @@ def test_legacy_token_is_valid_while_its_secret_exists(tokens: ServiceAccountTok
 def test_token_file_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text('t1,alice,1,"team-a,team-b"\n\nt2,bob,2\n', encoding="utf-8")
-    assert load_token_file(file) == {"t1": User("alice", "1", ("team-a", "team-b")), "t2": User("bob", "2")}
+    assert load_token_file(file) == {
+        "t1": User("alice", "1", ("team-a", "team-b")),
+        "t2": User("bob", "2"),
+    }
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("t1,alice\n", "line 1.*three columns"), ("t,a,1\n,b,2\n", "line 2.*empty")]
+    ("text", "problem"),
+    [("t1,alice\n", "line 1.*three columns"), ("t,a,1\n,b,2\n", "line 2.*empty")],
 )
 def test_invalid_token_file_error_names_the_line(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "tokens.csv"
@@ -194,7 +228,12 @@ def test_invalid_token_file_error_names_the_line(tmp_path: Path, text: str, prob
 
 def test_service_account_user_names_are_parsed() -> None:
     assert service_account("system:serviceaccount:a:bot") == ("a", "bot")
-    for name in ("alice", "system:serviceaccount:a", "system:serviceaccount::b", "system:serviceaccount:a:b:c"):
+    for name in (
+        "alice",
+        "system:serviceaccount:a",
+        "system:serviceaccount::b",
+        "system:serviceaccount:a:b:c",
+    ):
         assert service_account(name) is None
 
 
@@ -206,7 +245,12 @@ class FakeAuthorizer:
 
     def authorize(self, attributes: Attributes) -> Decision:
         request = (attributes.verb, attributes.combined_resource, attributes.name)
-        return Decision(any(all(g in ("*", a) for g, a in zip(grant, request, strict=True)) for grant in self.grants))
+        return Decision(
+            any(
+                all(g in ("*", a) for g, a in zip(grant, request, strict=True))
+                for grant in self.grants
+            )
+        )
 
 
 LIST = attributes_of("GET", "/api/v1/namespaces/a/configmaps", {}, User("alice"))
@@ -214,7 +258,9 @@ LIST = attributes_of("GET", "/api/v1/namespaces/a/configmaps", {}, User("alice")
 
 def test_impersonation_headers_are_parsed() -> None:
     headers = [("Impersonate-User", "bob"), ("Impersonate-Group", "a"), ("impersonate-group", "b")]
-    requested = requested_user([*headers, ("Impersonate-Extra-Acme.io%2Fteam", "x"), ("Impersonate-Uid", "u")])
+    requested = requested_user(
+        [*headers, ("Impersonate-Extra-Acme.io%2Fteam", "x"), ("Impersonate-Uid", "u")]
+    )
     assert requested == User("bob", "u", ("a", "b"), {"acme.io/team": ("x",)})
     assert requested_user([("Accept", "x")]) is None
     with pytest.raises(StatusError) as error:
@@ -229,13 +275,18 @@ def test_legacy_impersonate_permission_is_sufficient() -> None:
     user = impersonate(FakeAuthorizer(("impersonate", "users", "bob")), LIST, User("bob"))
     assert user == User("bob", groups=("system:authenticated",))
     with pytest.raises(StatusError):
-        impersonate(FakeAuthorizer(("impersonate", "users", "bob")), LIST, User("bob", groups=("devs",)))
+        impersonate(
+            FakeAuthorizer(("impersonate", "users", "bob")), LIST, User("bob", groups=("devs",))
+        )
 
 
 def test_error_is_that_of_the_mode_that_last_allowed_such_a_request() -> None:
     last_modes, authorizer = LastModes(limit=1), FakeAuthorizer(("impersonate", "users", "bob"))
     impersonate(authorizer, LIST, User("bob"), last_modes)
-    with pytest.raises(StatusError, match='users "joe" is forbidden: User "alice" cannot impersonate resource "users"'):
+    with pytest.raises(
+        StatusError,
+        match='users "joe" is forbidden: User "alice" cannot impersonate resource "users"',
+    ):
         impersonate(authorizer, LIST, User("joe"), last_modes)
     with pytest.raises(StatusError, match="cannot impersonate-on:user-info:watch"):
         impersonate(authorizer, LIST.with_verb("watch"), User("joe"), last_modes)
@@ -260,17 +311,30 @@ def test_constrained_impersonation_requires_both_permissions() -> None:
 
 def test_constrained_impersonation_rejects_masters_group() -> None:
     requested = User("bob", groups=(MASTERS,))
-    wildcard = FakeAuthorizer(("impersonate-on:user-info:list", "*", "*"), ("impersonate:user-info", "*", "*"))
+    wildcard = FakeAuthorizer(
+        ("impersonate-on:user-info:list", "*", "*"), ("impersonate:user-info", "*", "*")
+    )
     with pytest.raises(StatusError, match="system:masters group is not allowed"):
         impersonate(wildcard, LIST, requested)
     assert MASTERS in impersonate(FakeAuthorizer(("impersonate", "*", "*")), LIST, requested).groups
 
 
 def test_impersonated_service_accounts_and_nodes_get_their_groups() -> None:
-    bot = impersonate(FakeAuthorizer(("impersonate", "*", "*")), LIST, User("system:serviceaccount:a:bot"))
-    assert bot.groups == ("system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated")
-    grants = (("impersonate-on:arbitrary-node:list", "*", "*"), ("impersonate:arbitrary-node", "nodes", "n1"))
+    bot = impersonate(
+        FakeAuthorizer(("impersonate", "*", "*")), LIST, User("system:serviceaccount:a:bot")
+    )
+    assert bot.groups == (
+        "system:serviceaccounts",
+        "system:serviceaccounts:a",
+        "system:authenticated",
+    )
+    grants = (
+        ("impersonate-on:arbitrary-node:list", "*", "*"),
+        ("impersonate:arbitrary-node", "nodes", "n1"),
+    )
     node = impersonate(FakeAuthorizer(*grants), LIST, User("system:node:n1"))
     assert node.groups == ("system:nodes", "system:authenticated")
-    anonymous = impersonate(FakeAuthorizer(("impersonate", "*", "*")), LIST, User("system:anonymous"))
+    anonymous = impersonate(
+        FakeAuthorizer(("impersonate", "*", "*")), LIST, User("system:anonymous")
+    )
     assert anonymous.groups == ("system:unauthenticated",)

@@ -27,18 +27,34 @@ ALICE = User("alice", "1", ("team-a", AUTHENTICATED))
 BOT = User("system:serviceaccount:a:bot", "2", ("system:serviceaccounts", AUTHENTICATED))
 
 
-def rule(verbs: list[str], resources: list[str], groups: tuple[str, ...] = ("",), **more: Any) -> dict[str, Any]:
+def rule(
+    verbs: list[str], resources: list[str], groups: tuple[str, ...] = ("",), **more: Any
+) -> dict[str, Any]:
     return {"verbs": verbs, "resources": resources, "apiGroups": list(groups), **more}
 
 
 def add_role(store: Store, name: str, *rules: dict[str, Any], namespace: str = "") -> None:
     kind, table = ("Role", ROLES) if namespace else ("ClusterRole", CLUSTER_ROLES)
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-    store.create(table, {"apiVersion": f"{RBAC_GROUP}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)})
+    store.create(
+        table,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": kind,
+            "metadata": metadata,
+            "rules": list(rules),
+        },
+    )
 
 
-def bind(store: Store, name: str, role: tuple[str, str], *subjects: dict[str, str], namespace: str = "") -> None:
-    kind, table = ("RoleBinding", ROLE_BINDINGS) if namespace else ("ClusterRoleBinding", CLUSTER_ROLE_BINDINGS)
+def bind(
+    store: Store, name: str, role: tuple[str, str], *subjects: dict[str, str], namespace: str = ""
+) -> None:
+    kind, table = (
+        ("RoleBinding", ROLE_BINDINGS)
+        if namespace
+        else ("ClusterRoleBinding", CLUSTER_ROLE_BINDINGS)
+    )
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     ref = {"apiGroup": RBAC_GROUP, "kind": role[0], "name": role[1]}
     obj = {"apiVersion": f"{RBAC_GROUP}/v1", "kind": kind, "metadata": metadata}
@@ -64,7 +80,9 @@ def test_only_masters_are_allowed_without_bindings(authorizer: RBACAuthorizer) -
     assert not allowed(authorizer, ALICE, "GET", "/api/v1/nodes")
 
 
-def test_role_binding_grants_only_in_its_namespace(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_role_binding_grants_only_in_its_namespace(
+    store: Store, authorizer: RBACAuthorizer
+) -> None:
     add_role(store, "reader", rule(["get", "list"], ["pods"]))
     bind(store, "b", ("ClusterRole", "reader"), {"kind": "User", "name": "alice"}, namespace="a")
     assert allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
@@ -77,7 +95,10 @@ def test_reason_names_binding_role_and_subject(store: Store, authorizer: RBACAut
     add_role(store, "r", rule(["get"], ["pods"]), namespace="a")
     bind(store, "b", ("Role", "r"), {"kind": "ServiceAccount", "name": "bot"}, namespace="a")
     decision = authorizer.authorize(attributes_of("GET", "/api/v1/namespaces/a/pods/p", {}, BOT))
-    assert decision.reason == 'RBAC: allowed by RoleBinding "b/a" of Role "r" to ServiceAccount "bot/a"'
+    assert (
+        decision.reason
+        == 'RBAC: allowed by RoleBinding "b/a" of Role "r" to ServiceAccount "bot/a"'
+    )
 
 
 def test_reason_names_missing_role(store: Store, authorizer: RBACAuthorizer) -> None:
@@ -107,16 +128,52 @@ def test_changes_apply_to_the_next_request(store: Store, authorizer: RBACAuthori
 @pytest.mark.parametrize(
     ("rule_under_test", "method", "path", "query", "expected"),
     [
-        (rule(["*"], ["*"], ("*",)), "PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", {}, True),
+        (
+            rule(["*"], ["*"], ("*",)),
+            "PATCH",
+            "/apis/apps/v1/namespaces/a/deployments/d/scale",
+            {},
+            True,
+        ),
         (rule(["get"], ["pods"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, False),
         (rule(["get"], ["pods/log"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, True),
         (rule(["get"], ["*/log"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, True),
         (rule(["get"], ["*/log"]), "GET", "/api/v1/namespaces/a/pods/p", {}, False),
-        (rule(["get"], ["deployments"], ("apps",)), "GET", "/apis/apps/v1/namespaces/a/deployments/d", {}, True),
-        (rule(["get"], ["deployments"], ("",)), "GET", "/apis/apps/v1/namespaces/a/deployments/d", {}, False),
-        (rule(["get", "list"], ["pods"], resourceNames=["p"]), "GET", "/api/v1/namespaces/a/pods/p", {}, True),
-        (rule(["get", "list"], ["pods"], resourceNames=["p"]), "GET", "/api/v1/namespaces/a/pods/q", {}, False),
-        (rule(["get", "list"], ["pods"], resourceNames=["p"]), "GET", "/api/v1/namespaces/a/pods", {}, False),
+        (
+            rule(["get"], ["deployments"], ("apps",)),
+            "GET",
+            "/apis/apps/v1/namespaces/a/deployments/d",
+            {},
+            True,
+        ),
+        (
+            rule(["get"], ["deployments"], ("",)),
+            "GET",
+            "/apis/apps/v1/namespaces/a/deployments/d",
+            {},
+            False,
+        ),
+        (
+            rule(["get", "list"], ["pods"], resourceNames=["p"]),
+            "GET",
+            "/api/v1/namespaces/a/pods/p",
+            {},
+            True,
+        ),
+        (
+            rule(["get", "list"], ["pods"], resourceNames=["p"]),
+            "GET",
+            "/api/v1/namespaces/a/pods/q",
+            {},
+            False,
+        ),
+        (
+            rule(["get", "list"], ["pods"], resourceNames=["p"]),
+            "GET",
+            "/api/v1/namespaces/a/pods",
+            {},
+            False,
+        ),
         (
             rule(["get", "list"], ["pods"], resourceNames=["p"]),
             "GET",
@@ -138,7 +195,9 @@ def test_rule_allows_request(
 
 
 def test_uncovered_compares_single_permissions() -> None:
-    held = compile_rules([rule(["get"], ["pods"]), rule(["list"], ["pods", "*/status"]), rule(["*"], ["secrets"])])
+    held = compile_rules(
+        [rule(["get"], ["pods"]), rule(["list"], ["pods", "*/status"]), rule(["*"], ["secrets"])]
+    )
     requested = compile_rules(
         [
             rule(["get", "list"], ["pods"]),
@@ -147,7 +206,9 @@ def test_uncovered_compares_single_permissions() -> None:
         ]
     )
     assert uncovered(held, requested) == []
-    more = compile_rules([rule(["get", "watch"], ["pods"]), {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}])
+    more = compile_rules(
+        [rule(["get", "watch"], ["pods"]), {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]
+    )
     assert uncovered(held, more) == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
         {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
@@ -159,7 +220,13 @@ def test_uncovered_compares_single_permissions() -> None:
 
 def test_missing_permissions_are_compacted() -> None:
     missing = uncovered(
-        (), compile_rules([rule(["get", "list"], ["pods"]), rule(["*"], ["jobs"], ("batch",), resourceNames=["x"])])
+        (),
+        compile_rules(
+            [
+                rule(["get", "list"], ["pods"]),
+                rule(["*"], ["jobs"], ("batch",), resourceNames=["x"]),
+            ]
+        ),
     )
     assert [compact_string(each) for each in compact(missing)] == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
@@ -172,7 +239,9 @@ def context(plural: str, kind: str, namespace: str = "a", user: User = ALICE) ->
     return RequestContext(user, "create", info, namespace, "", operation="CREATE")
 
 
-def test_role_cannot_grant_permissions_that_the_user_lacks(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_role_cannot_grant_permissions_that_the_user_lacks(
+    store: Store, authorizer: RBACAuthorizer
+) -> None:
     add_role(store, "reader", rule(["get"], ["pods"]))
     bind(store, "b", ("ClusterRole", "reader"), {"kind": "User", "name": "alice"}, namespace="a")
     role = {"metadata": {"name": "new"}, "rules": [rule(["get"], ["pods"])]}
@@ -186,12 +255,20 @@ def test_role_cannot_grant_permissions_that_the_user_lacks(store: Store, authori
         'not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
     )
     check_escalation(authorizer, context("roles", "Role"), role, dict(role))
-    check_escalation(authorizer, context("roles", "Role", user=User("root", groups=(MASTERS,))), role, None)
+    check_escalation(
+        authorizer, context("roles", "Role", user=User("root", groups=(MASTERS,))), role, None
+    )
 
 
-def test_escalate_and_bind_permissions_allow_any_grant(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_escalate_and_bind_permissions_allow_any_grant(
+    store: Store, authorizer: RBACAuthorizer
+) -> None:
     role = {"metadata": {"name": "new"}, "rules": [rule(["*"], ["*"], ("*",))]}
-    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "all"}, "subjects": []}
+    binding = {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "ClusterRole", "name": "all"},
+        "subjects": [],
+    }
     add_role(store, "all", *role["rules"])  # type: ignore[misc]
     for obj, plural in ((role, "roles"), (binding, "rolebindings")):
         with pytest.raises(StatusError):
@@ -208,15 +285,26 @@ def test_escalate_and_bind_permissions_allow_any_grant(store: Store, authorizer:
 
 
 def test_binding_to_missing_role_is_rejected(authorizer: RBACAuthorizer) -> None:
-    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "gone"}, "subjects": []}
-    with pytest.raises(StatusError, match=r'rolebindings\.rbac\.authorization\.k8s\.io "gone" not found') as error:
+    binding = {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "Role", "name": "gone"},
+        "subjects": [],
+    }
+    with pytest.raises(
+        StatusError, match=r'rolebindings\.rbac\.authorization\.k8s\.io "gone" not found'
+    ) as error:
         check_escalation(authorizer, context("rolebindings", "RoleBinding"), binding, None)
     assert error.value.code == 404
 
 
 def test_aggregation_rule_requires_cluster_admin(store: Store, authorizer: RBACAuthorizer) -> None:
-    role = {"metadata": {"name": "new"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
-    with pytest.raises(StatusError, match="must have cluster-admin privileges to use the aggregationRule"):
+    role = {
+        "metadata": {"name": "new"},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
+    }
+    with pytest.raises(
+        StatusError, match="must have cluster-admin privileges to use the aggregationRule"
+    ):
         check_escalation(authorizer, context("clusterroles", "ClusterRole", ""), role, None)
     add_role(store, "all", rule(["*"], ["*"], ("*",)), {"verbs": ["*"], "nonResourceURLs": ["*"]})
     bind(store, "b", ("ClusterRole", "all"), {"kind": "User", "name": "alice"})
@@ -228,7 +316,9 @@ def test_bootstrap_policy_grants_discovery_only(store: Store, authorizer: RBACAu
     assert allowed(authorizer, ANONYMOUS, "GET", "/version")
     assert not allowed(authorizer, ANONYMOUS, "GET", "/api")
     assert allowed(authorizer, ALICE, "GET", "/apis/apps/v1")
-    assert allowed(authorizer, ALICE, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+    assert allowed(
+        authorizer, ALICE, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    )
     assert not allowed(authorizer, ALICE, "GET", "/metrics")
     assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/default/pods")
 
@@ -239,6 +329,7 @@ def test_bootstrap_policy_is_installed_once(store: Store) -> None:
     install_policy(store, "2026-01-02T00:00:00Z")
     assert store.revision == revision
     names = [
-        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in bootstrap_policy()
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
+        for each in bootstrap_policy()
     ]
     assert len(names) == len(set(names))

@@ -33,8 +33,16 @@ def store() -> Store:
 
 
 def store_object(store: Store, kind: str, plural: str, name: str, uid: str, **fields: Any) -> None:
-    metadata = {"namespace": "a", "name": name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
-    store.create(GroupResource("", plural), {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields})
+    metadata = {
+        "namespace": "a",
+        "name": name,
+        "uid": uid,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    store.create(
+        GroupResource("", plural),
+        {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields},
+    )
 
 
 @pytest.fixture
@@ -48,7 +56,13 @@ def reviews(store: Store, tokens: ServiceAccountTokens) -> Reviews:
 
 
 def create_review(
-    reviews: Reviews, group: str, plural: str, *, user: User = ALICE, namespace: str = "", **obj: Any
+    reviews: Reviews,
+    group: str,
+    plural: str,
+    *,
+    user: User = ALICE,
+    namespace: str = "",
+    **obj: Any,
 ) -> Object:
     info = ResourceInfo(group, "v1", plural, plural[:-1], plural, bool(namespace), Strategy())
     return reviews.complete(RequestContext(user, "create", info, namespace, ""), obj)
@@ -61,7 +75,9 @@ def causes(error: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:
 
 
 def test_access_reviews_report_decision(reviews: Reviews) -> None:
-    response = create_review(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS})
+    response = create_review(
+        reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS}
+    )
     assert response["status"] == {"allowed": False}
     response = create_review(
         reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"nonResourceAttributes": VERSION}
@@ -69,8 +85,14 @@ def test_access_reviews_report_decision(reviews: Reviews) -> None:
     assert response["status"]["allowed"]
     assert response["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
     spec = {"user": "x", "groups": ["system:masters"], "resourceAttributes": PODS}
-    assert create_review(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)["status"] == {"allowed": True}
-    local = {"user": "x", "groups": ["system:masters"], "resourceAttributes": {**PODS, "namespace": "a"}}
+    assert create_review(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)["status"] == {
+        "allowed": True
+    }
+    local = {
+        "user": "x",
+        "groups": ["system:masters"],
+        "resourceAttributes": {**PODS, "namespace": "a"},
+    }
     response = create_review(
         reviews,
         AUTHORIZATION,
@@ -139,13 +161,22 @@ def test_local_review_of_another_namespace_is_rejected(reviews: Reviews) -> None
     spec = {"user": "x", "resourceAttributes": {**PODS, "namespace": "b"}}
     with pytest.raises(StatusError) as error:
         create_review(
-            reviews, AUTHORIZATION, "localsubjectaccessreviews", namespace="a", metadata={"namespace": "a"}, spec=spec
+            reviews,
+            AUTHORIZATION,
+            "localsubjectaccessreviews",
+            namespace="a",
+            metadata={"namespace": "a"},
+            spec=spec,
         )
-    assert causes(error) == [("spec.resourceAttributes.namespace", 'Invalid value: "b": must match metadata.namespace')]
+    assert causes(error) == [
+        ("spec.resourceAttributes.namespace", 'Invalid value: "b": must match metadata.namespace')
+    ]
 
 
 def test_rules_review_lists_permissions_of_the_user(reviews: Reviews) -> None:
-    status = create_review(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={"namespace": "a"})["status"]
+    status = create_review(
+        reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={"namespace": "a"}
+    )["status"]
     assert status["incomplete"] is False
     assert {
         "verbs": ["create"],
@@ -158,17 +189,23 @@ def test_rules_review_lists_permissions_of_the_user(reviews: Reviews) -> None:
 
 
 def test_token_review_authenticates_token(reviews: Reviews) -> None:
-    known = create_review(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "alice-token"})["status"]
+    known = create_review(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "alice-token"})[
+        "status"
+    ]
     assert known["authenticated"]
     assert (known["user"]["username"], known["audiences"]) == ("alice", [ISSUER])
-    unknown = create_review(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "nonsense"})["status"]
+    unknown = create_review(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "nonsense"})[
+        "status"
+    ]
     assert unknown == {"user": {}, "error": "invalid bearer token"}
     with pytest.raises(StatusError, match="token is required for TokenReview in authentication"):
         create_review(reviews, AUTHENTICATION, "tokenreviews", spec={})
 
 
 def test_self_review_returns_the_user(reviews: Reviews) -> None:
-    response = create_review(reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []})
+    response = create_review(
+        reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []}
+    )
     assert response["status"]["userInfo"] == {
         "username": "alice",
         "uid": "1",
@@ -177,8 +214,12 @@ def test_self_review_returns_the_user(reviews: Reviews) -> None:
     assert list(response["metadata"]) == ["creationTimestamp"]
 
 
-def create_token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], name: str = "bot") -> Object:
-    info = ResourceInfo("", "v1", "serviceaccounts", "serviceaccount", "ServiceAccount", True, Strategy())
+def create_token(
+    store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], name: str = "bot"
+) -> Object:
+    info = ResourceInfo(
+        "", "v1", "serviceaccounts", "serviceaccount", "ServiceAccount", True, Strategy()
+    )
     ctx = RequestContext(ALICE, "create", info, "a", name, subresource="token")
     return request_token(store, tokens, ctx, {"spec": spec})
 
@@ -186,12 +227,18 @@ def create_token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any
 def test_token_request_issues_token(store: Store, tokens: ServiceAccountTokens) -> None:
     response = create_token(store, tokens, {"expirationSeconds": 600})
     assert response["metadata"]["uid"] == "u1"
-    assert response["spec"] == {"audiences": [ISSUER], "expirationSeconds": 600, "boundObjectRef": None}
+    assert response["spec"] == {
+        "audiences": [ISSUER],
+        "expirationSeconds": 600,
+        "boundObjectRef": None,
+    }
     user, _ = tokens.authenticate(response["status"]["token"])
     assert user.name == "system:serviceaccount:a:bot"
 
 
-def test_token_can_be_bound_to_a_pod_of_the_account(store: Store, tokens: ServiceAccountTokens) -> None:
+def test_token_can_be_bound_to_a_pod_of_the_account(
+    store: Store, tokens: ServiceAccountTokens
+) -> None:
     store_object(store, "Pod", "pods", "p", "pu", spec={"serviceAccountName": "bot"})
     store_object(store, "Pod", "pods", "foreign", "fu", spec={"serviceAccountName": "other"})
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
@@ -210,7 +257,11 @@ def test_token_can_be_bound_to_a_pod_of_the_account(store: Store, tokens: Servic
     [
         ({"expirationSeconds": 10}, 422, "may not specify a duration less than 10 minutes"),
         ({"expirationSeconds": 2**33}, 422, "may not specify a duration larger than"),
-        ({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "no"}}, 404, 'pods "no" not found'),
+        (
+            {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "no"}},
+            404,
+            'pods "no" not found',
+        ),
         (
             {"boundObjectRef": {"apiVersion": "apps/v1", "kind": "X", "name": "no"}},
             400,
@@ -226,6 +277,8 @@ def test_invalid_token_requests_are_rejected(
     assert error.value.code == code
 
 
-def test_token_request_for_missing_account_is_rejected(store: Store, tokens: ServiceAccountTokens) -> None:
+def test_token_request_for_missing_account_is_rejected(
+    store: Store, tokens: ServiceAccountTokens
+) -> None:
     with pytest.raises(StatusError, match='serviceaccounts "no" not found'):
         create_token(store, tokens, {}, name="no")

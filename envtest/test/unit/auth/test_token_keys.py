@@ -20,7 +20,9 @@ def pem(key: Any, kind: serialization.PrivateFormat = serialization.PrivateForma
 
 
 def public_pem(key: Any) -> bytes:
-    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -57,7 +59,9 @@ def test_unusable_files_are_errors(content: bytes) -> None:
         load_public_keys(content)
 
 
-def tokens(store: Store, key: Any, *more: Any, issuers: tuple[str, ...] = ("https://a",)) -> ServiceAccountTokens:
+def tokens(
+    store: Store, key: Any, *more: Any, issuers: tuple[str, ...] = ("https://a",)
+) -> ServiceAccountTokens:
     settings = TokenSettings(pem(key), tuple(public_pem(each) for each in more), issuers)
     return ServiceAccountTokens(store, settings=settings)
 
@@ -75,7 +79,10 @@ def test_tokens_of_other_keys_and_issuers_are_accepted() -> None:
     assert old.key_set()["keys"][0]["alg"] == "RS256"
     rotated = tokens(store, KEYS["ES256"], RSA, issuers=("https://b", "https://a"))
     assert rotated.authenticate(token)[0].name == "system:serviceaccount:a:robot"
-    assert rotated.configuration("host")["id_token_signing_alg_values_supported"] == ["ES256", "RS256"]
+    assert rotated.configuration("host")["id_token_signing_alg_values_supported"] == [
+        "ES256",
+        "RS256",
+    ]
     assert rotated.issue("a", "robot", "1").token != token
     stranger = tokens(store, ec.generate_private_key(ec.SECP256R1()))
     with pytest.raises(InvalidToken, match="invalid signature"):

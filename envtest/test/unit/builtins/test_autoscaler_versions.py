@@ -17,17 +17,26 @@ from envtest.registry.resource import RequestContext, ResourceInfo
 
 PREFIX = "autoscaling.alpha.kubernetes.io/"
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
-CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
+CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}},
+}
 METRICS: list[tuple[dict[str, Any], str]] = [
     (
         {
             "type": "Resource",
-            "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 50}},
+            "resource": {
+                "name": "memory",
+                "target": {"type": "Utilization", "averageUtilization": 50},
+            },
         },
         '{"type":"Resource","resource":{"name":"memory","targetAverageUtilization":50}}',
     ),
     (
-        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "2"}}},
+        {
+            "type": "Resource",
+            "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "2"}},
+        },
         '{"type":"Resource","resource":{"name":"cpu","targetAverageValue":"2"}}',
     ),
     (
@@ -60,7 +69,10 @@ METRICS: list[tuple[dict[str, Any], str]] = [
     (
         {
             "type": "Pods",
-            "pods": {"metric": {"name": "p"}, "target": {"type": "AverageValue", "averageValue": "1k"}},
+            "pods": {
+                "metric": {"name": "p"},
+                "target": {"type": "AverageValue", "averageValue": "1k"},
+            },
         },
         '{"type":"Pods","pods":{"metricName":"p","targetAverageValue":"1k"}}',
     ),
@@ -100,12 +112,16 @@ def test_metrics_are_in_an_annotation_of_v1(metric: dict[str, Any], text: str) -
     assert new["spec"]["metrics"] == [metric, CPU]
     assert "annotations" not in new["metadata"]
     if is_first_cpu:
-        assert "targetCPUUtilizationPercentage" not in to_v1(autoscaler(metrics=[metric, CPU]))["spec"]
+        assert (
+            "targetCPUUtilizationPercentage" not in to_v1(autoscaler(metrics=[metric, CPU]))["spec"]
+        )
 
 
 def test_behavior_is_in_an_annotation_of_v1_as_internal_type() -> None:
     policies = [{"type": "Pods", "value": 4, "periodSeconds": 15}]
-    behavior = {"scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": policies}}
+    behavior = {
+        "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": policies}
+    }
     old = to_v1(autoscaler(metrics=[CPU], behavior=behavior))
     assert old["metadata"]["annotations"][f"{PREFIX}behavior"] == (
         '{"ScaleUp":{"StabilizationWindowSeconds":0,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,'
@@ -115,32 +131,72 @@ def test_behavior_is_in_an_annotation_of_v1_as_internal_type() -> None:
 
 
 def test_status_is_in_annotations_of_v1() -> None:
-    current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}]
-    condition = {"message": "m", "lastTransitionTime": None, "status": "True", "type": "AbleToScale"}
-    status = {"currentReplicas": 1, "desiredReplicas": 2, "currentMetrics": current, "conditions": [condition]}
+    current = [
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}
+    ]
+    condition = {
+        "message": "m",
+        "lastTransitionTime": None,
+        "status": "True",
+        "type": "AbleToScale",
+    }
+    status = {
+        "currentReplicas": 1,
+        "desiredReplicas": 2,
+        "currentMetrics": current,
+        "conditions": [condition],
+    }
     old = to_v1({**autoscaler(metrics=[CPU]), "status": status})
-    assert old["status"] == {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}
+    assert old["status"] == {
+        "currentReplicas": 1,
+        "desiredReplicas": 2,
+        "currentCPUUtilizationPercentage": 7,
+    }
     assert old["metadata"]["annotations"] == {
         f"{PREFIX}current-metrics": (
             '[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":7,"currentAverageValue":"0"}}]'
         ),
-        f"{PREFIX}conditions": ('[{"type":"AbleToScale","status":"True","lastTransitionTime":null,"message":"m"}]'),
+        f"{PREFIX}conditions": (
+            '[{"type":"AbleToScale","status":"True","lastTransitionTime":null,"message":"m"}]'
+        ),
     }
     new = to_v2(old)["status"]
     assert new["conditions"] == [condition]
-    assert new["currentMetrics"][0]["resource"]["current"] == {"averageUtilization": 7, "averageValue": "0"}
+    assert new["currentMetrics"][0]["resource"]["current"] == {
+        "averageUtilization": 7,
+        "averageValue": "0",
+    }
 
 
 def test_names_in_annotations_have_any_case() -> None:
-    obj = annotated(metrics='[{"TYPE":"Resource","Resource":{"Name":"memory","targetaverageutilization":50}}]')
+    obj = annotated(
+        metrics='[{"TYPE":"Resource","Resource":{"Name":"memory","targetaverageutilization":50}}]'
+    )
     assert to_v2(obj)["spec"]["metrics"] == [METRICS[0][0]]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "{}", "[1]", '[{"resource": {"name": 5}}]', '[{"pods":{"selector":"x"}}]', "[" * 9999]
+    "text",
+    [
+        "",
+        "{",
+        "{}",
+        "[1]",
+        '[{"resource": {"name": 5}}]',
+        '[{"pods":{"selector":"x"}}]',
+        "[" * 9999,
+    ],
 )
 def test_malformed_annotations_are_dropped(text: str) -> None:
-    new = to_v2(annotated(metrics=text, current_metrics=text, conditions=text, behavior=text, scale_up_tolerance=text))
+    new = to_v2(
+        annotated(
+            metrics=text,
+            current_metrics=text,
+            conditions=text,
+            behavior=text,
+            scale_up_tolerance=text,
+        )
+    )
     assert new["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 80
     assert "behavior" not in new["spec"]
     assert "annotations" not in new["metadata"]
@@ -164,9 +220,15 @@ def test_defaults_do_not_change_a_converted_object(version: str, metrics: list[A
 
 
 def strategy_of(version: str) -> tuple[Any, RequestContext]:
-    [resource] = [each for each in all_resources() if (each.kind, each.version) == ("HorizontalPodAutoscaler", version)]
+    [resource] = [
+        each
+        for each in all_resources()
+        if (each.kind, each.version) == ("HorizontalPodAutoscaler", version)
+    ]
     strategy = strategy_for(resource)
-    info = ResourceInfo("autoscaling", version, "x", "x", resource.kind, namespaced=True, strategy=strategy)
+    info = ResourceInfo(
+        "autoscaling", version, "x", "x", resource.kind, namespaced=True, strategy=strategy
+    )
     return strategy, RequestContext(User("u"), "update", info, "default", "a")
 
 
@@ -208,14 +270,20 @@ def test_api_version_of_the_target_is_parsed_when_it_changes(version: str) -> No
 def test_object_metrics_need_a_value_and_a_valid_api_version() -> None:
     def metric(api_version: str, **target: Any) -> Object:
         described = {"apiVersion": api_version, "kind": "Service", "name": "s"}
-        source = {"describedObject": described, "metric": {"name": "m"}, "target": {"type": "Value", **target}}
+        source = {
+            "describedObject": described,
+            "metric": {"name": "m"},
+            "target": {"type": "Value", **target},
+        }
         return autoscaler(metrics=[{"type": "Object", "object": source}])
 
     path = "spec.metrics[0].object"
     assert errors("v2", metric("v1")) == [
         f"{path}.target.averageValue: Required value: must set either a target value or averageValue"
     ]
-    invalid = [f'{path}.describedObject.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c']
+    invalid = [
+        f'{path}.describedObject.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c'
+    ]
     assert errors("v2", metric("a/b/c", value="1")) == invalid
     assert not errors("v2", metric("a/b/d", value="1"), metric("a/b/c", value="1"))
 

@@ -39,8 +39,16 @@ def test_next_time(schedule: str, after: str, expected: str | None) -> None:
     ("schedule", "after", "expected"),
     [
         ("0 12 * * *", "2026-01-01T12:00:00-05:00", "2026-01-02T12:00:00-05:00"),
-        ("30 2 * * *", "2026-03-07T12:00:00-05:00", "2026-03-09T02:30:00-04:00"),  # 02:30 is skipped on 8 March
-        ("30 1 * * *", "2026-11-01T01:30:00-04:00", "2026-11-01T01:30:00-05:00"),  # 01:30 happens twice
+        (
+            "30 2 * * *",
+            "2026-03-07T12:00:00-05:00",
+            "2026-03-09T02:30:00-04:00",
+        ),  # 02:30 is skipped on 8 March
+        (
+            "30 1 * * *",
+            "2026-11-01T01:30:00-04:00",
+            "2026-11-01T01:30:00-05:00",
+        ),  # 01:30 happens twice
         ("0 * * * *", "2026-03-08T01:00:00-05:00", "2026-03-08T03:00:00-04:00"),
     ],
 )
@@ -64,7 +72,10 @@ def test_next_time_in_a_time_zone(schedule: str, after: str, expected: str) -> N
         ("@soon", "unrecognized descriptor: @soon"),
         ("@every x", 'failed to parse duration @every x: time: invalid duration "x"'),
         ("@every 5", 'failed to parse duration @every 5: time: missing unit in duration "5"'),
-        ("@every 5d", 'failed to parse duration @every 5d: time: unknown unit "d" in duration "5d"'),
+        (
+            "@every 5d",
+            'failed to parse duration @every 5d: time: unknown unit "d" in duration "5d"',
+        ),
     ],
 )
 def test_invalid_schedule(schedule: str, message: str) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from envtest.builtins.ip_rules import cidr_errors, cidr_warnings, ip_problem, ip_warnings, is_ip, special_address_errors
+from envtest.builtins.ip_rules import (
+    cidr_errors,
+    cidr_warnings,
+    ip_problem,
+    ip_warnings,
+    is_ip,
+    special_address_errors,
+)
 
 INVALID = "must be a valid IP address"
 ZEROS = "must not have leading 0s"
@@ -47,12 +54,17 @@ def test_addresses(text: str, problem: str) -> None:
     ],
 )
 def test_networks(text: str, problem: str) -> None:
-    assert [problem] * bool(problem) == [each.detail[: len(problem)] for each in cidr_errors("p", text)]
+    assert [problem] * bool(problem) == [
+        each.detail[: len(problem)] for each in cidr_errors("p", text)
+    ]
 
 
 def test_forms_that_are_not_canonical_cause_warnings() -> None:
     assert (
-        list(ip_warnings("p", "10.0.0.1")) == list(ip_warnings("p", "")) == list(cidr_warnings("p", "10.0.0.0/8")) == []
+        list(ip_warnings("p", "10.0.0.1"))
+        == list(ip_warnings("p", ""))
+        == list(cidr_warnings("p", "10.0.0.0/8"))
+        == []
     )
     assert list(cidr_warnings("p", "2001:DB8::/32")) == [
         'p: IPv6 CIDR value "2001:DB8::/32" should be in RFC 5952 canonical format ("2001:db8::/32")'

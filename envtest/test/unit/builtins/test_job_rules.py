@@ -45,7 +45,9 @@ def failure(**rule: Any) -> dict[str, Any]:
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, []),
         (
             {"managedBy": "kueue"},
-            ['spec.managedBy: Invalid value: "kueue": must be a domain-prefixed path (such as "acme.io/foo")'],
+            [
+                'spec.managedBy: Invalid value: "kueue": must be a domain-prefixed path (such as "acme.io/foo")'
+            ],
         ),
         ({"podFailurePolicy": failure(onExitCodes={**IN_THREE, "containerName": "i"})}, []),
         (
@@ -69,8 +71,13 @@ def failure(**rule: Any) -> dict[str, Any]:
             ],
         ),
         (
-            {"podFailurePolicy": failure(onExitCodes=IN_THREE), "podReplacementPolicy": "TerminatingOrFailed"},
-            ['spec.podReplacementPolicy: Unsupported value: "TerminatingOrFailed": supported values: "Failed"'],
+            {
+                "podFailurePolicy": failure(onExitCodes=IN_THREE),
+                "podReplacementPolicy": "TerminatingOrFailed",
+            },
+            [
+                'spec.podReplacementPolicy: Unsupported value: "TerminatingOrFailed": supported values: "Failed"'
+            ],
         ),
         (
             {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}},
@@ -113,9 +120,15 @@ def test_success_policy_without_rules() -> None:
 
 
 def test_success_count_is_at_most_the_number_of_indexes() -> None:
-    found = errors(**INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-1", "succeededCount": 3}]})
-    assert [each.partition(": ")[0] for each in found] == ["spec.successPolicy.rules[0].succeededCount"]
-    assert not errors(**INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-1", "succeededCount": 2}]})
+    found = errors(
+        **INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-1", "succeededCount": 3}]}
+    )
+    assert [each.partition(": ")[0] for each in found] == [
+        "spec.successPolicy.rules[0].succeededCount"
+    ]
+    assert not errors(
+        **INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-1", "succeededCount": 2}]}
+    )
 
 
 def test_host_name_of_the_last_index_must_be_valid() -> None:
@@ -128,7 +141,12 @@ def test_host_name_of_the_last_index_must_be_valid() -> None:
 
 def status_errors(old: dict[str, Any], **status: Any) -> list[str]:
     spec = {"template": POD}
-    return [str(each) for each in job_status_errors({"spec": spec, "status": status}, {"spec": spec, "status": old})]
+    return [
+        str(each)
+        for each in job_status_errors(
+            {"spec": spec, "status": status}, {"spec": spec, "status": old}
+        )
+    ]
 
 
 def condition(*kinds: str) -> list[dict[str, str]]:
@@ -169,9 +187,14 @@ def test_start_time_changes_only_when_a_job_is_resumed() -> None:
     suspended = [{"type": "Suspended", "status": "True"}]
     resumed = [{"type": "Suspended", "status": "False"}]
     later = "2026-01-01T00:00:01Z"
-    assert status_errors({**started, "conditions": suspended}, startTime=later, conditions=resumed) == []
+    assert (
+        status_errors({**started, "conditions": suspended}, startTime=later, conditions=resumed)
+        == []
+    )
     for conditions in ([], resumed):
-        assert status_errors({**started, "conditions": conditions}, startTime=later, conditions=conditions) == [
+        assert status_errors(
+            {**started, "conditions": conditions}, startTime=later, conditions=conditions
+        ) == [
             f'status.startTime: Invalid value: "{later}": startTime cannot be updated for unsuspended job'
         ]
 

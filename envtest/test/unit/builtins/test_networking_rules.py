@@ -20,7 +20,10 @@ SERVICE = {"service": {"name": "s", "port": {"number": 80}}}
 
 
 def errors(
-    strategy: type[BuiltinStrategy], kind: str, obj: dict[str, Any], old: dict[str, Any] | None = None
+    strategy: type[BuiltinStrategy],
+    kind: str,
+    obj: dict[str, Any],
+    old: dict[str, Any] | None = None,
 ) -> list[str]:
     made = strategy(RESOURCES[kind])
     for each in (obj, old):
@@ -32,7 +35,11 @@ def errors(
 
 def path_errors(**path: Any) -> list[str]:
     """Return the errors of an Ingress with this path, without the path of the field."""
-    rule = {"http": {"paths": [{"path": "/", "pathType": "Exact", "backend": SERVICE, **copy_json(path)}]}}
+    rule = {
+        "http": {
+            "paths": [{"path": "/", "pathType": "Exact", "backend": SERVICE, **copy_json(path)}]
+        }
+    }
     found = errors(IngressStrategy, "Ingress", {"spec": {"rules": [rule]}})
     return [each.removeprefix("spec.rules[0].http.paths[0].") for each in found]
 
@@ -74,7 +81,9 @@ def test_path_of_an_ingress_is_validated(kind: str, path: str, expected: list[st
         ),
     ],
 )
-def test_resource_backend_of_an_ingress_is_validated(resource: dict[str, Any], expected: list[str]) -> None:
+def test_resource_backend_of_an_ingress_is_validated(
+    resource: dict[str, Any], expected: list[str]
+) -> None:
     found = path_errors(backend={"resource": resource})
     assert len(found) == len(expected), found
     assert all(map(str.startswith, found, expected)), found
@@ -84,17 +93,31 @@ def test_resource_backend_of_an_ingress_is_validated(resource: dict[str, Any], e
     ("parameters", "expected"),
     [
         ({"scope": "Namespace", "namespace": "n"}, []),
-        ({"scope": "Namespace"}, ["namespace: Required value: `parameters.scope` is set to 'Namespace'"]),
-        ({"scope": "Namespace", "namespace": ""}, ['namespace: Invalid value: "": a lowercase RFC 1123 label must']),
+        (
+            {"scope": "Namespace"},
+            ["namespace: Required value: `parameters.scope` is set to 'Namespace'"],
+        ),
+        (
+            {"scope": "Namespace", "namespace": ""},
+            ['namespace: Invalid value: "": a lowercase RFC 1123 label must'],
+        ),
         ({"namespace": ""}, ["namespace: Forbidden: `parameters.scope` is set to 'Cluster'"]),
-        ({"scope": "X", "namespace": ""}, ['scope: Unsupported value: "X": supported values: "Cluster", "Namespace"']),
+        (
+            {"scope": "X", "namespace": ""},
+            ['scope: Unsupported value: "X": supported values: "Cluster", "Namespace"'],
+        ),
     ],
 )
-def test_scope_of_the_parameters_of_an_ingress_class(parameters: dict[str, Any], expected: list[str]) -> None:
+def test_scope_of_the_parameters_of_an_ingress_class(
+    parameters: dict[str, Any], expected: list[str]
+) -> None:
     spec = {"controller": "a.io/b", "parameters": {"kind": "K", "name": "n", **parameters}}
     found = errors(IngressClassStrategy, "IngressClass", {"spec": spec})
     assert len(found) == len(expected), found
-    assert all(each.startswith(f"spec.parameters.{start}") for each, start in zip(found, expected, strict=True)), found
+    assert all(
+        each.startswith(f"spec.parameters.{start}")
+        for each, start in zip(found, expected, strict=True)
+    ), found
 
 
 def test_address_belongs_to_one_object() -> None:
@@ -114,9 +137,14 @@ def test_address_belongs_to_one_object() -> None:
         ({"kind": "User", "name": "Bad_:x"}, []),
         (
             {"kind": "ServiceAccount", "name": "Bad_:x", "namespace": "n"},
-            ['subjects[0].name: Invalid value: "Bad_:x": a lowercase RFC 1123 subdomain must consist of'],
+            [
+                'subjects[0].name: Invalid value: "Bad_:x": a lowercase RFC 1123 subdomain must consist of'
+            ],
         ),
-        ({"kind": "ServiceAccount", "name": "", "namespace": "n"}, ["subjects[0].name: Required value"]),
+        (
+            {"kind": "ServiceAccount", "name": "", "namespace": "n"},
+            ["subjects[0].name: Required value"],
+        ),
     ],
 )
 def test_subject_of_a_binding_is_validated(subject: dict[str, Any], expected: list[str]) -> None:

@@ -15,17 +15,24 @@ from envtest.registry.resource import RequestContext, ResourceInfo
 RESOURCES = {each.kind: each for each in all_resources()}
 
 
-def errors(kind: str, old: dict[str, Any] | None = None, subresource: str = "", **fields: Any) -> list[str]:
+def errors(
+    kind: str, old: dict[str, Any] | None = None, subresource: str = "", **fields: Any
+) -> list[str]:
     """Return the errors of an object, as an update of ``old`` or as a new object."""
     resource = RESOURCES[kind]
     strategy = strategy_for(resource)
-    info = ResourceInfo(resource.group, resource.version, "x", "x", kind, namespaced=False, strategy=strategy)
+    info = ResourceInfo(
+        resource.group, resource.version, "x", "x", kind, namespaced=False, strategy=strategy
+    )
     ctx = RequestContext(User("u"), "update", info, "", "a", subresource)
     objects = [{"metadata": {"name": "a"}, **each} for each in (fields, old) if each is not None]
     for each in objects:
         strategy.decode(each, ctx)
         strategy.default(each)
-    return [str(each) for each in strategy.validate(objects[0], objects[1] if old is not None else None, ctx)]
+    return [
+        str(each)
+        for each in strategy.validate(objects[0], objects[1] if old is not None else None, ctx)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,9 @@ def test_updates_of_nodes() -> None:
         ([], ["spec.cidrs: Required value: at least one CIDR required"]),
         (
             ["10.0.0.1/24"],
-            ['spec.cidrs[0]: Invalid value: "10.0.0.1/24": must not have bits set beyond the prefix length'],
+            [
+                'spec.cidrs[0]: Invalid value: "10.0.0.1/24": must not have bits set beyond the prefix length'
+            ],
         ),
     ],
 )
@@ -91,8 +100,16 @@ def test_service_networks(networks: list[str], expected: list[str]) -> None:
     ("before", "after", "expected"),
     [
         ("10.0.0.0/24", "10.0.0.0/24 fd00::/112", []),
-        ("10.0.0.0/24", "10.1.0.0/24", ['spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable']),
-        ("10.0.0.0/24", "10.1.0.0/24 fd00::/112", ['spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable']),
+        (
+            "10.0.0.0/24",
+            "10.1.0.0/24",
+            ['spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable'],
+        ),
+        (
+            "10.0.0.0/24",
+            "10.1.0.0/24 fd00::/112",
+            ['spec.cidrs[0]: Invalid value: "10.1.0.0/24": field is immutable'],
+        ),
         (
             "10.0.0.0/24 fd00::/112",
             "10.1.0.0/24 fd01::/112",
@@ -125,4 +142,6 @@ def test_service_networks_are_immutable(before: str, after: str, expected: list[
     ],
 )
 def test_names_of_addresses(name: str, problem: str | None) -> None:
-    assert AddressStrategy(RESOURCES["IPAddress"]).validate_name(name) == ([problem] if problem else [])
+    assert AddressStrategy(RESOURCES["IPAddress"]).validate_name(name) == (
+        [problem] if problem else []
+    )

@@ -72,7 +72,11 @@ def container(**fields: Any) -> dict[str, Any]:
 def test_wrong_type(obj: dict[str, Any], decoded: str, converted: str, path: str) -> None:
     with pytest.raises(DecodeError) as raised:
         decode("io.k8s.api.core.v1.Pod", obj)
-    assert (str(raised.value), raised.value.converted, raised.value.path) == (decoded, converted, path)
+    assert (str(raised.value), raised.value.converted, raised.value.path) == (
+        decoded,
+        converted,
+        path,
+    )
 
 
 def test_wrong_quantity_does_not_name_the_field() -> None:

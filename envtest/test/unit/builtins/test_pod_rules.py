@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from envtest.builtins.pod_resize import ephemeral_container_change_errors, keep_resources, resize_errors
+from envtest.builtins.pod_resize import (
+    ephemeral_container_change_errors,
+    keep_resources,
+    resize_errors,
+)
 from envtest.builtins.pod_resources import qos_class, round_up, set_pod_resource_defaults
 from envtest.builtins.pod_rules import pod_only_errors
 from envtest.builtins.pod_status_rules import pod_status_errors
@@ -26,10 +30,15 @@ WINDOWS = "Forbidden: cannot be set for a windows pod"
 def pod(containers: list[dict[str, Any]] | None = None, **spec: Any) -> dict[str, Any]:
     """Return a pod with defaults; ``containers`` get a name and an image."""
     spec["containers"] = [
-        {"name": f"c{number}", "image": "i", **each} for number, each in enumerate(containers or [{}])
+        {"name": f"c{number}", "image": "i", **each}
+        for number, each in enumerate(containers or [{}])
     ]
     template_defaults(spec)
-    return {"metadata": {"name": "p", "namespace": "default"}, "spec": spec, "status": {"qosClass": qos_class(spec)}}
+    return {
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": spec,
+        "status": {"qosClass": qos_class(spec)},
+    }
 
 
 def errors(containers: list[dict[str, Any]] | None = None, **spec: Any) -> list[str]:
@@ -53,9 +62,14 @@ RESOURCES = "spec.containers[0].resources"
         ),
         (
             {"requests": {"x.y/gpu": "2"}},
-            [f"{RESOURCES}.limits: Required value: Limit must be set for non overcommitable resources"],
+            [
+                f"{RESOURCES}.limits: Required value: Limit must be set for non overcommitable resources"
+            ],
         ),
-        ({"limits": {"hugepages-2Mi": "4Mi"}}, [f"{RESOURCES}: Forbidden: HugePages require cpu or memory"]),
+        (
+            {"limits": {"hugepages-2Mi": "4Mi"}},
+            [f"{RESOURCES}: Forbidden: HugePages require cpu or memory"],
+        ),
         (
             {"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}},
             [
@@ -65,7 +79,10 @@ RESOURCES = "spec.containers[0].resources"
                 )
             ],
         ),
-        ({"limits": {"x.y/gpu": "500m"}}, [f'{RESOURCES}.limits[x.y/gpu]: Invalid value: "500m": must be an integer']),
+        (
+            {"limits": {"x.y/gpu": "500m"}},
+            [f'{RESOURCES}.limits[x.y/gpu]: Invalid value: "500m": must be an integer'],
+        ),
         (
             {"claims": [{"name": "h"}, {"name": "g"}, {"name": "g"}]},
             [
@@ -74,7 +91,13 @@ RESOURCES = "spec.containers[0].resources"
             ],
         ),
         (
-            {"claims": [{"name": "g", "request": "a"}, {"name": "g", "request": "b"}, {"name": "g"}]},
+            {
+                "claims": [
+                    {"name": "g", "request": "a"},
+                    {"name": "g", "request": "b"},
+                    {"name": "g"},
+                ]
+            },
             [f'{RESOURCES}.claims[2]: Duplicate value: "g"'],
         ),
     ],
@@ -91,7 +114,10 @@ def test_extended_resources_have_a_domain_and_short_names() -> None:
     assert not is_extended("x.y/" + "g" * 64)
 
 
-MANY = [{"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}}, {"resources": {"requests": {"cpu": "2"}}}]
+MANY = [
+    {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}},
+    {"resources": {"requests": {"cpu": "2"}}},
+]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +154,9 @@ MANY = [{"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}}, {"res
         ),
     ],
 )
-def test_resources_of_the_pod_hold_those_of_its_containers(parts: dict[str, Any], expected: list[str]) -> None:
+def test_resources_of_the_pod_hold_those_of_its_containers(
+    parts: dict[str, Any], expected: list[str]
+) -> None:
     assert errors(MANY, resources=parts) == expected
 
 
@@ -151,9 +179,15 @@ def test_resources_of_the_pod_are_completed() -> None:
         ({"containers": [{}]}, "BestEffort"),
         ({"containers": [{"resources": {"limits": {"x.y/gpu": "1"}}}]}, "BestEffort"),
         ({"containers": [{"resources": {"requests": {"cpu": "1"}}}]}, "Burstable"),
-        ({"containers": [{}], "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}}, "Burstable"),
         (
-            {"containers": [{}], "resources": {part: {"cpu": "1", "memory": "1"} for part in ("limits", "requests")}},
+            {"containers": [{}], "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}},
+            "Burstable",
+        ),
+        (
+            {
+                "containers": [{}],
+                "resources": {part: {"cpu": "1", "memory": "1"} for part in ("limits", "requests")},
+            },
             "Guaranteed",
         ),
     ],
@@ -171,7 +205,10 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"os": {"name": "plan9"}}, ['spec.os: Unsupported value: "plan9": supported values: "linux", "windows"']),
+        (
+            {"os": {"name": "plan9"}},
+            ['spec.os: Unsupported value: "plan9": supported values: "linux", "windows"'],
+        ),
         (
             {"os": {"name": "windows"}, "securityContext": {"runAsUser": 1}, "hostPID": True},
             [f"spec.securityContext.runAsUser: {WINDOWS}", f"spec.hostPID: {WINDOWS}"],
@@ -179,7 +216,9 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
         (
             {
                 "hostNetwork": True,
-                "securityContext": {"sysctls": [{"name": "net.x"}, {"name": "BAD"}, {"name": "net.x"}]},
+                "securityContext": {
+                    "sysctls": [{"name": "net.x"}, {"name": "BAD"}, {"name": "net.x"}]
+                },
             },
             [
                 (
@@ -197,9 +236,15 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
                 ),
             ],
         ),
-        ({"hostUsers": False, "hostIPC": True}, ["spec.HostIPC: Forbidden: when `hostUsers` is false"]),
         (
-            {"hostUsers": False, "initContainers": [{"name": "i", "image": "i", "volumeDevices": DEVICES}]},
+            {"hostUsers": False, "hostIPC": True},
+            ["spec.HostIPC: Forbidden: when `hostUsers` is false"],
+        ),
+        (
+            {
+                "hostUsers": False,
+                "initContainers": [{"name": "i", "image": "i", "volumeDevices": DEVICES}],
+            },
             [
                 'spec.initContainers[0].volumeDevices[0].name: Not found: "v"',
                 "spec.initContainers[0].volumeDevices: Forbidden: when `hostUsers` is false",
@@ -208,7 +253,11 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
         ({"hostnameOverride": "a.b.example.com"}, []),
         ({"hostnameOverride": f"{'a' * 60}.b.c"}, []),
         (
-            {"hostnameOverride": f"{'a' * 60}.b.cd", "setHostnameAsFQDN": True, "hostNetwork": True},
+            {
+                "hostnameOverride": f"{'a' * 60}.b.cd",
+                "setHostnameAsFQDN": True,
+                "hostNetwork": True,
+            },
             [
                 "spec.hostnameOverride: Forbidden: may not be specified when setHostnameAsFQDN is true",
                 "spec.hostnameOverride: Forbidden: may not be specified when hostNetwork is true",
@@ -228,9 +277,14 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
         ),
         (
             {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
-            ["spec.tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"],
+            [
+                "spec.tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"
+            ],
         ),
-        ({"dnsPolicy": "None"}, ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
+        (
+            {"dnsPolicy": "None"},
+            ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"],
+        ),
         ({"dnsConfig": {"searches": [".", "_a.b.", "a_b"]}}, []),
         (
             {"resourceClaims": [{"name": "g"}]},
@@ -247,7 +301,11 @@ def test_quantities_are_rounded_up_to_thousandths() -> None:
             ["spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"],
         ),
         (
-            {"affinity": {"podAffinity": {REQUIRED: [{"matchLabelKeys": ["a"], "topologyKey": "t"}]}}},
+            {
+                "affinity": {
+                    "podAffinity": {REQUIRED: [{"matchLabelKeys": ["a"], "topologyKey": "t"}]}
+                }
+            },
             [
                 (
                     f"spec.affinity.podAffinity.{REQUIRED}[0].matchLabelKeys: Forbidden: "
@@ -279,7 +337,16 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
             ],
         ),
         (
-            {"env": [{"name": "E", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "2"}}}]},
+            {
+                "env": [
+                    {
+                        "name": "E",
+                        "valueFrom": {
+                            "resourceFieldRef": {"resource": "limits.cpu", "divisor": "2"}
+                        },
+                    }
+                ]
+            },
             [
                 (
                     '.env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.cpu": only '
@@ -287,9 +354,28 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
                 )
             ],
         ),
-        ({"env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "K", "volumeName": "v", "path": "f"}}}]}, []),
         (
-            {"env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "a=b", "volumeName": "v.w", "path": "../f"}}}]},
+            {
+                "env": [
+                    {
+                        "name": "E",
+                        "valueFrom": {"fileKeyRef": {"key": "K", "volumeName": "v", "path": "f"}},
+                    }
+                ]
+            },
+            [],
+        ),
+        (
+            {
+                "env": [
+                    {
+                        "name": "E",
+                        "valueFrom": {
+                            "fileKeyRef": {"key": "a=b", "volumeName": "v.w", "path": "../f"}
+                        },
+                    }
+                ]
+            },
             [
                 (
                     '.env[0].valueFrom.fileKeyRef.key: Invalid value: "a=b": a valid environment variable name must '
@@ -331,7 +417,11 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
             ],
         ),
         (
-            {"volumeMounts": [{"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional"}]},
+            {
+                "volumeMounts": [
+                    {"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional"}
+                ]
+            },
             [
                 (
                     ".volumeMounts.mountPropagation: Forbidden: Bidirectional mount propagation is available only to "
@@ -351,7 +441,9 @@ def test_fields_of_the_pod(spec: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_fields_of_containers(container: dict[str, Any], expected: list[str]) -> None:
-    assert errors([container], volumes=[{"name": "v", "emptyDir": {}}]) == [f"spec.containers[0]{x}" for x in expected]
+    assert errors([container], volumes=[{"name": "v", "emptyDir": {}}]) == [
+        f"spec.containers[0]{x}" for x in expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -359,12 +451,18 @@ def test_fields_of_containers(container: dict[str, Any], expected: list[str]) ->
     [
         ({SECCOMP: "runtime/default"}, {"seccompProfile": {"type": "RuntimeDefault"}}, []),
         ({SECCOMP: "docker/default"}, {"seccompProfile": {"type": "RuntimeDefault"}}, []),
-        ({SECCOMP: "localhost/a"}, {"seccompProfile": {"type": "Localhost", "localhostProfile": "a"}}, []),
+        (
+            {SECCOMP: "localhost/a"},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "a"}},
+            [],
+        ),
         ({SECCOMP: "unconfined"}, {}, []),
         (
             {SECCOMP: "localhost/a"},
             {"seccompProfile": {"type": "Localhost", "localhostProfile": "b"}},
-            ["seccompProfile.localhostProfile: Forbidden: seccomp profile in annotation and field must match"],
+            [
+                "seccompProfile.localhostProfile: Forbidden: seccomp profile in annotation and field must match"
+            ],
         ),
         (
             {SECCOMP: "unconfined"},
@@ -389,8 +487,16 @@ def test_profiles_of_a_new_pod_match_its_annotations(
 
 
 def test_profile_of_a_new_pod_matches_its_annotation() -> None:
-    obj = pod(securityContext={"seccompProfile": {"type": "Unconfined"}, "appArmorProfile": {"type": "Unconfined"}})
-    obj["metadata"]["annotations"] = {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default", APP_ARMOR: ""}
+    obj = pod(
+        securityContext={
+            "seccompProfile": {"type": "Unconfined"},
+            "appArmorProfile": {"type": "Unconfined"},
+        }
+    )
+    obj["metadata"]["annotations"] = {
+        "seccomp.security.alpha.kubernetes.io/pod": "runtime/default",
+        APP_ARMOR: "",
+    }
     assert [each.field for each in pod_only_errors(obj, new=True)] == [
         "spec.securityContext.seccompProfile.type",
         "spec.containers[0].securityContext.appArmorProfile.type",
@@ -433,7 +539,10 @@ def test_containers_cannot_mount_an_invalid_volume() -> None:
     [
         ({"name": "e", "image": "i", "targetContainerName": "c0"}, []),
         ({"name": "c0", "image": "i"}, ['.name: Duplicate value: "c0"']),
-        ({"name": "e", "image": "i", "targetContainerName": "d"}, ['.targetContainerName: Not found: "d"']),
+        (
+            {"name": "e", "image": "i", "targetContainerName": "d"},
+            ['.targetContainerName: Not found: "d"'],
+        ),
         (
             {"name": "e", "image": "i", "ports": [{"containerPort": 1, "protocol": "TCP"}]},
             [".ports: Forbidden: cannot be set for an Ephemeral Container"],
@@ -468,12 +577,16 @@ BURSTABLE = {"limits": {"memory": "2Gi"}, "requests": {"cpu": "1", "memory": "1G
         (
             GUARANTEED,
             {**GUARANTEED, "limits": {"cpu": "2", "memory": "1Gi"}},
-            ['spec: Invalid value: "Guaranteed": Pod QOS Class may not change as a result of resizing'],
+            [
+                'spec: Invalid value: "Guaranteed": Pod QOS Class may not change as a result of resizing'
+            ],
         ),
         (
             BURSTABLE,
             {"limits": {"memory": "2Gi"}, "requests": {"cpu": "1"}},
-            ["spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"],
+            [
+                "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"
+            ],
         ),
         (
             BURSTABLE,
@@ -482,7 +595,9 @@ BURSTABLE = {"limits": {"memory": "2Gi"}, "requests": {"cpu": "1", "memory": "1G
         ),
     ],
 )
-def test_resize_changes_cpu_and_memory(before: dict[str, Any], after: dict[str, Any], expected: list[str]) -> None:
+def test_resize_changes_cpu_and_memory(
+    before: dict[str, Any], after: dict[str, Any], expected: list[str]
+) -> None:
     old, new = pod([{"resources": before}]), pod([{"resources": after}])
     assert [str(each) for each in resize_errors(new, old)] == expected
 
@@ -525,7 +640,10 @@ def test_status_does_not_restart_terminated_containers() -> None:
 
 
 def test_label_keys_are_merged_into_selectors() -> None:
-    constraint = {"matchLabelKeys": ["hash", "absent"], "labelSelector": {"matchLabels": {"app": "x"}}}
+    constraint = {
+        "matchLabelKeys": ["hash", "absent"],
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
     spec = {"topologySpreadConstraints": [constraint]}
     merge_label_keys(spec, {"hash": "1"})
     assert constraint["labelSelector"] == {
@@ -544,15 +662,21 @@ def test_label_keys_are_merged_into_selectors() -> None:
         ({"controller.kubernetes.io/pod-deletion-cost": "-7"}, []),
         (
             {"controller.kubernetes.io/pod-deletion-cost": "+1"},
-            ['[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "+1": must be a 32bit integer'],
+            [
+                '[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "+1": must be a 32bit integer'
+            ],
         ),
         (
             {"controller.kubernetes.io/pod-deletion-cost": "2147483648"},
-            ['[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "2147483648": must be a 32bit integer'],
+            [
+                '[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "2147483648": must be a 32bit integer'
+            ],
         ),
         (
             {"seccomp.security.alpha.kubernetes.io/pod": "odd"},
-            ['.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "odd": must be a valid seccomp profile'],
+            [
+                '.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "odd": must be a valid seccomp profile'
+            ],
         ),
         ({"container.apparmor.security.beta.kubernetes.io/c0": "localhost/x"}, []),
         (
@@ -567,7 +691,9 @@ def test_label_keys_are_merged_into_selectors() -> None:
 def test_annotations(annotations: dict[str, str], expected: list[str]) -> None:
     obj = pod()
     obj["metadata"]["annotations"] = annotations
-    found = [str(each).removeprefix("metadata.annotations") for each in pod_only_errors(obj, new=True)]
+    found = [
+        str(each).removeprefix("metadata.annotations") for each in pod_only_errors(obj, new=True)
+    ]
     assert len(found) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
 
@@ -582,7 +708,9 @@ def test_claims_of_ephemeral_volumes() -> None:
 
 
 def test_local_seccomp_profile_of_another_type() -> None:
-    (error,) = errors(securityContext={"seccompProfile": {"type": "Unconfined", "localhostProfile": "x"}})
+    (error,) = errors(
+        securityContext={"seccompProfile": {"type": "Unconfined", "localhostProfile": "x"}}
+    )
     path, _, problem = error.partition(": ")
     assert path == "spec.securityContext.seccompProfile.localhostProfile"
     shown = '{"Type":"Unconfined","LocalhostProfile":"x"}'

@@ -18,7 +18,9 @@ def warnings(**spec: Any) -> list[str]:
 
 
 def ports(*lists: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"containers": [{"name": f"c{number}", "ports": each} for number, each in enumerate(lists)]}
+    return {
+        "containers": [{"name": f"c{number}", "ports": each} for number, each in enumerate(lists)]
+    }
 
 
 def items(*paths: str) -> list[dict[str, str]]:
@@ -35,8 +37,14 @@ OVERLAP = 'volume "v" ({}): overlapping paths: {} with {}'
             {"configMap": {"name": "m", "items": items("a", "a/b/", "ab")}},
             [OVERLAP.format('ConfigMap "m"', '"a/b"', '"a"')],
         ),
-        ({"secret": {"secretName": "s", "items": items("a/b", "a")}}, [OVERLAP.format('Secret "s"', '"a"', '"a/b"')]),
-        ({"downwardAPI": {"items": items("a", "a")}}, [OVERLAP.format("DownwardAPI", '"a"', '"a"')]),
+        (
+            {"secret": {"secretName": "s", "items": items("a/b", "a")}},
+            [OVERLAP.format('Secret "s"', '"a"', '"a/b"')],
+        ),
+        (
+            {"downwardAPI": {"items": items("a", "a")}},
+            [OVERLAP.format("DownwardAPI", '"a"', '"a"')],
+        ),
         ({"configMap": {"name": "m", "items": items("a", "ab")}}, []),
         ({"configMap": {"name": "m"}}, []),
         ({"projected": {"sources": [{}]}}, ['volume "v" (Projected) has no sources provided']),
@@ -53,7 +61,9 @@ OVERLAP = 'volume "v" ({}): overlapping paths: {} with {}'
             [
                 OVERLAP.format("Projected", '"t/x" (ServiceAccountToken)', '"t" (ConfigMap "m")'),
                 OVERLAP.format("Projected", '"t" (ClusterTrustBundle "s")', '"t" (ConfigMap "m")'),
-                OVERLAP.format("Projected", '"t" (ClusterTrustBundle "s")', '"t/x" (ServiceAccountToken)'),
+                OVERLAP.format(
+                    "Projected", '"t" (ClusterTrustBundle "s")', '"t/x" (ServiceAccountToken)'
+                ),
             ],
         ),
     ],
@@ -65,7 +75,9 @@ def test_overlapping_paths_of_volumes(volume: dict[str, Any], expected: list[str
 def test_warnings_about_overlapping_paths_are_limited() -> None:
     paths = [*(f"f{number}" for number in range(50_000)), *("a" for _ in range(50_000))]
     volume = {"name": "v", "configMap": {"name": "m", "items": items(*paths)}}
-    assert warnings(volumes=[volume, volume]) == 100 * [OVERLAP.format('ConfigMap "m"', '"a"', '"a"')]
+    assert warnings(volumes=[volume, volume]) == 100 * [
+        OVERLAP.format('ConfigMap "m"', '"a"', '"a"')
+    ]
 
 
 def test_ports_that_share_a_name_or_have_an_address_only() -> None:
@@ -81,7 +93,9 @@ def test_ports_that_share_a_name_or_have_an_address_only() -> None:
 
 
 def test_addresses_in_another_form() -> None:
-    texts = warnings(dnsConfig={"nameservers": ["2001:DB8::1", "10.0.0.1"]}, hostAliases=[{"ip": "::0"}])
+    texts = warnings(
+        dnsConfig={"nameservers": ["2001:DB8::1", "10.0.0.1"]}, hostAliases=[{"ip": "::0"}]
+    )
     rule = "should be in RFC 5952 canonical format"
     assert texts == [
         f'spec.dnsConfig.nameservers[0]: IPv6 address "2001:DB8::1" {rule} ("2001:db8::1")',
@@ -90,8 +104,13 @@ def test_addresses_in_another_form() -> None:
 
 
 def test_values_of_preferred_node_affinity() -> None:
-    term = {"preference": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["-a"]}]}, "weight": 1}
-    [text] = warnings(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}})
+    term = {
+        "preference": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["-a"]}]},
+        "weight": 1,
+    }
+    [text] = warnings(
+        affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    )
     assert ".preference.matchExpressions[0].values[0]: -a is invalid, a valid label must be" in text
 
 
@@ -108,7 +127,11 @@ def test_deprecated_labels_and_sources_of_volumes() -> None:
     label, text = "beta.kubernetes.io/os", 'deprecated since v1.14; use "kubernetes.io/os" instead'
     expression = {"key": label, "operator": "Exists"}
     terms = [{"matchExpressions": [expression]}]
-    volume = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}, "cephfs": {}, "flocker": {}}
+    volume = {
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        "cephfs": {},
+        "flocker": {},
+    }
     resources = {each.kind: each for each in all_resources()}
     context: Any = None
     assert PersistentVolumeStrategy(resources["PersistentVolume"]).warnings(
@@ -121,7 +144,9 @@ def test_deprecated_labels_and_sources_of_volumes() -> None:
     assert StorageClassStrategy(resources["StorageClass"]).warnings(
         {"allowedTopologies": topologies}, None, context
     ) == [f"allowedTopologies[0].matchLabelExpressions[0].key: {text}"]
-    assert list(selector_warnings({"matchLabels": {label: "x"}, "matchExpressions": [expression]}, "p")) == [
+    assert list(
+        selector_warnings({"matchLabels": {label: "x"}, "matchExpressions": [expression]}, "p")
+    ) == [
         f"p.matchExpressions[0].key: {label} is {text}",
         f"p.matchLabels.{label}: {text}",
     ]

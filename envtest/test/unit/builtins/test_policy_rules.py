@@ -23,14 +23,20 @@ RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "res
 
 def policy_errors(**spec: Any) -> list[str]:
     strategy = PolicyStrategy(RESOURCES["ValidatingAdmissionPolicy"])
-    obj = {"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [RULE]}, **copy_json(spec)}}
+    obj = {
+        "metadata": {"name": "p"},
+        "spec": {"matchConstraints": {"resourceRules": [RULE]}, **copy_json(spec)},
+    }
     strategy.default(obj)
     return [str(each) for each in strategy.check(obj, None, CONTEXT)]  # type: ignore[arg-type]
 
 
 def binding_errors(**spec: Any) -> list[str]:
     strategy = PolicyBindingStrategy(RESOURCES["ValidatingAdmissionPolicyBinding"])
-    obj = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"], **copy_json(spec)}}
+    obj = {
+        "metadata": {"name": "b"},
+        "spec": {"policyName": "p", "validationActions": ["Deny"], **copy_json(spec)},
+    }
     strategy.default(obj)
     return [each.field for each in strategy.check(obj, None, CONTEXT)]  # type: ignore[arg-type]
 
@@ -41,10 +47,15 @@ def binding_errors(**spec: Any) -> list[str]:
         ({"validations": TRUE}, []),
         (
             {"validations": [{"expression": "1"}]},
-            ['spec.validations[0].expression: Invalid value: "1": must evaluate to bool but got int'],
+            [
+                'spec.validations[0].expression: Invalid value: "1": must evaluate to bool but got int'
+            ],
         ),
         (
-            {"validations": [{"expression": "variables.b"}], "variables": [{"name": "a", "expression": "1"}]},
+            {
+                "validations": [{"expression": "variables.b"}],
+                "variables": [{"name": "a", "expression": "1"}],
+            },
             [
                 (
                     'spec.validations[0].expression: Invalid value: "variables.b": compilation failed: ERROR: '
@@ -92,7 +103,9 @@ def test_parameters_exist_only_with_their_kind() -> None:
     validations = [{"expression": "params.x == 1"}]
     (error,) = policy_errors(validations=validations)
     assert "compilation failed: " in error
-    assert not policy_errors(validations=validations, paramKind={"apiVersion": "v1", "kind": "ConfigMap"})
+    assert not policy_errors(
+        validations=validations, paramKind={"apiVersion": "v1", "kind": "ConfigMap"}
+    )
 
 
 def test_references_to_parameters_are_validated() -> None:
@@ -100,23 +113,35 @@ def test_references_to_parameters_are_validated() -> None:
     fields = binding_errors(paramRef={"name": "a", "selector": {}})
     assert fields == [f"{path}.name", f"{path}.selector", f"{path}.parameterNotFoundAction"]
     wrong = policy_errors(validations=TRUE, paramKind={"apiVersion": "a/b/c"})
-    assert [each.partition(":")[0] for each in wrong] == ["spec.paramKind.apiVersion", "spec.paramKind.kind"]
-    assert not policy_errors(validations=TRUE, paramKind={"apiVersion": "a.io/v1", "kind": "Limits"})
+    assert [each.partition(":")[0] for each in wrong] == [
+        "spec.paramKind.apiVersion",
+        "spec.paramKind.kind",
+    ]
+    assert not policy_errors(
+        validations=TRUE, paramKind={"apiVersion": "a.io/v1", "kind": "Limits"}
+    )
 
 
 def flow_errors(kind: str, name: str, spec: dict[str, Any]) -> list[str]:
-    strategy = {"FlowSchema": FlowSchemaStrategy, "PriorityLevelConfiguration": PriorityLevelStrategy}[kind](
-        RESOURCES[kind]
-    )
+    strategy = {
+        "FlowSchema": FlowSchemaStrategy,
+        "PriorityLevelConfiguration": PriorityLevelStrategy,
+    }[kind](RESOURCES[kind])
     obj = {"metadata": {"name": name}, "spec": copy_json(spec)}
     strategy.default(obj)
     return [str(each) for each in strategy.check(obj, None, CONTEXT)]  # type: ignore[arg-type]
 
 
 def test_initial_objects_of_flow_control_are_valid() -> None:
-    assert not [each for name, spec in SCHEMAS.items() for each in flow_errors("FlowSchema", name, dict(spec))]
+    assert not [
+        each
+        for name, spec in SCHEMAS.items()
+        for each in flow_errors("FlowSchema", name, dict(spec))
+    ]
     level = "PriorityLevelConfiguration"
-    assert not [each for name, spec in LEVELS.items() for each in flow_errors(level, name, dict(spec))]
+    assert not [
+        each for name, spec in LEVELS.items() for each in flow_errors(level, name, dict(spec))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,11 +162,15 @@ def test_initial_objects_of_flow_control_are_valid() -> None:
 def test_queues_are_validated(queuing: dict[str, Any], expected: list[str]) -> None:
     spec = {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}}
     path = "spec.limited.limitResponse.queuing."
-    assert flow_errors("PriorityLevelConfiguration", "x", spec) == [path + each for each in expected]
+    assert flow_errors("PriorityLevelConfiguration", "x", spec) == [
+        path + each for each in expected
+    ]
 
 
 def test_mandatory_flow_schema_cannot_be_changed() -> None:
-    (error,) = flow_errors("FlowSchema", "catch-all", {**SCHEMAS["catch-all"], "matchingPrecedence": 5})
+    (error,) = flow_errors(
+        "FlowSchema", "catch-all", {**SCHEMAS["catch-all"], "matchingPrecedence": 5}
+    )
     assert error.endswith("spec of 'catch-all' must equal the fixed value")
 
 

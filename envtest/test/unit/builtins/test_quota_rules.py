@@ -11,7 +11,11 @@ from envtest.admission.resources import add, format_quantities, parse_quantities
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.limits import LimitRangeStrategy, _bounds_errors, scope_errors
-from envtest.builtins.resource_names import container_resource_errors, quantity_errors, quota_resource_errors
+from envtest.builtins.resource_names import (
+    container_resource_errors,
+    quantity_errors,
+    quota_resource_errors,
+)
 from envtest.registry.resource import RequestContext, ResourceInfo
 
 
@@ -62,7 +66,9 @@ def test_quantities(name: str, quantity: str, detail: str) -> None:
     ],
 )
 def test_scopes_fit_the_resources(hard: str, scopes: list[str], details: list[str]) -> None:
-    assert [each.detail for each in scope_errors({"hard": {hard: "1"}, "scopes": scopes})] == details
+    assert [
+        each.detail for each in scope_errors({"hard": {hard: "1"}, "scopes": scopes})
+    ] == details
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,9 @@ def test_scope_selectors(requirement: dict[str, Any], fields: list[str]) -> None
 
 def test_conflicts_of_a_scope_selector_are_reported_with_internal_values() -> None:
     def selector(*scopes: str) -> dict[str, Any]:
-        return {"matchExpressions": [{"scopeName": scope, "operator": "Exists"} for scope in scopes]}
+        return {
+            "matchExpressions": [{"scopeName": scope, "operator": "Exists"} for scope in scopes]
+        }
 
     (error,) = scope_errors({"hard": {"cpu": "1"}, "scopeSelector": selector("BestEffort")})
     shown = '{"MatchExpressions":[{"ScopeName":"BestEffort","Operator":"Exists","Values":null}]}'
@@ -98,17 +106,24 @@ def limit_range_errors(**item: Any) -> list[str]:
     info = ResourceInfo("", "v1", "x", "x", "LimitRange", namespaced=True, strategy=strategy)
     obj: Object = {"metadata": {"name": "a"}, "spec": {"limits": [item]}}
     strategy.default(obj)
-    return [str(each) for each in strategy.check(obj, None, RequestContext(User("u"), "create", info, "default", "a"))]
+    return [
+        str(each)
+        for each in strategy.check(
+            obj, None, RequestContext(User("u"), "create", info, "default", "a")
+        )
+    ]
 
 
 @pytest.mark.parametrize("name", ["x.y/gpu", "hugepages-2Mi"])
 def test_defaults_without_overcommitment_are_equal(name: str) -> None:
     assert not limit_range_errors(type="Container", default={name: "2"}, defaultRequest={name: "2"})
     text = f"default value 2 must equal to defaultRequest value 1 in {name}"
-    assert limit_range_errors(type="Container", default={name: "2"}, defaultRequest={name: "1"}) == [
-        f'spec.limits[0].defaultRequest[{name}]: Invalid value: "1": {text}'
-    ]
-    assert not limit_range_errors(type="Container", default={"cpu": "2"}, defaultRequest={"cpu": "1"})
+    assert limit_range_errors(
+        type="Container", default={name: "2"}, defaultRequest={name: "1"}
+    ) == [f'spec.limits[0].defaultRequest[{name}]: Invalid value: "1": {text}']
+    assert not limit_range_errors(
+        type="Container", default={"cpu": "2"}, defaultRequest={"cpu": "1"}
+    )
 
 
 def test_limit_types_without_a_valid_name_are_not_compared_with_standard_types() -> None:
@@ -131,8 +146,15 @@ def test_bounds_of_a_limit_range_are_in_ascending_order() -> None:
         'l.min[cpu]: Invalid value: "2": min value 2 is greater than max value 1',
         'l.default[cpu]: Invalid value: "1": default value 3 is greater than max value 1',
     ]
-    ratio = {"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3"}}
-    assert [each.detail for each in _bounds_errors(ratio, "l")] == ["ratio 3 is greater than max/min = 2.000000"]
+    ratio = {
+        "type": "Pod",
+        "min": {"cpu": "1"},
+        "max": {"cpu": "2"},
+        "maxLimitRequestRatio": {"cpu": "3"},
+    }
+    assert [each.detail for each in _bounds_errors(ratio, "l")] == [
+        "ratio 3 is greater than max/min = 2.000000"
+    ]
 
 
 def test_sums_keep_the_format_of_what_is_added() -> None:

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from envtest.builtins.service_allocation import ServiceAllocator
-from envtest.builtins.service_rules import address_errors, family_errors, service_errors, status_errors
+from envtest.builtins.service_rules import (
+    address_errors,
+    family_errors,
+    service_errors,
+    status_errors,
+)
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
 
 BASE = {
@@ -20,7 +25,13 @@ BASE = {
 
 def service(name: str, *node_ports: int, **spec: Any) -> dict[str, Any]:
     ports = [
-        {"port": 80 + index, "protocol": "TCP", "targetPort": 80, "nodePort": port, "name": f"p{index}"}
+        {
+            "port": 80 + index,
+            "protocol": "TCP",
+            "targetPort": 80,
+            "nodePort": port,
+            "name": f"p{index}",
+        }
         for index, port in enumerate(node_ports)
     ]
     return {"metadata": {"uid": name}, "spec": {**BASE, "type": "NodePort", "ports": ports, **spec}}
@@ -77,15 +88,23 @@ def test_families_of_a_cluster_with_ipv4() -> None:
         ({"trafficDistribution": "Odd"}, "spec.trafficDistribution"),
         ({"healthCheckNodePort": 30000}, "spec.healthCheckNodePort"),
         (
-            {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86401}}},
+            {
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86401}},
+            },
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
         ),
-        ({"ports": [{"port": 80, "protocol": "TCP", "targetPort": 80, "nodePort": 30000}]}, "spec.ports[0].nodePort"),
+        (
+            {"ports": [{"port": 80, "protocol": "TCP", "targetPort": 80, "nodePort": 30000}]},
+            "spec.ports[0].nodePort",
+        ),
     ],
 )
 def test_fields_are_validated(spec: dict[str, Any], field: str) -> None:
     assert not list(service_errors({"metadata": {}, "spec": BASE}))
-    assert [each.field for each in service_errors({"metadata": {}, "spec": {**BASE, **spec}})] == [field]
+    assert [each.field for each in service_errors({"metadata": {}, "spec": {**BASE, **spec}})] == [
+        field
+    ]
 
 
 def test_load_balancer_can_have_the_port_of_the_kubelet() -> None:
@@ -123,7 +142,10 @@ def test_only_load_balancers_have_a_status_with_addresses() -> None:
     (error,) = status_errors({"spec": BASE, "status": status})
     assert error.field == "status.loadBalancer.ingress"
     (error,) = status_errors({"spec": {**BASE, "type": "LoadBalancer"}, "status": status})
-    assert str(error) == "status.loadBalancer.ingress[0].ipMode: Forbidden: may not be specified when `ip` is not set"
+    assert (
+        str(error)
+        == "status.loadBalancer.ingress[0].ipMode: Forbidden: may not be specified when `ip` is not set"
+    )
 
 
 def test_port_removed_by_an_update_is_released() -> None:
@@ -131,7 +153,10 @@ def test_port_removed_by_an_update_is_released() -> None:
     first = service("1", 30100)
     assert not list(allocator.allocate(first, None, dry_run=False))
     (error,) = allocator.allocate(service("2", 30100), None, dry_run=False)
-    assert str(error) == "spec.ports[0].nodePort: Invalid value: 30100: provided port is already allocated"
+    assert (
+        str(error)
+        == "spec.ports[0].nodePort: Invalid value: 30100: provided port is already allocated"
+    )
     changed = service("1", 30101, clusterIP=first["spec"]["clusterIP"])
     assert not list(allocator.allocate(changed, first["spec"], dry_run=False))
     allocator.settle(changed)

@@ -11,7 +11,11 @@ from envtest.builtins.catalog import all_resources
 from envtest.builtins.table import strategy_for
 from envtest.registry.resource import RequestContext, ResourceInfo
 
-RESOURCES = {each.kind: each for each in all_resources() if (each.group, each.version) != ("autoscaling", "v1")}
+RESOURCES = {
+    each.kind: each
+    for each in all_resources()
+    if (each.group, each.version) != ("autoscaling", "v1")
+}
 POLICY = {"matchConstraints": {}, "validations": []}
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 SERVICE = {"group": "a.b", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
@@ -21,13 +25,18 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
     """Return the errors of an object: of its status as an update, otherwise as a new object."""
     resource = RESOURCES[kind]
     strategy = strategy_for(resource)
-    info = ResourceInfo(resource.group, resource.version, "x", "x", kind, namespaced=False, strategy=strategy)
+    info = ResourceInfo(
+        resource.group, resource.version, "x", "x", kind, namespaced=False, strategy=strategy
+    )
     ctx = RequestContext(User("u"), "update", info, "", name, subresource)
     objects = [{"metadata": {"name": name}, **fields} for _ in range(2)]
     for each in objects:
         strategy.decode(each, ctx)
         strategy.default(each)
-    return [str(each) for each in strategy.validate(objects[0], objects[1] if subresource else None, ctx)]
+    return [
+        str(each)
+        for each in strategy.validate(objects[0], objects[1] if subresource else None, ctx)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +45,9 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
         (
             "Namespace",
             {"status": {"phase": "Odd"}},
-            ["status.Phase: Invalid value: \"Odd\": may only be 'Active' if `deletionTimestamp` is empty"],
+            [
+                "status.Phase: Invalid value: \"Odd\": may only be 'Active' if `deletionTimestamp` is empty"
+            ],
         ),
         ("Namespace", {"status": {"phase": "Active"}}, []),
         (
@@ -49,7 +60,10 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
         ),
         (
             "FlowSchema",
-            {"spec": {"priorityLevelConfiguration": {}}, "status": {"conditions": [{"type": "A"}, {"type": "A"}, {}]}},
+            {
+                "spec": {"priorityLevelConfiguration": {}},
+                "status": {"conditions": [{"type": "A"}, {"type": "A"}, {}]},
+            },
             [
                 'status.conditions[1].type: Duplicate value: "A"',
                 "status.conditions[2].type: Required value: must not be empty",
@@ -73,8 +87,15 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
         (
             "VolumeAttachment",
             {
-                "spec": {"attacher": "d.io", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
-                "status": {"attached": True, "attachError": {"message": "a" * 1025, "errorCode": -1}},
+                "spec": {
+                    "attacher": "d.io",
+                    "nodeName": "n",
+                    "source": {"persistentVolumeName": "v"},
+                },
+                "status": {
+                    "attached": True,
+                    "attachError": {"message": "a" * 1025, "errorCode": -1},
+                },
             },
             [
                 "status.attachError.message: Too long: may not be more than 1024 bytes",
@@ -83,7 +104,12 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
         ),
         (
             "ValidatingAdmissionPolicy",
-            {"spec": POLICY, "status": {"typeChecking": {"expressionWarnings": [{"fieldRef": " ", "warning": "w"}]}}},
+            {
+                "spec": POLICY,
+                "status": {
+                    "typeChecking": {"expressionWarnings": [{"fieldRef": " ", "warning": "w"}]}
+                },
+            },
             ["status.typeChecking.expressionWarnings[0].fieldRef: Required value"],
         ),
         (
@@ -95,7 +121,10 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
         ),
         (
             "HorizontalPodAutoscaler",
-            {"spec": {"maxReplicas": 1, "scaleTargetRef": TARGET}, "status": {"desiredReplicas": -1}},
+            {
+                "spec": {"maxReplicas": 1, "scaleTargetRef": TARGET},
+                "status": {"desiredReplicas": -1},
+            },
             ["status.desiredReplicas: Invalid value: -1: must be greater than or equal to 0"],
         ),
     ],
@@ -134,7 +163,14 @@ def test_api_services(fields: dict[str, Any], expected: list[str]) -> None:
     ("fields", "expected"),
     [
         (
-            {"metrics": [{"type": "Pods", "pods": {"metric": {"name": "a/b"}, "target": {"type": "AverageValue"}}}]},
+            {
+                "metrics": [
+                    {
+                        "type": "Pods",
+                        "pods": {"metric": {"name": "a/b"}, "target": {"type": "AverageValue"}},
+                    }
+                ]
+            },
             [
                 "metrics[0].pods.metric.name: Invalid value: \"a/b\": may not contain '/'",
                 "metrics[0].pods.target.averageValue: Required value: must specify a positive target averageValue",
@@ -161,7 +197,14 @@ def test_api_services(fields: dict[str, Any], expected: list[str]) -> None:
             ],
         ),
         (
-            {"metrics": [{"type": "Object", "object": {"describedObject": {"kind": "K"}, "metric": {"name": "m"}}}]},
+            {
+                "metrics": [
+                    {
+                        "type": "Object",
+                        "object": {"describedObject": {"kind": "K"}, "metric": {"name": "m"}},
+                    }
+                ]
+            },
             [
                 "metrics[0].object.describedObject.name: Required value",
                 "metrics[0].object.target.type: Required value: must specify a metric target type",
@@ -198,5 +241,7 @@ def test_api_services(fields: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_autoscalers(fields: dict[str, Any], expected: list[str]) -> None:
-    found = errors("HorizontalPodAutoscaler", "", spec={"maxReplicas": 1, "scaleTargetRef": TARGET, **fields})
+    found = errors(
+        "HorizontalPodAutoscaler", "", spec={"maxReplicas": 1, "scaleTargetRef": TARGET, **fields}
+    )
     assert [each.removeprefix("spec.") for each in found] == expected

@@ -33,7 +33,9 @@ def errors(kind: str, obj: dict[str, Any], old: dict[str, Any] | None = None) ->
         namespaced=resource.namespaced,
         strategy=strategy,
     )
-    ctx = RequestContext(info=info, namespace="", name="a", verb="update", user=User("u"), subresource="")
+    ctx = RequestContext(
+        info=info, namespace="", name="a", verb="update", user=User("u"), subresource=""
+    )
     for each in (obj, old):
         if each is not None:
             each.setdefault("metadata", {"name": "a", "uid": "1"})
@@ -48,13 +50,24 @@ def errors(kind: str, obj: dict[str, Any], old: dict[str, Any] | None = None) ->
     ("source", "expected"),
     [
         ({"hostPath": {"path": "/x"}}, []),
-        ({"hostPath": {"path": "/a/../b"}}, ["spec.hostPath.path: Invalid value: \"/a/../b\": must not contain '..'"]),
+        (
+            {"hostPath": {"path": "/a/../b"}},
+            ["spec.hostPath.path: Invalid value: \"/a/../b\": must not contain '..'"],
+        ),
         (
             {"hostPath": {"path": "//"}, "persistentVolumeReclaimPolicy": "Recycle"},
-            ["spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'"],
+            [
+                "spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'"
+            ],
         ),
-        ({"local": {"path": "/x"}}, ["spec.nodeAffinity: Required value: Local volume requires node affinity"]),
-        ({"local": {"path": "/x"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [TERM]}}}, []),
+        (
+            {"local": {"path": "/x"}},
+            ["spec.nodeAffinity: Required value: Local volume requires node affinity"],
+        ),
+        (
+            {"local": {"path": "/x"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [TERM]}}},
+            [],
+        ),
         (
             {"csi": {"driver": "d.io", "volumeHandle": "h", "nodePublishSecretRef": {"name": "s"}}},
             ["spec.csi.nodePublishSecretRef.namespace: Required value"],
@@ -76,10 +89,18 @@ def errors(kind: str, obj: dict[str, Any], old: dict[str, Any] | None = None) ->
         ),
         (
             {"fc": {}},
-            ["spec.fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"],
+            [
+                "spec.fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"
+            ],
         ),
         (
-            {"csi": {"driver": "d.io", "volumeHandle": "h", "nodeExpandSecretRef": {"name": "s", "namespace": "a.b"}}},
+            {
+                "csi": {
+                    "driver": "d.io",
+                    "volumeHandle": "h",
+                    "nodeExpandSecretRef": {"name": "s", "namespace": "a.b"},
+                }
+            },
             ['spec.csi.nodeExpandSecretRef.namespace: Invalid value: "a.b": must not contain dots'],
         ),
         ({"hostPath": {"path": "/x"}, "flexVolume": {"driver": "d"}}, []),
@@ -102,7 +123,11 @@ def volume_with(**parts: Any) -> dict[str, Any]:
 
 
 def test_secret_for_the_expansion_of_a_volume_can_be_added() -> None:
-    csi = {"driver": "d.io", "volumeHandle": "h", "controllerExpandSecretRef": {"name": "s", "namespace": "n"}}
+    csi = {
+        "driver": "d.io",
+        "volumeHandle": "h",
+        "controllerExpandSecretRef": {"name": "s", "namespace": "n"},
+    }
     assert not errors("PersistentVolume", volume_with(csi=csi), volume_with())
     (error,) = errors("PersistentVolume", volume_with(), volume_with(csi=csi))
     assert error.startswith("spec.persistentvolumesource: Forbidden: ")
@@ -122,9 +147,15 @@ def test_secret_for_the_expansion_of_a_volume_can_be_added() -> None:
         ("", "null"),
     ],
 )
-def test_only_deprecated_labels_of_the_node_affinity_of_a_volume_are_changed(label: str, shown: str | None) -> None:
+def test_only_deprecated_labels_of_the_node_affinity_of_a_volume_are_changed(
+    label: str, shown: str | None
+) -> None:
     old, new = (
-        volume_with(nodeAffinity={"required": {"nodeSelectorTerms": [{"matchExpressions": [{**EXISTS, "key": key}]}]}})
+        volume_with(
+            nodeAffinity={
+                "required": {"nodeSelectorTerms": [{"matchExpressions": [{**EXISTS, "key": key}]}]}
+            }
+        )
         for key in ("failure-domain.beta.kubernetes.io/zone", label)
     )
     if not label:
@@ -135,7 +166,9 @@ def test_only_deprecated_labels_of_the_node_affinity_of_a_volume_are_changed(lab
 
 
 def test_source_of_a_claim_is_normalized() -> None:
-    claim = {"spec": {**copy_json(CLAIM), "dataSource": {"kind": "PersistentVolumeClaim", "name": "y"}}}
+    claim = {
+        "spec": {**copy_json(CLAIM), "dataSource": {"kind": "PersistentVolumeClaim", "name": "y"}}
+    }
     assert not errors("PersistentVolumeClaim", claim)
     assert claim["spec"]["dataSourceRef"]["name"] == "y"
     unknown = {"spec": {**copy_json(CLAIM), "dataSource": {"kind": "X", "name": "y"}}}
@@ -160,7 +193,10 @@ def test_class_of_a_claim_can_be_set_once() -> None:
     [
         (
             "StorageClass",
-            {"provisioner": "x.io/p", "allowedTopologies": [{"matchLabelExpressions": [{"key": "a", "values": []}]}]},
+            {
+                "provisioner": "x.io/p",
+                "allowedTopologies": [{"matchLabelExpressions": [{"key": "a", "values": []}]}],
+            },
             ["allowedTopologies[0].matchLabelExpressions[0].values: Required value"],
         ),
         (
@@ -181,24 +217,47 @@ def test_class_of_a_claim_can_be_set_once() -> None:
                 "spec": {
                     "attacher": "a.io",
                     "nodeName": "n",
-                    "source": {"inlineVolumeSpec": {**VOLUME, "csi": {"driver": "a.io", "volumeHandle": "h"}}},
+                    "source": {
+                        "inlineVolumeSpec": {
+                            **VOLUME,
+                            "csi": {"driver": "a.io", "volumeHandle": "h"},
+                        }
+                    },
                 }
             },
-            ["spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes"],
+            [
+                (
+                    "spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in "
+                    "the context of inline volumes"
+                )
+            ],
         ),
         (
             "CSINode",
-            {"spec": {"drivers": [{"name": "a.io", "nodeID": "n"}, {"name": "a.io", "nodeID": ""}]}},
-            ["spec.drivers[1].nodeID: Required value", 'spec.drivers[1].name: Duplicate value: "a.io"'],
+            {
+                "spec": {
+                    "drivers": [{"name": "a.io", "nodeID": "n"}, {"name": "a.io", "nodeID": ""}]
+                }
+            },
+            [
+                "spec.drivers[1].nodeID: Required value",
+                'spec.drivers[1].name: Duplicate value: "a.io"',
+            ],
         ),
         (
             "CSIDriver",
             {"spec": {"nodeAllocatableUpdatePeriodSeconds": 9}},
-            ["spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 9: must be greater than or equal to 10 seconds"],
+            [
+                "spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 9: must be greater than or equal to 10 seconds"
+            ],
         ),
         (
             "CSIDriver",
-            {"spec": {"tokenRequests": [{"audience": "a"}, {"audience": "a", "expirationSeconds": 1}]}},
+            {
+                "spec": {
+                    "tokenRequests": [{"audience": "a"}, {"audience": "a", "expirationSeconds": 1}]
+                }
+            },
             ['spec.tokenRequests[1].audience: Duplicate value: "a"'],
         ),
         (
@@ -239,7 +298,16 @@ def test_storage_kind_is_validated(kind: str, obj: dict[str, Any], expected: lis
         (
             "CSINode",
             {"drivers": [{"name": "a.io", "nodeID": "n", "allocatable": {"count": 1}}]},
-            {"drivers": [{"name": "a.io", "nodeID": "m", "topologyKeys": ["k"], "allocatable": {"count": 1}}]},
+            {
+                "drivers": [
+                    {
+                        "name": "a.io",
+                        "nodeID": "m",
+                        "topologyKeys": ["k"],
+                        "allocatable": {"count": 1},
+                    }
+                ]
+            },
             [
                 (
                     'spec.drivers: Invalid value: {"Name":"a.io","NodeID":"m","TopologyKeys":["k"],'

@@ -45,19 +45,33 @@ def fill(schema: Any, scalars: dict[str, Any], depth: int = 0) -> Any:
     if schema.type == "array":
         return [] if depth > 9 or schema.items is None else [fill(schema.items, scalars, depth + 1)]
     if schema.format == "date-time":
-        return "2024-01-02T03:04:05.000000Z" if "MicroTime" in schema.ref else "2024-01-02T03:04:05Z"
+        return (
+            "2024-01-02T03:04:05.000000Z" if "MicroTime" in schema.ref else "2024-01-02T03:04:05Z"
+        )
     return "YQ==" if schema.format == "byte" else scalars.get(schema.type)
 
 
 @pytest.mark.parametrize("content", ["nothing", "empty", "null", "zero", "unusual"])
-@pytest.mark.parametrize("resource", [each for each in RESOURCES if "create" in each.verbs], ids=resource_id)
+@pytest.mark.parametrize(
+    "resource", [each for each in RESOURCES if "create" in each.verbs], ids=resource_id
+)
 def test_incomplete_objects_can_be_validated(resource: Resource, content: str) -> None:
     strategy = strategy_for(resource)
     info = ResourceInfo(
-        resource.group, resource.version, resource.plural, resource.singular, resource.kind, True, strategy
+        resource.group,
+        resource.version,
+        resource.plural,
+        resource.singular,
+        resource.kind,
+        True,
+        strategy,
     )
     ctx = RequestContext(User("u"), "create", info, "default", "a", operation="CREATE")
-    obj: dict[str, Any] = {"apiVersion": info.api_version, "kind": info.kind, "metadata": {"name": "a", "uid": "u"}}
+    obj: dict[str, Any] = {
+        "apiVersion": info.api_version,
+        "kind": info.kind,
+        "metadata": {"name": "a", "uid": "u"},
+    }
     for name, schema in schema_of(resource.type).properties.items():
         if name in obj or content == "nothing":
             continue

@@ -22,7 +22,10 @@ RESOURCES = {(each.group, each.kind): each for each in all_resources()}
 METADATA = {"name": "a", "namespace": "default", "uid": "1"}
 TEMPLATE = {
     "metadata": {"labels": {"app": "x"}},
-    "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "emptyDir": {}}]},
+    "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    },
 }
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -40,7 +43,9 @@ def checked(group: str, kind: str, obj: Object, old: Object | None = None) -> li
         namespaced=True,
         strategy=strategy,
     )
-    ctx = RequestContext(info=info, namespace="default", name="a", verb="update", user=User("u"), subresource="")
+    ctx = RequestContext(
+        info=info, namespace="default", name="a", verb="update", user=User("u"), subresource=""
+    )
     for each in (obj, old):
         if each is not None:
             each.setdefault("metadata", dict(METADATA))
@@ -72,7 +77,10 @@ def test_metadata_errors_are_repeated_as_often_as_the_kind_checks_them(
 def job(image: str = "i", **labels: str) -> Object:
     selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": "1"}}
     metadata = {"labels": {"batch.kubernetes.io/controller-uid": "1", **labels}}
-    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": image, "imagePullPolicy": "Always"}]}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": image, "imagePullPolicy": "Always"}],
+    }
     return {"spec": {"selector": selector, "template": {"metadata": metadata, "spec": spec}}}
 
 
@@ -85,14 +93,20 @@ def job(image: str = "i", **labels: str) -> Object:
         (False, job(""), [*["spec.template.spec.containers[0].image"] * 2, "spec.template"]),
     ],
 )
-def test_job_update_reports_the_changed_template(suspended: bool, new: Object, fields: list[str]) -> None:
+def test_job_update_reports_the_changed_template(
+    suspended: bool, new: Object, fields: list[str]
+) -> None:
     old, new = job(), copy_json(new)
     old["spec"]["suspend"] = new["spec"]["suspend"] = suspended
     assert [each.field for each in checked("batch", "Job", new, old)] == fields
 
 
 def stateful_set(**changes: Any) -> Object:
-    spec = {"selector": {"matchLabels": {"app": "x"}}, "serviceName": "s", "template": copy_json(TEMPLATE)}
+    spec = {
+        "selector": {"matchLabels": {"app": "x"}},
+        "serviceName": "s",
+        "template": copy_json(TEMPLATE),
+    }
     return {"spec": {**spec, **changes}}
 
 
@@ -100,7 +114,9 @@ def test_volumes_of_claims_precede_those_of_the_template() -> None:
     template = copy_json(TEMPLATE)
     template["spec"]["volumes"][0]["name"] = ""
     claims = [{"metadata": {"name": "data"}, "spec": CLAIM}]
-    errors = checked("apps", "StatefulSet", stateful_set(template=template, volumeClaimTemplates=claims))
+    errors = checked(
+        "apps", "StatefulSet", stateful_set(template=template, volumeClaimTemplates=claims)
+    )
     assert [str(each) for each in errors] == ["spec.template.spec.volumes[1].name: Required value"]
 
 
@@ -108,7 +124,11 @@ def test_claim_templates_are_validated_on_creation() -> None:
     claims = [{"metadata": {"name": "data"}, "spec": {**CLAIM, "accessModes": []}}]
     (error,) = checked("apps", "StatefulSet", stateful_set(volumeClaimTemplates=claims))
     assert error.field == "spec.volumeClaimTemplates[0].spec.accessModes"
-    assert not checked("apps", "StatefulSet", *(stateful_set(volumeClaimTemplates=copy_json(claims)) for _ in range(2)))
+    assert not checked(
+        "apps",
+        "StatefulSet",
+        *(stateful_set(volumeClaimTemplates=copy_json(claims)) for _ in range(2)),
+    )
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"])
@@ -122,7 +142,11 @@ def test_empty_selector_is_not_an_absent_one(kind: str) -> None:
 
 def test_template_of_an_invalid_selector_is_not_validated() -> None:
     template = {"metadata": {}, "spec": {"containers": []}}
-    errors = checked("apps", "Deployment", stateful_set(selector={"matchLabels": {"a": "b c"}}, template=template))
+    errors = checked(
+        "apps",
+        "Deployment",
+        stateful_set(selector={"matchLabels": {"a": "b c"}}, template=template),
+    )
     assert [each.field for each in errors] == ["spec.selector.matchLabels", "spec.selector"]
 
 
@@ -141,9 +165,16 @@ def test_image_without_a_tag_is_pulled_unless_its_name_is_invalid(image: str, po
 
 
 def test_volume_source_is_immutable_and_its_difference_is_shown() -> None:
-    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/x"},
+    }
     (error,) = checked(
-        "", "PersistentVolume", {"spec": {**spec, "hostPath": {"path": "/y"}}}, {"spec": copy_json(spec)}
+        "",
+        "PersistentVolume",
+        {"spec": {**spec, "hostPath": {"path": "/y"}}},
+        {"spec": copy_json(spec)},
     )
     assert '@@ -2,7 +2,7 @@\n  "GCEPersistentDisk": null,' in error.detail
     assert '-  "Path": "/x",\n+  "Path": "/y",\n' in error.detail
@@ -159,14 +190,27 @@ def test_only_a_bound_claim_can_grow() -> None:
 
 def indexed_job(**spec: Any) -> Object:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    return {"spec": {"selector": {}, "completionMode": "Indexed", "completions": 2, "template": template, **spec}}
+    return {
+        "spec": {
+            "selector": {},
+            "completionMode": "Indexed",
+            "completions": 2,
+            "template": template,
+            **spec,
+        }
+    }
 
 
 EXIT_CODES = '{"ContainerName":null,"Operator":"In","Values":[1]}'
 
 
 def event(**fields: Any) -> Object:
-    reporter = {"reportingController": "a.b/c", "reportingInstance": "i", "action": "x", "reason": "y"}
+    reporter = {
+        "reportingController": "a.b/c",
+        "reportingInstance": "i",
+        "action": "x",
+        "reason": "y",
+    }
     regarding = {"kind": "Pod", "namespace": "default", "name": "p"}
     when = {"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal"}
     return {**reporter, **when, "regarding": regarding, **fields}
@@ -187,7 +231,11 @@ def event(**fields: Any) -> Object:
             "batch",
             "Job",
             indexed_job(
-                podFailurePolicy={"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [1]}}]}
+                podFailurePolicy={
+                    "rules": [
+                        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [1]}}
+                    ]
+                }
             ),
             indexed_job(),
             "spec.podFailurePolicy",
@@ -224,7 +272,11 @@ def event(**fields: Any) -> Object:
 def test_immutable_values_are_shown_as_internal_types(
     group: str, kind: str, new: Object, old: Object, field: str, shown: str
 ) -> None:
-    texts = [str(each) for each in checked(group, kind, copy_json(new), copy_json(old)) if each.field == field]
+    texts = [
+        str(each)
+        for each in checked(group, kind, copy_json(new), copy_json(old))
+        if each.field == field
+    ]
     assert f"{field}: Invalid value: {shown}: field is immutable" in texts
 
 
@@ -253,4 +305,6 @@ def test_registry_credentials_are_a_json_object(content: str, problem: str) -> N
     errors = checked("", "Secret", {"type": "kubernetes.io/dockerconfigjson", "data": data})
     path, value = "data[.dockerconfigjson]", '"<secret contents redacted>"'
     assert len(errors) == bool(problem)
-    assert all(str(each).startswith(f"{path}: Invalid value: {value}: {problem}") for each in errors)
+    assert all(
+        str(each).startswith(f"{path}: Invalid value: {value}: {problem}") for each in errors
+    )

@@ -20,7 +20,12 @@ NAMESPACE_TEXT = "if the endpointnamespace is set, it must be a valid namespace 
 
 def errors(*volumes: dict[str, Any], pod_name: str = "") -> list[str]:
     """Return the errors of these volumes of a pod; a volume without a name is ``v``."""
-    return [str(each) for each in check_volumes([{"name": "v", **each} for each in volumes], "volumes", pod_name)[0]]
+    return [
+        str(each)
+        for each in check_volumes([{"name": "v", **each} for each in volumes], "volumes", pod_name)[
+            0
+        ]
+    ]
 
 
 def shared_errors(kind: str, source: dict[str, Any], *, persistent: bool = False) -> list[str]:
@@ -60,7 +65,13 @@ def shared_errors(kind: str, source: dict[str, Any], *, persistent: bool = False
             ["volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"],
         ),
         (
-            {"projected": {"sources": [{"clusterTrustBundle": {**BUNDLE, "name": "a", "signerName": "b.c/d"}}]}},
+            {
+                "projected": {
+                    "sources": [
+                        {"clusterTrustBundle": {**BUNDLE, "name": "a", "signerName": "b.c/d"}}
+                    ]
+                }
+            },
             [
                 (
                     'volumes[0].projected.sources[0].clusterTrustBundle: Invalid value: {"Name":"a",'
@@ -129,15 +140,24 @@ def test_volume_of_a_pod_is_validated(source: dict[str, Any], expected: list[str
         ),
     ],
 )
-def test_certificates_of_a_projected_volume_are_validated(source: dict[str, Any], expected: list[str]) -> None:
+def test_certificates_of_a_projected_volume_are_validated(
+    source: dict[str, Any], expected: list[str]
+) -> None:
     start = "volumes[0].projected.sources[0]."
     found = errors({"projected": {"sources": [source]}})
     assert len(found) == len(expected), found
-    assert all(each.startswith(start + text) for each, text in zip(found, expected, strict=True)), found
+    assert all(each.startswith(start + text) for each, text in zip(found, expected, strict=True)), (
+        found
+    )
 
 
 def test_files_of_certificates_have_different_paths() -> None:
-    certificate = {"signerName": "a.io/b", "keyType": "ED25519", "keyPath": "k", "certificateChainPath": "k"}
+    certificate = {
+        "signerName": "a.io/b",
+        "keyType": "ED25519",
+        "keyPath": "k",
+        "certificateChainPath": "k",
+    }
     assert errors({"projected": {"sources": [{"podCertificate": certificate}]}}) == [
         'volumes[0].projected: Invalid value: "k": conflicting duplicate paths'
     ]
@@ -159,7 +179,16 @@ def test_claim_of_an_ephemeral_volume_is_not_used_by_name() -> None:
 @pytest.mark.parametrize(
     ("kind", "source", "expected"),
     [
-        ("azureDisk", {"diskName": "d", "diskURI": "https://a/b.vhd", "kind": "Shared", "cachingMode": "None"}, []),
+        (
+            "azureDisk",
+            {
+                "diskName": "d",
+                "diskURI": "https://a/b.vhd",
+                "kind": "Shared",
+                "cachingMode": "None",
+            },
+            [],
+        ),
         ("azureDisk", {"diskName": "d", "diskURI": "/subscriptions/s", "kind": "Managed"}, []),
         (
             "azureDisk",
@@ -183,7 +212,11 @@ def test_claim_of_an_ephemeral_volume_is_not_used_by_name() -> None:
                 )
             ],
         ),
-        ("flexVolume", {"driver": "d", "options": {"fsType": "ext4", "example.com/kubernetes.io": "x"}}, []),
+        (
+            "flexVolume",
+            {"driver": "d", "options": {"fsType": "ext4", "example.com/kubernetes.io": "x"}},
+            [],
+        ),
         (
             "flexVolume",
             {"driver": "d", "options": {"A.K8s.io/x": "", "kubernetes.io": ""}},
@@ -202,8 +235,16 @@ def test_claim_of_an_ephemeral_volume_is_not_used_by_name() -> None:
             {"registry": "a:1", "volume": "v", "tenant": "t" * 65},
             ["tenant: Required value: must be a UUID and may not exceed a length of 64 characters"],
         ),
-        ("awsElasticBlockStore", {"volumeID": "v", "partition": 256}, ["partition: Invalid value: 256: must be"]),
-        ("fc", {}, ["targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"]),
+        (
+            "awsElasticBlockStore",
+            {"volumeID": "v", "partition": 256},
+            ["partition: Invalid value: 256: must be"],
+        ),
+        (
+            "fc",
+            {},
+            ["targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"],
+        ),
         ("cinder", {"volumeID": "v", "secretRef": {}}, ["secretRef.name: Required value"]),
         (
             "storageos",
@@ -229,7 +270,9 @@ def test_claim_of_an_ephemeral_volume_is_not_used_by_name() -> None:
 def test_shared_source_is_validated(kind: str, source: dict[str, Any], expected: list[str]) -> None:
     found = shared_errors(kind, source)
     assert len(found) == len(expected), found
-    assert all(each.startswith(f"{kind}.{start}") for each, start in zip(found, expected, strict=True)), found
+    assert all(
+        each.startswith(f"{kind}.{start}") for each, start in zip(found, expected, strict=True)
+    ), found
 
 
 @pytest.mark.parametrize(
@@ -240,7 +283,10 @@ def test_shared_source_is_validated(kind: str, source: dict[str, Any], expected:
         (
             {"datasetName": "d/e", "datasetUUID": "u"},
             [
-                ('flocker: Invalid value: "resource": datasetName and datasetUUID can not be specified simultaneously'),
+                (
+                    'flocker: Invalid value: "resource": datasetName and datasetUUID can not be '
+                    "specified simultaneously"
+                ),
                 "flocker.datasetName: Invalid value: \"d/e\": must not contain '/'",
             ],
         ),
@@ -275,11 +321,15 @@ def test_flocker_volume_has_one_dataset(source: dict[str, Any], expected: list[s
         ),
     ],
 )
-def test_source_of_a_persistent_volume_is_validated(kind: str, source: dict[str, Any], expected: list[str]) -> None:
+def test_source_of_a_persistent_volume_is_validated(
+    kind: str, source: dict[str, Any], expected: list[str]
+) -> None:
     assert shared_errors(kind, source, persistent=True) == expected
 
 
-@pytest.mark.parametrize("registry", ["a", "a:1,", "a:b:1", "[::1]", "[::1:2", "[::1]2:3", "::1:2", "a]:1", "[[a]:1"])
+@pytest.mark.parametrize(
+    "registry", ["a", "a:1,", "a:b:1", "[::1]", "[::1:2", "[::1]2:3", "::1:2", "a]:1", "[[a]:1"]
+)
 def test_registry_is_a_list_of_hosts_with_ports(registry: str) -> None:
     assert shared_errors("quobyte", {"registry": registry, "volume": "v"}) == [
         f'quobyte.registry: Invalid value: "{registry}": {REGISTRY}'
@@ -311,7 +361,9 @@ def test_name_of_an_iscsi_node(name: str, is_valid: bool) -> None:
     assert shared_errors("iscsi", {"targetPortal": "p", "iqn": name}) == expected
 
 
-@pytest.mark.parametrize("text", ["iqn.2001-04." * 80_000 + "_", "iqn" + ":a" * 300_000 + " ", "iqn" + "a:," * 300_000])
+@pytest.mark.parametrize(
+    "text", ["iqn.2001-04." * 80_000 + "_", "iqn" + ":a" * 300_000 + " ", "iqn" + "a:," * 300_000]
+)
 def test_long_name_of_an_iscsi_node_is_validated_in_linear_time(text: str) -> None:
     start = process_time()
     assert shared_errors("iscsi", {"targetPortal": "p", "iqn": text})

@@ -19,17 +19,26 @@ RESOURCES = {(each.group, each.kind): each for each in all_resources()}
 ROLLING = "spec.updateStrategy.rollingUpdate"
 
 
-def errors(kind: str, fields: dict[str, Any], *, old: dict[str, Any] | None = None, subresource: str = "") -> list[str]:
+def errors(
+    kind: str, fields: dict[str, Any], *, old: dict[str, Any] | None = None, subresource: str = ""
+) -> list[str]:
     """Return the errors of a workload with ``fields`` in its spec (or status), as an update of ``old`` or as new."""
     resource = RESOURCES["" if kind == "ReplicationController" else "apps", kind]
     strategy = strategy_for(resource)
-    info = ResourceInfo(resource.group, resource.version, "x", "x", kind, namespaced=True, strategy=strategy)
+    info = ResourceInfo(
+        resource.group, resource.version, "x", "x", kind, namespaced=True, strategy=strategy
+    )
     ctx = RequestContext(User("u"), "update", info, "default", "a", subresource)
-    objects = [workload(kind, each, subresource or "spec") for each in (fields, old) if each is not None]
+    objects = [
+        workload(kind, each, subresource or "spec") for each in (fields, old) if each is not None
+    ]
     for each in objects:
         strategy.decode(each, ctx)
         strategy.default(each)
-    return [str(each) for each in strategy.validate(objects[0], objects[1] if old is not None else None, ctx)]
+    return [
+        str(each)
+        for each in strategy.validate(objects[0], objects[1] if old is not None else None, ctx)
+    ]
 
 
 def workload(kind: str, fields: dict[str, Any], part: str) -> Object:
@@ -49,8 +58,17 @@ def workload(kind: str, fields: dict[str, Any], part: str) -> Object:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"ordinals": {"start": 3}, "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}, []),
-        ({"ordinals": {"start": -1}}, ["spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0"]),
+        (
+            {
+                "ordinals": {"start": 3},
+                "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"},
+            },
+            [],
+        ),
+        (
+            {"ordinals": {"start": -1}},
+            ["spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0"],
+        ),
         (
             {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Odd", "whenScaled": "Even"}},
             [
@@ -95,7 +113,10 @@ def test_rollouts_of_stateful_sets_have_no_limit_of_unavailable_pods(release: st
     ("kind", "named"),
     [
         ("Deployment", "ReplicaSet"),
-        *((kind, kind) for kind in ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")),
+        *(
+            (kind, kind)
+            for kind in ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")
+        ),
     ],
 )
 def test_pods_without_end_have_no_deadline(kind: str, named: str) -> None:
@@ -120,7 +141,9 @@ def test_pods_without_end_have_no_deadline(kind: str, named: str) -> None:
         ),
     ],
 )
-def test_unknown_update_strategies_are_shown_as_internal_types(kind: str, strategy: Any, shown: str) -> None:
+def test_unknown_update_strategies_are_shown_as_internal_types(
+    kind: str, strategy: Any, shown: str
+) -> None:
     field, supported = "updateStrategy", '"RollingUpdate", "OnDelete"'
     if kind == "Deployment":
         field, supported = "strategy", '"Recreate", "RollingUpdate"'
@@ -180,7 +203,11 @@ def test_very_long_percentages_are_above_100() -> None:
 )
 def test_rollouts_must_make_progress(kind: str, rolling: Any, zero: bool) -> None:
     field = "strategy" if kind == "Deployment" else "updateStrategy"
-    found = [each for each in errors(kind, {field: {"rollingUpdate": rolling}}) if "a valid percent" not in each]
+    found = [
+        each
+        for each in errors(kind, {field: {"rollingUpdate": rolling}})
+        if "a valid percent" not in each
+    ]
     path = f"spec.{field}.rollingUpdate.maxUnavailable"
     text = f'Invalid value: "{rolling["maxUnavailable"]}": may not be 0 when `maxSurge` is 0'
     if kind == "DaemonSet":
@@ -204,7 +231,10 @@ def test_counts_of_collisions_only_grow(kind: str) -> None:
     ("kind", "ready"),
     [
         ("StatefulSet", "status.readyReplicas"),
-        *((kind, "readyReplicas") for kind in ("Deployment", "ReplicaSet", "ReplicationController")),
+        *(
+            (kind, "readyReplicas")
+            for kind in ("Deployment", "ReplicaSet", "ReplicationController")
+        ),
     ],
 )
 def test_available_replicas_are_ready(kind: str, ready: str) -> None:

@@ -11,7 +11,10 @@ WATCH = Target("watch", "pods", "default")
 
 
 def patches(count: int, seconds: float, *, changed: bool = True) -> list[Sent]:
-    return [Sent(number * seconds / count, PATCH, 200, changed, uri="/widgets/a") for number in range(count)]
+    return [
+        Sent(number * seconds / count, PATCH, 200, changed, uri="/widgets/a")
+        for number in range(count)
+    ]
 
 
 def test_repeated_write_is_a_hot_loop() -> None:
@@ -37,14 +40,23 @@ def test_created_objects_are_no_loop_but_failing_creates_are() -> None:
 
 def test_watches_that_restart_at_other_revisions_are_a_loop() -> None:
     requests = [
-        Sent(number / 50, WATCH, 200, is_write=False, uri=f"/pods?resourceVersion={number}&watch=true")
+        Sent(
+            number / 50,
+            WATCH,
+            200,
+            is_write=False,
+            uri=f"/pods?resourceVersion={number}&watch=true",
+        )
         for number in range(LIMIT)
     ]
     assert [loop.target for loop in hot_loops(requests)] == [WATCH]
 
 
 def test_lists_with_other_selectors_are_no_loop() -> None:
-    requests = [Sent(0.0, LIST, 200, is_write=False, uri=f"/pods?labelSelector=a%3D{number}") for number in range(50)]
+    requests = [
+        Sent(0.0, LIST, 200, is_write=False, uri=f"/pods?labelSelector=a%3D{number}")
+        for number in range(50)
+    ]
     assert hot_loops(requests) == []
 
 

@@ -9,17 +9,29 @@ import pytest
 
 from envtest.chaos.comparison import compare
 from envtest.chaos.names import Names, random_names
-from envtest.chaos.normal_form import Live, Snapshot, State, mask, normalize, reference_names, unstable_fields
+from envtest.chaos.normal_form import (
+    Live,
+    Snapshot,
+    State,
+    mask,
+    normalize,
+    reference_names,
+    unstable_fields,
+)
 
 RESOURCE = "widgets.example.com"
 
 
-def widget(name: str = "a", *, metadata: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+def widget(
+    name: str = "a", *, metadata: dict[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
     whole = {"name": name, "namespace": "default", "uid": str(uuid4()), **(metadata or {})}
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": whole, **fields}
 
 
-def state(*objects: dict[str, Any], names: Names | None = None, deleted: tuple[str, ...] = ()) -> State:
+def state(
+    *objects: dict[str, Any], names: Names | None = None, deleted: tuple[str, ...] = ()
+) -> State:
     live = [Live((RESOURCE, "default", obj["metadata"]["name"]), obj) for obj in objects]
     live += [Live((RESOURCE, "default", name), None) for name in deleted]
     uids = frozenset(obj["metadata"]["uid"] for obj in objects)
@@ -33,10 +45,19 @@ def differences(expected: State, found: State, **options: Any) -> list[tuple[str
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ({"metadata": {"resourceVersion": "1", "generation": 1}}, {"metadata": {"resourceVersion": "7"}}),
-        ({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}, {"metadata": {"managedFields": []}}),
+        (
+            {"metadata": {"resourceVersion": "1", "generation": 1}},
+            {"metadata": {"resourceVersion": "7"}},
+        ),
+        (
+            {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}},
+            {"metadata": {"managedFields": []}},
+        ),
         ({"spec": {"clusterIP": "10.0.0.1"}}, {"spec": {"clusterIP": "10.0.0.2"}}),
-        ({"status": {"at": "2026-01-01T00:00:00Z"}}, {"status": {"at": "2026-02-01T10:00:00.123+01:00"}}),
+        (
+            {"status": {"at": "2026-01-01T00:00:00Z"}},
+            {"status": {"at": "2026-02-01T10:00:00.123+01:00"}},
+        ),
         ({"status": {"of": str(uuid4())}}, {"status": {"of": str(uuid4())}}),
         ({"metadata": {"finalizers": ["a", "b"]}}, {"metadata": {"finalizers": ["b", "a"]}}),
         (
@@ -71,7 +92,10 @@ def test_outdated_status_is_a_difference() -> None:
 
 def test_difference_has_the_fields() -> None:
     (found,) = compare(state(widget(spec={"size": 1})), state(widget(spec={"size": 2})))
-    assert (found.object, found.lines) == ("widgets.example.com default/a", ("~ spec.size: 1 -> 2",))
+    assert (found.object, found.lines) == (
+        "widgets.example.com default/a",
+        ("~ spec.size: 1 -> 2",),
+    )
 
 
 def test_missing_and_unexpected_objects() -> None:
@@ -85,9 +109,9 @@ def test_deleted_object_of_the_prepared_state() -> None:
 
 
 def test_object_with_the_same_content_is_a_duplicate() -> None:
-    assert differences(state(widget("a", spec={})), state(widget("a", spec={}), widget("b", spec={}))) == [
-        ("duplicate", "b")
-    ]
+    assert differences(
+        state(widget("a", spec={})), state(widget("a", spec={}), widget("b", spec={}))
+    ) == [("duplicate", "b")]
 
 
 def test_generated_names_are_compared_as_a_set() -> None:
@@ -113,20 +137,28 @@ def test_references_to_generated_names_are_masked() -> None:
 
 def test_object_without_its_owner_is_an_orphan() -> None:
     owner = {"apiVersion": "v1", "kind": "Widget", "name": "gone", "uid": str(uuid4())}
-    assert differences(state(), state(widget(metadata={"ownerReferences": [owner]}))) == [("orphan", "a")]
+    assert differences(state(), state(widget(metadata={"ownerReferences": [owner]}))) == [
+        ("orphan", "a")
+    ]
 
 
 def test_object_that_should_be_deleted_by_now_is_an_orphan() -> None:
-    assert differences(state(), state(widget()), earlier={(RESOURCE, "default", "a")}) == [("orphan", "a")]
+    assert differences(state(), state(widget()), earlier={(RESOURCE, "default", "a")}) == [
+        ("orphan", "a")
+    ]
 
 
 def test_random_names_of_the_operator_are_found_by_two_runs() -> None:
-    first, second = [state(widget("job-1a2b", spec={"x": 1}))], [state(widget("job-9z8y", spec={"x": 1}))]
+    first, second = (
+        [state(widget("job-1a2b", spec={"x": 1}))],
+        [state(widget("job-9z8y", spec={"x": 1}))],
+    )
     names = reference_names(first, second)
     assert names.canonical((RESOURCE, "default", "job-5555")) == "job-*"
     assert (
         compare(
-            state(widget("job-1a2b", spec={"x": 1}), names=names), state(widget("job-7777", spec={"x": 1}), names=names)
+            state(widget("job-1a2b", spec={"x": 1}), names=names),
+            state(widget("job-7777", spec={"x": 1}), names=names),
         )
         == []
     )

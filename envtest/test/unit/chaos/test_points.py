@@ -15,7 +15,10 @@ def ids(points: list[FaultPoint]) -> list[str]:
 
 
 def test_each_successful_write_has_the_faults_of_writes() -> None:
-    steps = [StepRecord(), StepRecord([Write(CREATE), Write(UPDATE), Write(UPDATE, succeeded=False), Write(UPDATE)])]
+    steps = [
+        StepRecord(),
+        StepRecord([Write(CREATE), Write(UPDATE), Write(UPDATE, succeeded=False), Write(UPDATE)]),
+    ]
     assert ids(plan(steps, ["crash"])) == [
         "crash@1.1.create.configmaps:default/",
         "crash@1.1.update.widgets.example.com/status:default/a",
@@ -45,7 +48,9 @@ def test_each_watched_resource_can_be_stale() -> None:
 
 def test_kinds_alternate_so_that_a_short_budget_tries_all_of_them() -> None:
     steps = [StepRecord(), StepRecord([Write(UPDATE)] * 3, ["pods"])]
-    assert [point.kind for point in plan(steps)[: len(KINDS) - 1]] == [kind for kind in KINDS if kind != "unobserved"]
+    assert [point.kind for point in plan(steps)[: len(KINDS) - 1]] == [
+        kind for kind in KINDS if kind != "unobserved"
+    ]
 
 
 def test_seed_changes_only_the_order() -> None:
@@ -60,7 +65,12 @@ def test_seed_changes_only_the_order() -> None:
     "point",
     [
         FaultPoint("crash", 2, UPDATE, 3),
-        FaultPoint("timeout", 0, Target("patch", "clusterroles.rbac.authorization.k8s.io", "", "system:a.b/*"), 1),
+        FaultPoint(
+            "timeout",
+            0,
+            Target("patch", "clusterroles.rbac.authorization.k8s.io", "", "system:a.b/*"),
+            1,
+        ),
         FaultPoint("reset", 1, CREATE),
         FaultPoint("stale", 4, resource="pods"),
         FaultPoint("unobserved", 1),
@@ -72,7 +82,18 @@ def test_ids_are_parsed(point: FaultPoint) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "crash", "crash@", "crash@x", "crash@1", "crash@1.1.create", "boom@1", "stale@1", "expired@1.pods"]
+    "text",
+    [
+        "",
+        "crash",
+        "crash@",
+        "crash@x",
+        "crash@1",
+        "crash@1.1.create",
+        "boom@1",
+        "stale@1",
+        "expired@1.pods",
+    ],
 )
 def test_other_ids_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="fault"):

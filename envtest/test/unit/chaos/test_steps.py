@@ -33,9 +33,16 @@ def test_file_has_steps_with_files_objects_and_references(tmp_path: Path) -> Non
     )
     apply, patch, advance, delete = load_scenario(tmp_path).steps
     assert (apply.name, apply.objects[0]["kind"]) == ("apply toy.yaml", "Toy")
-    assert (patch.name, patch.subresource, patch.patch) == ("grow", "status", {"status": {"size": 2}})
+    assert (patch.name, patch.subresource, patch.patch) == (
+        "grow",
+        "status",
+        {"status": {"size": 2}},
+    )
     assert (advance.name, advance.seconds) == ("advance 60 s", 60.0)
-    assert [obj["metadata"] for obj in delete.objects] == [{"name": "bear"}, {"name": "p", "namespace": "ns"}]
+    assert [obj["metadata"] for obj in delete.objects] == [
+        {"name": "bear"},
+        {"name": "p", "namespace": "ns"},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,10 @@ def test_file_has_steps_with_files_objects_and_references(tmp_path: Path) -> Non
         ({"steps": [{"create": {}}]}, "unknown field 'create'"),
         ({"steps": [{"advance": -1}]}, "advance: -1: must be a number of seconds"),
         ({"steps": [{"advance": True}]}, "must be a number of seconds"),
-        ({"steps": [{"apply": {"kind": "Pod"}}]}, "apiVersion, kind and metadata.name are required"),
+        (
+            {"steps": [{"apply": {"kind": "Pod"}}]},
+            "apiVersion, kind and metadata.name are required",
+        ),
         ({"steps": [{"patch": {"kind": "Pod"}}]}, "must have apiVersion, kind, name and patch"),
         ({"steps": [{"apply": 1}]}, "must be a file, an object, or a list of them"),
         ({"steps": [{"apply": "a.yaml"}]}, "files are not available here"),

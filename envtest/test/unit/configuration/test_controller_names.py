@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from envtest.configuration.controller_names import DEFAULT, KUBE_CONTROLLERS, kube_controllers, select_controllers
+from envtest.configuration.controller_names import (
+    DEFAULT,
+    KUBE_CONTROLLERS,
+    kube_controllers,
+    select_controllers,
+)
 from envtest.controllers import AVAILABLE
 
 
@@ -14,8 +19,13 @@ def test_every_name_is_a_controller() -> None:
 
 
 def test_names_of_kube_controller_manager() -> None:
-    assert kube_controllers(["deployment", "replicaset"]) == ["deployment-controller", "replicaset-controller"]
-    with pytest.raises(ValueError, match="controller 'pods': the real control plane has only gc, namespace"):
+    assert kube_controllers(["deployment", "replicaset"]) == [
+        "deployment-controller",
+        "replicaset-controller",
+    ]
+    with pytest.raises(
+        ValueError, match="controller 'pods': the real control plane has only gc, namespace"
+    ):
         kube_controllers(["gc", "pods"])
 
 
@@ -32,5 +42,7 @@ def test_names_of_kube_controller_manager() -> None:
         (["job", "-job"], (), ()),
     ],
 )
-def test_selection(items: list[str], controllers: tuple[str, ...], missing: tuple[str, ...]) -> None:
+def test_selection(
+    items: list[str], controllers: tuple[str, ...], missing: tuple[str, ...]
+) -> None:
     assert select_controllers(items) == (controllers, missing)

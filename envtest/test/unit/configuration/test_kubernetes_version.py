@@ -8,7 +8,12 @@ import pytest
 
 from envtest.builtins.catalog import all_resources, plain_name, resolve, schema_of, type_name
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, KubernetesVersion, parse_version
+from envtest.configuration.kubernetes_version import (
+    LATEST,
+    SUPPORTED,
+    KubernetesVersion,
+    parse_version,
+)
 
 DATA = Path(__file__).parents[3] / "src" / "envtest" / "data"
 POD = "io.k8s.api.core.v1.Pod"
@@ -85,24 +90,37 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("name", "field", "unknown", "dropped"), FIELDS)
-def test_fields_that_versions_do_not_have_or_drop(name: str, field: str, unknown: set[str], dropped: set[str]) -> None:
+def test_fields_that_versions_do_not_have_or_drop(
+    name: str, field: str, unknown: set[str], dropped: set[str]
+) -> None:
     found = {
-        release: resolve(type_name(f"io.k8s.api.{name}", release))["properties"].get(field) for release in SUPPORTED
+        release: resolve(type_name(f"io.k8s.api.{name}", release))["properties"].get(field)
+        for release in SUPPORTED
     }
     assert {release for release, schema in found.items() if schema is None} == unknown
-    assert {release for release, schema in found.items() if schema and schema["x-envtest-wire"] == "never"} == dropped
+    assert {
+        release
+        for release, schema in found.items()
+        if schema and schema["x-envtest-wire"] == "never"
+    } == dropped
 
 
 def test_values_of_disabled_fields_are_checked_and_dropped() -> None:
     name = type_name("io.k8s.api.core.v1.PodSpec", "1.34")
-    assert decode(name, {"hostnameOverride": "a", "nodeName": "n"}) == ({"nodeName": "n", "containers": None}, [])
+    assert decode(name, {"hostnameOverride": "a", "nodeName": "n"}) == (
+        {"nodeName": "n", "containers": None},
+        [],
+    )
     with pytest.raises(DecodeError, match="hostnameOverride of type string"):
         decode(name, {"hostnameOverride": 1})
 
 
 def test_resources_that_versions_do_not_serve() -> None:
     served = {
-        release: {f"{each.group}/{each.version}/{each.plural}" for each in all_resources(parse_version(release))}
+        release: {
+            f"{each.group}/{each.version}/{each.plural}"
+            for each in all_resources(parse_version(release))
+        }
         for release in SUPPORTED
     }
     missing = {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}

@@ -18,7 +18,9 @@ def test_networks_of_allowed_sizes_are_accepted(text: str) -> None:
     assert parse_service_network(text).prefixlen in (29, 12, 16)
 
 
-@pytest.mark.parametrize("text", ["x", "10.0.0.0/30", "10.0.0.0/11", "10.0.0.1/24", "fd00::/108", "10.0.0.0"])
+@pytest.mark.parametrize(
+    "text", ["x", "10.0.0.0/30", "10.0.0.0/11", "10.0.0.1/24", "fd00::/108", "10.0.0.0"]
+)
 def test_invalid_networks_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text.partition("/")[0])):
         parse_service_network(text)

@@ -14,13 +14,18 @@ AUTOSCALERS = GroupResource("autoscaling", "horizontalpodautoscalers")
 
 
 def deployment(replicas: int) -> Object:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
     return {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": template}
 
 
 async def autoscaler(plane: HeadlessPlane, kind: str = "Deployment", **spec: Any) -> None:
     target = {"apiVersion": "apps/v1", "kind": kind, "name": "w"}
-    await plane.create("h", resource=AUTOSCALERS, spec={"scaleTargetRef": target, "maxReplicas": 3, **spec})
+    await plane.create(
+        "h", resource=AUTOSCALERS, spec={"scaleTargetRef": target, "maxReplicas": 3, **spec}
+    )
 
 
 def condition(plane: HeadlessPlane, kind: str) -> Object:

@@ -27,8 +27,12 @@ def test_index_of_selectors_and_objects() -> None:
     index: SelectorIndex[int] = SelectorIndex()
     index.set_selector("ns", "web", {"matchLabels": {"app": "web", "tier": "x"}})
     index.set_selector("ns", "all", {})
-    index.set_selector("ns", "in", {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]})
-    index.set_selector("ns", "no", {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]})
+    index.set_selector(
+        "ns", "in", {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}
+    )
+    index.set_selector(
+        "ns", "no", {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
+    )
     labels = {"app": "web", "tier": "x"}
     index.set_object("ns", "a", labels, 1)
     index.set_object("ns", "b", {"app": "web"}, 2)
@@ -45,13 +49,19 @@ def test_index_of_selectors_and_objects() -> None:
     assert sorted(index.selectors_of("ns", labels)) == ["all", "in"]
 
 
-@pytest.mark.parametrize(("value", "total", "result"), [(3, 10, 3), ("50%", 4, 2), ("34%", 10, 4), ("100%", 0, 0)])
+@pytest.mark.parametrize(
+    ("value", "total", "result"), [(3, 10, 3), ("50%", 4, 2), ("34%", 10, 4), ("100%", 0, 0)]
+)
 def test_percentages_are_rounded_up(value: int | str, total: int, result: int) -> None:
     assert scaled(value, total) == result
 
 
 def test_evictions_expire_after_two_minutes() -> None:
-    recorded = {"new": "2025-12-31T23:59:00Z", "old": "2025-12-31T23:57:00Z", "gone": "2025-12-31T23:59:30Z"}
+    recorded = {
+        "new": "2025-12-31T23:59:00Z",
+        "old": "2025-12-31T23:57:00Z",
+        "gone": "2025-12-31T23:59:30Z",
+    }
     pods = [
         BudgetPod("new", True, False, None),
         BudgetPod("old", True, False, None),
@@ -69,9 +79,13 @@ def test_evictions_expire_after_two_minutes() -> None:
         (1, 0, 0, 0, "InsufficientPods"),  # a budget without pods allows nothing
     ],
 )
-def test_status_of_a_budget(healthy: int, desired: int, expected: int, allowed: int, reason: str) -> None:
+def test_status_of_a_budget(
+    healthy: int, desired: int, expected: int, allowed: int, reason: str
+) -> None:
     budget = {"metadata": {"generation": 2}}
-    status = budget_status(budget, healthy=healthy, desired=desired, expected=expected, disrupted={}, now="t")
+    status = budget_status(
+        budget, healthy=healthy, desired=desired, expected=expected, disrupted={}, now="t"
+    )
     assert (status["disruptionsAllowed"], status["conditions"][0]["reason"]) == (allowed, reason)
     assert (status["observedGeneration"], status["conditions"][0]["observedGeneration"]) == (2, 2)
 
@@ -96,7 +110,10 @@ def endpoint_pod(name: str, **changes: Any) -> EndpointPod:
 
 def service(**spec: Any) -> dict[str, Any]:
     ports = [{"name": "w", "port": 80, "targetPort": "web", "protocol": "TCP"}]
-    return {"metadata": {"name": "s", "namespace": "ns"}, "spec": {"clusterIP": "10.0.0.9", "ports": ports, **spec}}
+    return {
+        "metadata": {"name": "s", "namespace": "ns"},
+        "spec": {"clusterIP": "10.0.0.9", "ports": ports, **spec},
+    }
 
 
 def test_subsets_of_endpoints() -> None:
@@ -117,7 +134,11 @@ def test_subsets_of_endpoints() -> None:
     }
     assert found == {8080: (["10.0.0.1"], ["10.0.0.2"]), 9: (["10.0.0.6"], [])}
     published = service_subsets(service(publishNotReadyAddresses=True), pods[:3])
-    assert [each["ip"] for each in published[0]["addresses"]] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert [each["ip"] for each in published[0]["addresses"]] == [
+        "10.0.0.1",
+        "10.0.0.2",
+        "10.0.0.3",
+    ]
     headless = service_subsets(service(clusterIP="None", ports=[]), pods[:1])
     assert "ports" not in headless[0]
     assert service_subsets(service(ports=[]), pods[:1]) == []
@@ -128,24 +149,38 @@ def test_numbered_and_missing_ports() -> None:
         {"name": "n", "port": 1, "targetPort": 7, "protocol": "TCP"},
         {"name": "m", "port": 2, "targetPort": "none"},
     ]
-    assert service_ports(service(ports=ports), endpoint_pod("a")) == [{"name": "n", "port": 7, "protocol": "TCP"}]
+    assert service_ports(service(ports=ports), endpoint_pod("a")) == [
+        {"name": "n", "port": 7, "protocol": "TCP"}
+    ]
 
 
 def test_endpoints_are_truncated_ready_ones_last() -> None:
-    subsets = [{"addresses": [{}] * 600, "notReadyAddresses": [{}] * 300}, {"notReadyAddresses": [{}] * 200}]
+    subsets = [
+        {"addresses": [{}] * 600, "notReadyAddresses": [{}] * 300},
+        {"notReadyAddresses": [{}] * 200},
+    ]
     assert truncate(subsets)
     assert [len(each.get("notReadyAddresses", ())) for each in subsets] == [300, 100]
     assert (
-        sum(len(each.get(name, ())) for each in subsets for name in ("addresses", "notReadyAddresses")) == MAX_ADDRESSES
+        sum(
+            len(each.get(name, ()))
+            for each in subsets
+            for name in ("addresses", "notReadyAddresses")
+        )
+        == MAX_ADDRESSES
     )
     assert not truncate(subsets)
 
 
 def test_conditions_of_an_endpoint() -> None:
-    terminating = endpoint_of(service(), endpoint_pod("a", is_terminating=True), ["10.0.0.1"], "zone-a")
+    terminating = endpoint_of(
+        service(), endpoint_pod("a", is_terminating=True), ["10.0.0.1"], "zone-a"
+    )
     assert terminating["conditions"] == {"ready": False, "serving": True, "terminating": True}
     assert (terminating["zone"], terminating["nodeName"]) == ("zone-a", "n")
-    published = endpoint_of(service(publishNotReadyAddresses=True), endpoint_pod("a", is_ready=False), [], "")
+    published = endpoint_of(
+        service(publishNotReadyAddresses=True), endpoint_pod("a", is_ready=False), [], ""
+    )
     assert published["conditions"] == {"ready": True, "serving": False, "terminating": False}
 
 
@@ -158,14 +193,20 @@ def test_endpoints_stay_in_their_slices() -> None:
     group = ("IPv4", ports_key(()))
     wanted = [{"addresses": ["new"], "targetRef": {"uid": uid}} for uid in ("b", "c", "d")]
     plan = plan_slices([slice_of("one", "a", "b"), slice_of("two", "c")], {group: wanted}, ["IPv4"])
-    names = {name: [each["targetRef"]["uid"] for each in endpoints] for name, (_, endpoints) in plan.updated.items()}
+    names = {
+        name: [each["targetRef"]["uid"] for each in endpoints]
+        for name, (_, endpoints) in plan.updated.items()
+    }
     assert names == {"one": ["b", "d"], "two": ["c"]}
     assert (plan.created, plan.deleted) == ([], [])
 
 
 def test_slices_are_added_removed_and_one_remains() -> None:
     group = ("IPv4", ports_key(()))
-    many = [{"addresses": ["x"], "targetRef": {"uid": str(number)}} for number in range(MAX_ENDPOINTS + 1)]
+    many = [
+        {"addresses": ["x"], "targetRef": {"uid": str(number)}}
+        for number in range(MAX_ENDPOINTS + 1)
+    ]
     plan = plan_slices([], {group: many}, ["IPv4", "IPv6"])
     assert [(family, len(endpoints)) for family, _, endpoints in plan.created] == [
         ("IPv4", 100),
@@ -176,7 +217,9 @@ def test_slices_are_added_removed_and_one_remains() -> None:
     assert (list(empty.updated.values()), len(empty.deleted), empty.created) == ([((), [])], 1, [])
     ports = ports_key([{"name": "w", "port": 1}])
     moved = plan_slices([slice_of("one", "a")], {("IPv4", ports): many[:1]}, ["IPv4"])
-    assert moved == ({"one": (ports, many[:1])}, [], []), "a slice whose ports change keeps its name"
+    assert moved == ({"one": (ports, many[:1])}, [], []), (
+        "a slice whose ports change keeps its name"
+    )
 
 
 def test_trigger_time_is_that_of_the_first_change() -> None:
@@ -185,7 +228,12 @@ def test_trigger_time_is_that_of_the_first_change() -> None:
 
 
 def volume(name: str, size: str, **spec: Any) -> dict[str, Any]:
-    spec = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "c", **spec}
+    spec = {
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "c",
+        **spec,
+    }
     return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
 
 
@@ -231,8 +279,12 @@ def test_phases_of_a_volume() -> None:
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 
-def request(name: str, organization: str = "", *alternatives: x509.GeneralName) -> x509.CertificateSigningRequest:
-    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+def request(
+    name: str, organization: str = "", *alternatives: x509.GeneralName
+) -> x509.CertificateSigningRequest:
+    attributes = (
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+    )
     subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
     if alternatives:
@@ -251,10 +303,25 @@ DNS = x509.DNSName("n")
     [
         (CLIENT, ("jane",), ["client auth", "digital signature"], ""),
         (CLIENT, ("jane",), ["server auth"], "invalid usage for client certificate: server auth"),
-        (CLIENT, ("jane",), ["digital signature"], "missing required usage for client certificate: client auth"),
+        (
+            CLIENT,
+            ("jane",),
+            ["digital signature"],
+            "missing required usage for client certificate: client auth",
+        ),
         (SERVING, (*NODE, DNS), ["digital signature", "server auth"], ""),
-        (SERVING, NODE, ["digital signature", "server auth"], "DNS or IP subjectAltName is required"),
-        (SERVING, ("system:node:n", "x", DNS), ["server auth"], "subject organization is not system:nodes"),
+        (
+            SERVING,
+            NODE,
+            ["digital signature", "server auth"],
+            "DNS or IP subjectAltName is required",
+        ),
+        (
+            SERVING,
+            ("system:node:n", "x", DNS),
+            ["server auth"],
+            "subject organization is not system:nodes",
+        ),
         (
             SERVING,
             (*NODE, DNS),
@@ -267,26 +334,40 @@ DNS = x509.DNSName("n")
             ["digital signature", "server auth"],
             "subject common name does not begin with system:node: ",
         ),
-        (KUBELET, (*NODE, DNS), ["digital signature", "client auth"], "DNS subjectAltNames are not allowed"),
+        (
+            KUBELET,
+            (*NODE, DNS),
+            ["digital signature", "client auth"],
+            "DNS subjectAltNames are not allowed",
+        ),
         (KUBELET, NODE, ["digital signature", "client auth", "key encipherment"], ""),
         ("kubernetes.io/legacy-unknown", ("x",), ["server auth"], ""),
     ],
 )
-def test_requests_that_a_signer_refuses(signer: str, subject: Any, usages: list[str], problem: str) -> None:
+def test_requests_that_a_signer_refuses(
+    signer: str, subject: Any, usages: list[str], problem: str
+) -> None:
     assert refusal(signer, request(*subject), usages) == problem
 
 
 @pytest.mark.parametrize(
     ("seconds", "start", "end"),
-    [(None, -300, 365 * 86400 - 300), (3600, -300, 3600), (60, -300, 600), (10**9, -300, 365 * 86400 - 300)],
+    [
+        (None, -300, 365 * 86400 - 300),
+        (3600, -300, 3600),
+        (60, -300, 600),
+        (10**9, -300, 365 * 86400 - 300),
+    ],
 )
 def test_validity_and_usages_of_a_certificate(seconds: int | None, start: int, end: int) -> None:
-    pem = sign_request(CertificateAuthority(), request("jane", "team", DNS), ["client auth", "any"], seconds, NOW)
+    pem = sign_request(
+        CertificateAuthority(), request("jane", "team", DNS), ["client auth", "any"], seconds, NOW
+    )
     certificate = x509.load_pem_x509_certificate(pem)
     assert (certificate.not_valid_before_utc - NOW).total_seconds() == start
     assert (certificate.not_valid_after_utc - NOW).total_seconds() == end
     assert certificate.subject.rfc4514_string() == "CN=jane,O=team"
     assert len(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == 2
-    assert certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(
-        x509.DNSName
-    ) == ["n"]
+    assert certificate.extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    ).value.get_values_for_type(x509.DNSName) == ["n"]

@@ -47,7 +47,9 @@ def test_due_run(obj: Object, now: str, run: str | None, missed: int) -> None:
 def test_next_run_is_after_the_last_one() -> None:
     schedule = parse_schedule("*/10 * * * *")
     assert seconds_until_next(cron_job(), schedule, at("00:01:00")) == pytest.approx(540.1)
-    assert seconds_until_next(cron_job(last="2026-01-01T00:10:00Z"), schedule, at("00:10:01")) == pytest.approx(599.1)
+    assert seconds_until_next(
+        cron_job(last="2026-01-01T00:10:00Z"), schedule, at("00:10:01")
+    ) == pytest.approx(599.1)
     assert seconds_until_next(cron_job(), parse_schedule("0 0 31 2 *"), at("00:01:00")) is None
 
 
@@ -67,13 +69,17 @@ def status(plane: HeadlessPlane) -> Object:
 
 
 def reasons(plane: HeadlessPlane) -> set[str]:
-    return {each["reason"] for each in plane.list(EVENTS) if each["involvedObject"]["kind"] == "CronJob"}
+    return {
+        each["reason"] for each in plane.list(EVENTS) if each["involvedObject"]["kind"] == "CronJob"
+    }
 
 
 async def finish(plane: HeadlessPlane, name: str, kind: str = "Complete") -> None:
     now = plane.core.clock.timestamp()
     interim = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
-    conditions = [{"type": each, "status": "True", "lastTransitionTime": now} for each in (interim, kind)]
+    conditions = [
+        {"type": each, "status": "True", "lastTransitionTime": now} for each in (interim, kind)
+    ]
     changes: Object = {"startTime": now, "conditions": conditions}
     if kind == "Complete":
         changes |= {"completionTime": now, "succeeded": 1}
@@ -87,7 +93,9 @@ async def test_each_hour_starts_a_job() -> None:
         await start(plane)
         await plane.core.clock.advance(3600)
         (job,) = plane.list(JOBS)
-        run = datetime.fromisoformat(job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"])
+        run = datetime.fromisoformat(
+            job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+        )
         assert job["metadata"]["name"] == f"c-{int(run.timestamp()) // 60}"
         assert job["metadata"]["labels"]["from"] == "cron"
         assert job["metadata"]["ownerReferences"][0]["kind"] == "CronJob"

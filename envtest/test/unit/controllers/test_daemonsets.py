@@ -19,7 +19,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def daemon_set(strategy: Any = None, **pod_spec: Any) -> Object:
-    return {"spec": {"template": {"spec": pod_spec}, "updateStrategy": strategy or {"type": "RollingUpdate"}}}
+    return {
+        "spec": {
+            "template": {"spec": pod_spec},
+            "updateStrategy": strategy or {"type": "RollingUpdate"},
+        }
+    }
 
 
 def node(name: str = "n", labels: Any = None, *taints: tuple[str, str]) -> Object:
@@ -29,7 +34,11 @@ def node(name: str = "n", labels: Any = None, *taints: tuple[str, str]) -> Objec
 
 def affinity(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
     term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,10 +58,17 @@ def affinity(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
         ({"tolerations": [{"operator": "Exists"}]}, [("dedicated", "NoExecute")], {}, (True, True)),
         ({}, [("node.kubernetes.io/unschedulable", "NoSchedule")], {}, (True, True)),
         ({}, [("node.kubernetes.io/network-unavailable", "NoSchedule")], {}, (False, True)),
-        ({"hostNetwork": True}, [("node.kubernetes.io/network-unavailable", "NoSchedule")], {}, (True, True)),
+        (
+            {"hostNetwork": True},
+            [("node.kubernetes.io/network-unavailable", "NoSchedule")],
+            {},
+            (True, True),
+        ),
     ],
 )
-def test_nodes_of_a_daemon_set(pod_spec: Any, taints: Any, labels: Any, expected: tuple[bool, bool]) -> None:
+def test_nodes_of_a_daemon_set(
+    pod_spec: Any, taints: Any, labels: Any, expected: tuple[bool, bool]
+) -> None:
     assert should_run(daemon_set(**pod_spec), node("n", labels, *taints)) == expected
 
 
@@ -71,7 +87,11 @@ def pod(name: str, revision: str, ready: str = "True") -> Object:
         ({"type": "RollingUpdate"}, ["new", "old", "old"], {"1"}),
         ({"type": "RollingUpdate"}, ["new!", "old", "old"], set()),
         ({"type": "RollingUpdate"}, ["new!", "old!", "old"], {"1"}),
-        ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "60%"}}, ["old", "old", "old"], {"0", "1"}),
+        (
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "60%"}},
+            ["old", "old", "old"],
+            {"0", "1"},
+        ),
         ({"type": "OnDelete"}, ["old", "old", "old"], set()),
     ],
 )
@@ -111,17 +131,24 @@ async def test_each_selected_node_has_a_pod() -> None:
         assert other is not None
         await plane.edit(other, lambda obj: obj["metadata"].update(labels={"zone": "x"}), NODES)
         await plane.until(lambda: nodes() == ["a", "b"])
-        await plane.until(lambda: (plane.get("d", DAEMON_SETS) or {})["status"].get("currentNumberScheduled") == 2)
+        await plane.until(
+            lambda: (plane.get("d", DAEMON_SETS) or {})["status"].get("currentNumberScheduled") == 2
+        )
         await plane.delete(other, resource=NODES)
         await plane.until(lambda: nodes() == ["a"])
 
 
 async def test_daemon_pods_run_on_the_node_of_the_pod_runner() -> None:
     async with headless_plane("daemonset", "pods") as plane:
-        template = {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        template = {
+            "metadata": {"labels": {"app": "d"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
         spec = {"selector": {"matchLabels": {"app": "d"}}, "template": template}
         created = await plane.create("d", resource=DAEMON_SETS, spec=spec)
-        await plane.until(lambda: (plane.get("d", DAEMON_SETS) or {})["status"].get("numberAvailable") == 1)
+        await plane.until(
+            lambda: (plane.get("d", DAEMON_SETS) or {})["status"].get("numberAvailable") == 1
+        )
         before = plane.names(PODS)
 
         def change(obj: Object) -> None:
@@ -129,7 +156,9 @@ async def test_daemon_pods_run_on_the_node_of_the_pod_runner() -> None:
 
         await plane.edit(created, change, DAEMON_SETS)
         await plane.until(lambda: plane.names(PODS) and not before & plane.names(PODS))
-        await plane.until(lambda: (plane.get("d", DAEMON_SETS) or {})["status"].get("updatedNumberScheduled") == 1)
+        await plane.until(
+            lambda: (plane.get("d", DAEMON_SETS) or {})["status"].get("updatedNumberScheduled") == 1
+        )
 
 
 async def test_failing_daemon_pods_are_replaced_with_back_off() -> None:

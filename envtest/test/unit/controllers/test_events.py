@@ -62,7 +62,11 @@ async def test_tenth_similar_event_is_combined() -> None:
         events = recorder(plane)
         for number in range(12):
             await events.normal(SUBJECT, "SuccessfulCreate", f"Created pod: j-{number}")
-        combined = [event for event in stored(plane) if event["message"].startswith("(combined from similar events): ")]
+        combined = [
+            event
+            for event in stored(plane)
+            if event["message"].startswith("(combined from similar events): ")
+        ]
         assert len(stored(plane)) == 10
         assert [event["count"] for event in combined] == [3]
 
@@ -83,7 +87,12 @@ async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace() ->
         node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"}}
         await recorder(plane).normal(node, "RegisteredNode", "m")
         (event,) = stored(plane)
-        assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
+        assert event["involvedObject"] == {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": "n",
+            "uid": "u",
+        }
 
 
 async def test_rejected_event_is_dropped() -> None:

@@ -29,7 +29,10 @@ async def test_dependents_are_deleted_with_their_owner() -> None:
 
 async def test_objects_from_before_the_start_are_collected() -> None:
     api_server = assemble(
-        admin_token="t", users={}, audit_log=None, plugins=enabled_plugins(disable=["ServiceAccount"])
+        admin_token="t",
+        users={},
+        audit_log=None,
+        plugins=enabled_plugins(disable=["ServiceAccount"]),
     )
     await create_initial_objects(api_server)
     plane = HeadlessPlane(api_server.core)
@@ -93,8 +96,12 @@ async def test_foreground_deletion_waits_for_blocking_children() -> None:
 async def test_foreground_deletion_includes_grandchildren() -> None:
     async with headless_plane("gc") as plane:
         owner = await plane.create("owner")
-        child = await plane.create("child", metadata={"ownerReferences": [reference(owner, blockOwnerDeletion=True)]})
-        await plane.create("grandchild", metadata={"ownerReferences": [reference(child, blockOwnerDeletion=True)]})
+        child = await plane.create(
+            "child", metadata={"ownerReferences": [reference(owner, blockOwnerDeletion=True)]}
+        )
+        await plane.create(
+            "grandchild", metadata={"ownerReferences": [reference(child, blockOwnerDeletion=True)]}
+        )
         await plane.delete(owner, "Foreground")
         await plane.until(lambda: plane.get("owner") is None)
         assert plane.get("child") is None
@@ -104,7 +111,9 @@ async def test_foreground_deletion_includes_grandchildren() -> None:
 async def test_circular_owners_are_deleted() -> None:
     async with headless_plane("gc") as plane:
         one = await plane.create("one")
-        two = await plane.create("two", metadata={"ownerReferences": [reference(one, blockOwnerDeletion=True)]})
+        two = await plane.create(
+            "two", metadata={"ownerReferences": [reference(one, blockOwnerDeletion=True)]}
+        )
 
         def close_circle(obj: Object) -> None:
             obj["metadata"]["ownerReferences"] = [reference(two, blockOwnerDeletion=True)]
@@ -128,16 +137,26 @@ async def test_namespace_is_deleted_when_it_is_empty() -> None:
     async with headless_plane("namespace") as plane:
         namespace = await plane.create("n", resource=NAMESPACES)
         await plane.create("a", metadata={"namespace": "n"})
-        finalizers = await plane.create("b", metadata={"namespace": "n", "finalizers": ["x.io/hold"]}, resource=SECRETS)
+        finalizers = await plane.create(
+            "b", metadata={"namespace": "n", "finalizers": ["x.io/hold"]}, resource=SECRETS
+        )
         await plane.delete(namespace, resource=NAMESPACES)
 
         def remaining() -> str:
-            conditions = ((plane.get("n", NAMESPACES, "") or {}).get("status") or {}).get("conditions")
-            return (find_condition(conditions, "NamespaceContentRemaining") or {}).get("message", "")
+            conditions = ((plane.get("n", NAMESPACES, "") or {}).get("status") or {}).get(
+                "conditions"
+            )
+            return (find_condition(conditions, "NamespaceContentRemaining") or {}).get(
+                "message", ""
+            )
 
-        await plane.until(lambda: remaining() == "Some resources are remaining: secrets. has 1 resource instances")
+        await plane.until(
+            lambda: remaining() == "Some resources are remaining: secrets. has 1 resource instances"
+        )
         assert plane.get("a", namespace="n") is None
-        await plane.edit(finalizers, lambda obj: obj["metadata"].pop("finalizers"), resource=SECRETS)
+        await plane.edit(
+            finalizers, lambda obj: obj["metadata"].pop("finalizers"), resource=SECRETS
+        )
         await plane.until(lambda: plane.get("n", NAMESPACES, "") is None)
 
 
@@ -164,13 +183,18 @@ async def test_token_secret_is_filled_and_deleted_with_its_account() -> None:
             metadata={"annotations": annotations},
             type="kubernetes.io/service-account-token",
         )
-        await plane.until(lambda: "token" in ((plane.get("token", SECRETS) or {}).get("data") or {}))
+        await plane.until(
+            lambda: "token" in ((plane.get("token", SECRETS) or {}).get("data") or {})
+        )
         secret = plane.get("token", SECRETS)
         assert secret is not None
         assert secret["data"]["ca.crt"] == "UEVN"
         robot = plane.get("robot", accounts)
         assert robot is not None
-        assert secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"] == robot["metadata"]["uid"]
+        assert (
+            secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"]
+            == robot["metadata"]["uid"]
+        )
         await plane.delete(robot, resource=accounts)
         await plane.until(lambda: plane.get("token", SECRETS) is None)
 
@@ -182,7 +206,9 @@ async def test_ca_certificate_is_published() -> None:
         assert published is not None
         assert published["data"] == {"ca.crt": "PEM"}
         await plane.edit(published, lambda obj: obj.pop("data"))
-        await plane.until(lambda: (plane.get("kube-root-ca.crt") or {}).get("data") == {"ca.crt": "PEM"})
+        await plane.until(
+            lambda: (plane.get("kube-root-ca.crt") or {}).get("data") == {"ca.crt": "PEM"}
+        )
 
 
 def rule(resource: str) -> Object:
@@ -194,7 +220,9 @@ async def test_cluster_roles_are_aggregated() -> None:
         selectors = {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}
         await plane.create("whole", resource=ROLES, aggregationRule=selectors)
         labels = {"labels": {"part": "yes"}}
-        await plane.create("b", resource=ROLES, metadata=dict(labels), rules=[rule("pods"), rule("secrets")])
+        await plane.create(
+            "b", resource=ROLES, metadata=dict(labels), rules=[rule("pods"), rule("secrets")]
+        )
         await plane.create("a", resource=ROLES, metadata=dict(labels), rules=[rule("pods")])
 
         def rules() -> list[str]:
@@ -209,7 +237,12 @@ async def test_cluster_roles_are_aggregated() -> None:
 
 
 def test_unknown_controller_is_rejected() -> None:
-    core = assemble(admin_token="t", users={}, audit_log=None, plugins=enabled_plugins(disable=["ServiceAccount"])).core
+    core = assemble(
+        admin_token="t",
+        users={},
+        audit_log=None,
+        plugins=enabled_plugins(disable=["ServiceAccount"]),
+    ).core
     with pytest.raises(UnknownController, match="'kubelet'"):
         create_runner(core, ["gc", "kubelet"])
 

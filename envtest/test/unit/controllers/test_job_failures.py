@@ -36,7 +36,10 @@ def pod(code: int = 1, phase: str = "Failed", seconds: int = 0, **annotations: s
     state = {"terminated": {"exitCode": code, "finishedAt": ended}}
     return {
         "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations},
-        "status": {"phase": phase, "containerStatuses": [{"name": "c", "restartCount": 2, "state": state}]},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "c", "restartCount": 2, "state": state}],
+        },
     }
 
 
@@ -61,7 +64,10 @@ DISRUPTED: dict[str, Any] = {"onPodConditions": [{"type": "DisruptionTarget", "s
         ({}, Verdict()),
         (
             policy("FailJob", **codes("In", 1)),
-            Verdict("FailJob", "Container c for pod ns/p failed with exit code 1 matching FailJob rule at index 0"),
+            Verdict(
+                "FailJob",
+                "Container c for pod ns/p failed with exit code 1 matching FailJob rule at index 0",
+            ),
         ),
         (policy("FailJob", **codes("In", 2)), Verdict()),
         (policy("Ignore", **codes("NotIn", 2)), Verdict("Ignore")),
@@ -69,7 +75,10 @@ DISRUPTED: dict[str, Any] = {"onPodConditions": [{"type": "DisruptionTarget", "s
         (policy("Count", **codes("In", 1, containerName="c")), Verdict("Count")),
         (
             policy("FailJob", **DISRUPTED),
-            Verdict("FailJob", "Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0"),
+            Verdict(
+                "FailJob",
+                "Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0",
+            ),
         ),
     ],
 )
@@ -105,7 +114,9 @@ def test_failures_of_an_index_are_counted_in_annotations() -> None:
     assert failure_count_annotations(limited, pod(**{COUNT: "1"})) == {COUNT: "2"}
     ignoring = job(backoffLimitPerIndex=1, **policy("Ignore", **codes("In", 1)))
     assert failure_count_annotations(ignoring, pod(**{COUNT: "1"})) == {COUNT: "1", IGNORED: "1"}
-    assert failure_count_annotations(limited, pod(**{COUNT: "99999999999999999999"})) == {COUNT: "1"}
+    assert failure_count_annotations(limited, pod(**{COUNT: "99999999999999999999"})) == {
+        COUNT: "1"
+    }
 
 
 @pytest.mark.parametrize(
@@ -176,11 +187,23 @@ def test_pending_indexes(done: Any, count: int, completions: int, expected: list
         ({}, {}, 6, None),
         ({}, {}, 7, "BackoffLimitExceeded"),
         ({"activeDeadlineSeconds": 60}, {"startTime": "2025-12-31T23:59:01Z"}, 0, None),
-        ({"activeDeadlineSeconds": 60}, {"startTime": "2025-12-31T23:59:00Z"}, 0, "DeadlineExceeded"),
-        ({"activeDeadlineSeconds": 60, "suspend": True}, {"startTime": "2025-12-31T23:59:00Z"}, 0, None),
+        (
+            {"activeDeadlineSeconds": 60},
+            {"startTime": "2025-12-31T23:59:00Z"},
+            0,
+            "DeadlineExceeded",
+        ),
+        (
+            {"activeDeadlineSeconds": 60, "suspend": True},
+            {"startTime": "2025-12-31T23:59:00Z"},
+            0,
+            None,
+        ),
     ],
 )
-def test_outcome_of_a_job(spec: dict[str, Any], status: Object, failures: int, reason: str | None) -> None:
+def test_outcome_of_a_job(
+    spec: dict[str, Any], status: Object, failures: int, reason: str | None
+) -> None:
     found = outcome({**job(**spec), "status": status}, [], failures, (), None, NOW)
     assert (found and found.reason) == reason
 
@@ -194,11 +217,18 @@ def test_outcome_of_a_job(spec: dict[str, Any], status: Object, failures: int, r
         ({"backoffLimitPerIndex": 0, "maxFailedIndexes": 1}, "", "3,4", "MaxFailedIndexesExceeded"),
         ({"successPolicy": {"rules": [{"succeededIndexes": "0,2"}]}}, "0-1", "", None),
         ({"successPolicy": {"rules": [{"succeededIndexes": "0,2"}]}}, "0-2", "", "SuccessPolicy"),
-        ({"successPolicy": {"rules": [{"succeededIndexes": "0-4", "succeededCount": 2}]}}, "3-4", "", "SuccessPolicy"),
+        (
+            {"successPolicy": {"rules": [{"succeededIndexes": "0-4", "succeededCount": 2}]}},
+            "3-4",
+            "",
+            "SuccessPolicy",
+        ),
         ({"successPolicy": {"rules": [{"succeededCount": 3}]}}, "3-4", "", None),
     ],
 )
-def test_outcome_of_an_indexed_job(spec: dict[str, Any], succeeded: str, failed: str, reason: str | None) -> None:
+def test_outcome_of_an_indexed_job(
+    spec: dict[str, Any], succeeded: str, failed: str, reason: str | None
+) -> None:
     indexed = job(completionMode="Indexed", completions=5, **spec)
     found = outcome(indexed, [], 0, parse_intervals(succeeded, 5), parse_intervals(failed, 5), NOW)
     assert (found and found.reason) == reason

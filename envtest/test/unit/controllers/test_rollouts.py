@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 
 from envtest.apimachinery.objects import Object
-from envtest.controllers.deployment_status import counts, is_complete, rollout_conditions, seconds_to_deadline
-from envtest.controllers.replica_set_revisions import next_revision, replica_set_for, updated_annotations
+from envtest.controllers.deployment_status import (
+    counts,
+    is_complete,
+    rollout_conditions,
+    seconds_to_deadline,
+)
+from envtest.controllers.replica_set_revisions import (
+    next_revision,
+    replica_set_for,
+    updated_annotations,
+)
 from envtest.controllers.rollouts import (
     is_scaling_event,
     new_size,
@@ -26,10 +35,16 @@ def rolling(surge: Any, unavailable: Any, replicas: int = 10) -> Object:
     return {"replicas": replicas, "strategy": {"type": "RollingUpdate", "rollingUpdate": update}}
 
 
-def replica_set(name: str, size: int, available: int = 0, most: int | None = None, **status: Any) -> Object:
+def replica_set(
+    name: str, size: int, available: int = 0, most: int | None = None, **status: Any
+) -> Object:
     annotations = {} if most is None else {"deployment.kubernetes.io/max-replicas": str(most)}
     return {
-        "metadata": {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z", "annotations": annotations},
+        "metadata": {
+            "name": name,
+            "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z",
+            "annotations": annotations,
+        },
         "spec": {"replicas": size},
         "status": {"availableReplicas": available, "terminatingReplicas": 0, **status},
     }
@@ -80,8 +95,13 @@ def test_size_of_the_new_replica_set(current: int, others: int, expected: int) -
         ((10, 10), [("o1", 0, 0), ("o2", 3, 1)], {"o2": 0}),
     ],
 )
-def test_sizes_of_old_replica_sets(new: tuple[int, int], old: Any, expected: dict[str, int]) -> None:
-    assert old_sizes(rolling(3, 2), replica_set("n9", *new), [replica_set(*each) for each in old]) == expected
+def test_sizes_of_old_replica_sets(
+    new: tuple[int, int], old: Any, expected: dict[str, int]
+) -> None:
+    assert (
+        old_sizes(rolling(3, 2), replica_set("n9", *new), [replica_set(*each) for each in old])
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +113,9 @@ def test_sizes_of_old_replica_sets(new: tuple[int, int], old: Any, expected: dic
         (10, {"a1": 8, "b2": 5}, {"a1": 8, "b2": 5}),
     ],
 )
-def test_scaling_during_a_rollout_is_proportional(replicas: int, sizes: Any, expected: dict[str, int]) -> None:
+def test_scaling_during_a_rollout_is_proportional(
+    replicas: int, sizes: Any, expected: dict[str, int]
+) -> None:
     sets = [replica_set(name, size, most=13) for name, size in sizes.items()]
     assert scaled_sizes(rolling(3, 2, replicas), {}, sets) == expected
 
@@ -121,11 +143,23 @@ def progressing(reason: str, status: str = "True", since: str = "2025-12-31T23:5
     ("condition", "before", "after", "reason"),
     [
         (None, {}, {"replicas": 1, "updated": 1}, "ReplicaSetUpdated"),
-        ("NewReplicaSetCreated", {"replicas": 1, "updatedReplicas": 1}, {"replicas": 1, "updated": 1}, None),
-        ("NewReplicaSetCreated", {"replicas": 2, "updatedReplicas": 2}, {"replicas": 2, "ready": 2}, "complete"),
+        (
+            "NewReplicaSetCreated",
+            {"replicas": 1, "updatedReplicas": 1},
+            {"replicas": 1, "updated": 1},
+            None,
+        ),
+        (
+            "NewReplicaSetCreated",
+            {"replicas": 2, "updatedReplicas": 2},
+            {"replicas": 2, "ready": 2},
+            "complete",
+        ),
     ],
 )
-def test_progress(condition: str | None, before: Any, after: dict[str, int], reason: str | None) -> None:
+def test_progress(
+    condition: str | None, before: Any, after: dict[str, int], reason: str | None
+) -> None:
     current = deployment([progressing(condition)] if condition else (), before)
     count, ready = after["replicas"], after.get("ready", 0)
     new = replica_set("n1", 2, ready, replicas=count, readyReplicas=ready)
@@ -135,9 +169,13 @@ def test_progress(condition: str | None, before: Any, after: dict[str, int], rea
     assert found["Progressing"]["reason"] == expected
 
 
-@pytest.mark.parametrize(("since", "expected"), [("2025-12-31T23:50:01Z", "True"), ("2025-12-31T23:49:59Z", "False")])
+@pytest.mark.parametrize(
+    ("since", "expected"), [("2025-12-31T23:50:01Z", "True"), ("2025-12-31T23:49:59Z", "False")]
+)
 def test_rollout_exceeds_its_deadline(since: str, expected: str) -> None:
-    current = deployment([progressing("ReplicaSetUpdated", since=since)], {"replicas": 2, "updatedReplicas": 2})
+    current = deployment(
+        [progressing("ReplicaSetUpdated", since=since)], {"replicas": 2, "updatedReplicas": 2}
+    )
     new = replica_set("n1", 2, replicas=2)
     status = counts(current, new, [new], NOW)
     found = {one["type"]: one for one in rollout_conditions(current, status, new, [new], NOW)}
@@ -165,7 +203,10 @@ def test_failure_of_a_replica_set_is_reported_and_cleared() -> None:
     assert conditions[-1] == {**failure, "lastUpdateTime": failure["lastTransitionTime"]}
     created = replica_set("n1", 2)
     status = counts(deployment(conditions), created, [created], NOW)
-    assert all(one["type"] != "ReplicaFailure" for one in rollout_conditions(deployment(), status, created, [], NOW))
+    assert all(
+        one["type"] != "ReplicaFailure"
+        for one in rollout_conditions(deployment(), status, created, [], NOW)
+    )
 
 
 def test_deployment_is_complete_when_it_was_observed() -> None:
@@ -176,7 +217,9 @@ def test_deployment_is_complete_when_it_was_observed() -> None:
 
 
 def test_replica_set_has_the_annotations_of_its_deployment() -> None:
-    owner = deployment(template={"metadata": {"labels": {"a": "b"}}}, selector={"matchLabels": {"a": "b"}})
+    owner = deployment(
+        template={"metadata": {"labels": {"a": "b"}}}, selector={"matchLabels": {"a": "b"}}
+    )
     owner["metadata"]["annotations"] = {"team": "x", REVISION: "7"}
     created = replica_set_for(owner, {"uid": "u"}, 2, 3)
     annotations = created["metadata"]["annotations"]

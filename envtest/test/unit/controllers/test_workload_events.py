@@ -42,7 +42,11 @@ def condition(plane: HeadlessPlane, resource: GroupResource, kind: str, name: st
 
 def events(plane: HeadlessPlane, kind: str) -> set[tuple[str, str]]:
     found = plane.list(EVENTS)
-    return {(each["reason"], each["message"]) for each in found if each["involvedObject"]["kind"] == kind}
+    return {
+        (each["reason"], each["message"])
+        for each in found
+        if each["involvedObject"]["kind"] == kind
+    }
 
 
 async def limit_pods(plane: HeadlessPlane, pods: int) -> Object:
@@ -54,10 +58,21 @@ async def limit_pods(plane: HeadlessPlane, pods: int) -> Object:
 async def end(plane: HeadlessPlane, pod: Object, phase: str = "Failed", code: int = 1) -> None:
     now = plane.core.clock.timestamp()
     state = {"terminated": {"exitCode": code, "finishedAt": now, "startedAt": now}}
-    container = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    container = {
+        "name": "c",
+        "image": "i",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+    }
 
     def change(obj: Object) -> None:
-        obj["status"] = {**(obj.get("status") or {}), "phase": phase, "containerStatuses": [container]}
+        obj["status"] = {
+            **(obj.get("status") or {}),
+            "phase": phase,
+            "containerStatuses": [container],
+        }
 
     await plane.edit(pod, change, PODS, "status")
 
@@ -95,14 +110,22 @@ async def test_refused_pods_of_jobs_and_stateful_sets_are_reported() -> None:
         await plane.create("w", resource=STATEFUL_SETS, spec=workload(serviceName="s", replicas=2))
         await plane.until(lambda: status(plane, STATEFUL_SETS).get("observedGeneration") == 1)
         assert status(plane, STATEFUL_SETS)["replicas"] == 0
-        refused = [text for reason, text in events(plane, "StatefulSet") if reason == "FailedCreate"]
+        refused = [
+            text for reason, text in events(plane, "StatefulSet") if reason == "FailedCreate"
+        ]
         assert refused[0].startswith("create Pod w-0 in StatefulSet w failed error: pods")
 
 
 async def test_rollout_without_progress_exceeds_its_deadline() -> None:
     async with headless_plane("deployment") as plane:
-        await plane.create("w", resource=DEPLOYMENTS, spec=workload(replicas=1, progressDeadlineSeconds=60))
-        await plane.until(lambda: condition(plane, DEPLOYMENTS, "Progressing").get("reason") == "ReplicaSetUpdated")
+        await plane.create(
+            "w", resource=DEPLOYMENTS, spec=workload(replicas=1, progressDeadlineSeconds=60)
+        )
+        await plane.until(
+            lambda: (
+                condition(plane, DEPLOYMENTS, "Progressing").get("reason") == "ReplicaSetUpdated"
+            )
+        )
         await plane.core.clock.advance(50)
         assert condition(plane, DEPLOYMENTS, "Progressing")["status"] == "True"
         await plane.core.clock.advance(20)
@@ -111,7 +134,9 @@ async def test_rollout_without_progress_exceeds_its_deadline() -> None:
         progress = condition(plane, DEPLOYMENTS, "Progressing")
         assert progress["reason"] == "ProgressDeadlineExceeded"
         assert progress["message"] == f'ReplicaSet "{name}" has timed out progressing.'
-        assert events(plane, "Deployment") == {("ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 1")}
+        assert events(plane, "Deployment") == {
+            ("ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 1")
+        }
 
 
 async def test_failed_pod_of_a_job_is_replaced_after_the_back_off() -> None:
@@ -128,9 +153,13 @@ async def test_failed_pod_of_a_job_is_replaced_after_the_back_off() -> None:
         await plane.until(lambda: condition(plane, JOBS, "Failed", "j"))
         assert condition(plane, JOBS, "Failed", "j")["reason"] == "BackoffLimitExceeded"
         assert status(plane, JOBS, "j")["failed"] == 3
-        assert all(TRACKING not in (pod["metadata"].get("finalizers") or ()) for pod in plane.list(PODS))
+        assert all(
+            TRACKING not in (pod["metadata"].get("finalizers") or ()) for pod in plane.list(PODS)
+        )
         await plane.until(lambda: len(events(plane, "Job")) == 4)
-        assert ("BackoffLimitExceeded", "Job has reached the specified backoff limit") in events(plane, "Job")
+        assert ("BackoffLimitExceeded", "Job has reached the specified backoff limit") in events(
+            plane, "Job"
+        )
 
 
 async def test_failed_index_does_not_stop_the_other_indexes() -> None:
@@ -140,7 +169,11 @@ async def test_failed_index_does_not_stop_the_other_indexes() -> None:
 
         def pod_of(index: int) -> Object | None:
             name = "batch.kubernetes.io/job-completion-index"
-            found = [pod for pod in unfinished(plane) if pod["metadata"]["annotations"][name] == str(index)]
+            found = [
+                pod
+                for pod in unfinished(plane)
+                if pod["metadata"]["annotations"][name] == str(index)
+            ]
             return found[0] if found else None
 
         await plane.until(lambda: pod_of(0) and pod_of(1))
@@ -148,7 +181,10 @@ async def test_failed_index_does_not_stop_the_other_indexes() -> None:
             await plane.until(lambda: pod_of(0))
             failing = pod_of(0)
             assert failing is not None
-            assert failing["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] == failures
+            assert (
+                failing["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"]
+                == failures
+            )
             await end(plane, failing)
             await plane.core.clock.advance(15)
         await plane.until(lambda: status(plane, JOBS, "j").get("failedIndexes") == "0")
@@ -210,14 +246,19 @@ def labelled(label: str, **spec: Any) -> Object:
 
 async def test_controllers_write_nothing_at_rest() -> None:
     cron = {"schedule": "@yearly", "jobTemplate": {"spec": job()}}
-    scaling = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"}, "maxReplicas": 3}
+    scaling = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"},
+        "maxReplicas": 3,
+    }
     async with headless_plane("all") as plane:
         await plane.create("w", resource=DEPLOYMENTS, spec=workload(replicas=2))
         await plane.create("s", resource=STATEFUL_SETS, spec=labelled("s", serviceName="s"))
         await plane.create("d", resource=GroupResource("apps", "daemonsets"), spec=labelled("d"))
         await plane.create("j", resource=JOBS, spec=job(activeDeadlineSeconds=3600))
         await plane.create("c", resource=GroupResource("batch", "cronjobs"), spec=cron)
-        await plane.create("h", resource=GroupResource("autoscaling", "horizontalpodautoscalers"), spec=scaling)
+        await plane.create(
+            "h", resource=GroupResource("autoscaling", "horizontalpodautoscalers"), spec=scaling
+        )
         await plane.core.clock.advance(60)
         assert len([each for each in plane.list(PODS) if each["status"]["phase"] == "Running"]) == 5
         before = plane.core.store.revision

@@ -42,7 +42,9 @@ def status(plane: HeadlessPlane, resource: GroupResource, name: str = "w") -> Ob
 
 async def pod(plane: HeadlessPlane, name: str = "p", **annotations: str) -> Object:
     created = template(**annotations)
-    return await plane.create(name, resource=PODS, metadata=created["metadata"], spec=created["spec"])
+    return await plane.create(
+        name, resource=PODS, metadata=created["metadata"], spec=created["spec"]
+    )
 
 
 async def test_pod_becomes_running_and_ready() -> None:
@@ -64,11 +66,15 @@ async def test_annotations_set_phase_readiness_and_exit_code() -> None:
         await pod(plane, "well", phase="Succeeded")
         await pod(plane, "badly", phase="Failed", exit_code="3")
         await pod(plane, "busy", ready="false")
-        await plane.until(lambda: phase(plane, "well") == "Succeeded" and phase(plane, "badly") == "Failed")
+        await plane.until(
+            lambda: phase(plane, "well") == "Succeeded" and phase(plane, "badly") == "Failed"
+        )
         failed = plane.get("badly", PODS)
         assert failed is not None
         assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-        await plane.until(lambda: phase(plane, "busy") == "Running" and phase(plane, "waits") == "Pending")
+        await plane.until(
+            lambda: phase(plane, "busy") == "Running" and phase(plane, "waits") == "Pending"
+        )
         conditions = status(plane, PODS, "busy")["conditions"]
         assert (find_condition(conditions, "Ready") or {})["status"] == "False"
 
@@ -101,7 +107,9 @@ async def test_replica_set_keeps_its_replicas() -> None:
         created = await plane.create("w", resource=REPLICA_SETS, spec=workload(replicas=2))
         await plane.until(lambda: status(plane, REPLICA_SETS).get("readyReplicas") == 2)
         await plane.edit(created, lambda obj: obj["spec"].update(replicas=1), REPLICA_SETS)
-        await plane.until(lambda: len(plane.names(PODS)) == 1 and status(plane, REPLICA_SETS)["replicas"] == 1)
+        await plane.until(
+            lambda: len(plane.names(PODS)) == 1 and status(plane, REPLICA_SETS)["replicas"] == 1
+        )
         await plane.delete(plane.list(PODS)[0], resource=PODS)
         await plane.until(lambda: status(plane, REPLICA_SETS).get("readyReplicas") == 1)
 
@@ -110,10 +118,14 @@ async def test_replica_set_adopts_and_releases_pods() -> None:
     async with headless_plane("replicaset") as plane:
         orphan = await pod(plane, "orphan")
         await plane.create("w", resource=REPLICA_SETS, spec=workload(replicas=1))
-        await plane.until(lambda: (plane.get("orphan", PODS) or {})["metadata"].get("ownerReferences"))
+        await plane.until(
+            lambda: (plane.get("orphan", PODS) or {})["metadata"].get("ownerReferences")
+        )
         assert plane.names(PODS) == {"orphan"}
         await plane.edit(orphan, lambda obj: obj["metadata"].update(labels={"app": "b"}), PODS)
-        await plane.until(lambda: not (plane.get("orphan", PODS) or {})["metadata"].get("ownerReferences"))
+        await plane.until(
+            lambda: not (plane.get("orphan", PODS) or {})["metadata"].get("ownerReferences")
+        )
         await plane.until(lambda: len(plane.names(PODS)) == 2)
 
 
@@ -128,19 +140,30 @@ async def test_deployment_rolls_out_a_new_template() -> None:
 
         def is_rolled_out() -> bool:
             nonlocal min_available
-            min_available = min(min_available, status(plane, DEPLOYMENTS).get("availableReplicas") or 0)
+            min_available = min(
+                min_available, status(plane, DEPLOYMENTS).get("availableReplicas") or 0
+            )
             images = {one["spec"]["containers"][0]["image"] for one in plane.list(PODS)}
             return images == {"new"} and status(plane, DEPLOYMENTS).get("updatedReplicas") == 3
 
         await plane.edit(created, set_new_template, DEPLOYMENTS)
         await plane.until(is_rolled_out)
-        await plane.until(lambda: _progress(plane) == "NewReplicaSetAvailable" and len(plane.names(PODS)) == 3)
+        await plane.until(
+            lambda: _progress(plane) == "NewReplicaSetAvailable" and len(plane.names(PODS)) == 3
+        )
         assert min_available >= 2
-        assert (plane.get("w", DEPLOYMENTS) or {})["metadata"]["generation"] == 2  # the revision counts as no change
+        assert (plane.get("w", DEPLOYMENTS) or {})["metadata"][
+            "generation"
+        ] == 2  # the revision counts as no change
         sets = plane.list(REPLICA_SETS)
-        assert sorted(annotations_of(each)["deployment.kubernetes.io/revision"] for each in sets) == ["1", "2"]
+        assert sorted(
+            annotations_of(each)["deployment.kubernetes.io/revision"] for each in sets
+        ) == ["1", "2"]
         assert sorted(each["spec"]["replicas"] for each in sets) == [0, 3]
-        assert annotations_of(plane.get("w", DEPLOYMENTS) or {})["deployment.kubernetes.io/revision"] == "2"
+        assert (
+            annotations_of(plane.get("w", DEPLOYMENTS) or {})["deployment.kubernetes.io/revision"]
+            == "2"
+        )
 
 
 def _progress(plane: HeadlessPlane) -> str:
@@ -164,7 +187,9 @@ async def test_recreate_strategy_deletes_old_pods_before_creating_new_ones() -> 
             saw_mixed_images |= len(images()) > 1
             return images() == {"new"} and status(plane, DEPLOYMENTS).get("availableReplicas") == 2
 
-        await plane.edit(created, lambda obj: obj["spec"].update(template=template("new")), DEPLOYMENTS)
+        await plane.edit(
+            created, lambda obj: obj["spec"].update(template=template("new")), DEPLOYMENTS
+        )
         await plane.until(is_recreated)
         assert not saw_mixed_images
 
@@ -173,9 +198,17 @@ async def test_rollout_waits_for_unready_pods() -> None:
     async with headless_plane("deployment", "pods") as plane:
         created = await plane.create("w", resource=DEPLOYMENTS, spec=workload(replicas=2))
         await plane.until(lambda: status(plane, DEPLOYMENTS).get("availableReplicas") == 2)
-        await plane.edit(created, lambda obj: obj["spec"].update(template=template("new", ready="false")), DEPLOYMENTS)
+        await plane.edit(
+            created,
+            lambda obj: obj["spec"].update(template=template("new", ready="false")),
+            DEPLOYMENTS,
+        )
         await plane.until(lambda: status(plane, DEPLOYMENTS).get("updatedReplicas"))
-        await plane.until(lambda: len([one for one in plane.list(PODS) if phase(plane, one["metadata"]["name"])]) == 3)
+        await plane.until(
+            lambda: (
+                len([one for one in plane.list(PODS) if phase(plane, one["metadata"]["name"])]) == 3
+            )
+        )
         assert status(plane, DEPLOYMENTS)["availableReplicas"] == 2
         await plane.until(lambda: _progress(plane) == "ReplicaSetUpdated")
 
@@ -206,15 +239,21 @@ async def test_stateful_set_scales_one_pod_at_a_time() -> None:
 async def test_stateful_set_updates_pods_down_to_the_partition() -> None:
     async with headless_plane("statefulset", "pods") as plane:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
-        created = await plane.create("w", resource=STATEFUL_SETS, spec=workload(replicas=2, updateStrategy=strategy))
+        created = await plane.create(
+            "w", resource=STATEFUL_SETS, spec=workload(replicas=2, updateStrategy=strategy)
+        )
         await plane.until(lambda: status(plane, STATEFUL_SETS).get("readyReplicas") == 2)
-        await plane.edit(created, lambda obj: obj["spec"].update(template=template("new")), STATEFUL_SETS)
+        await plane.edit(
+            created, lambda obj: obj["spec"].update(template=template("new")), STATEFUL_SETS
+        )
 
         def image(name: str) -> str:
             found = plane.get(name, PODS)
             return found["spec"]["containers"][0]["image"] if found else ""
 
-        await plane.until(lambda: image("w-1") == "new" and status(plane, STATEFUL_SETS).get("readyReplicas") == 2)
+        await plane.until(
+            lambda: image("w-1") == "new" and status(plane, STATEFUL_SETS).get("readyReplicas") == 2
+        )
         assert image("w-0") == "i"
         assert status(plane, STATEFUL_SETS)["updatedReplicas"] == 1
 
@@ -223,7 +262,12 @@ def job(**spec: Any) -> Object:
     created = template(**spec.pop("pod", {"phase": "Succeeded"}))
     created["spec"]["restartPolicy"] = "Never"
     created["metadata"]["labels"] = {"job": "w"}
-    return {"template": created, "selector": {"matchLabels": {"job": "w"}}, "manualSelector": True, **spec}
+    return {
+        "template": created,
+        "selector": {"matchLabels": {"job": "w"}},
+        "manualSelector": True,
+        **spec,
+    }
 
 
 def condition(plane: HeadlessPlane, kind: str) -> Object:
@@ -236,7 +280,9 @@ async def test_job_completes() -> None:
         await plane.until(lambda: condition(plane, "Complete").get("status") == "True")
         assert status(plane, JOBS)["succeeded"] == 3
         assert status(plane, JOBS)["completionTime"]
-        await plane.until(lambda: not any(one["metadata"].get("finalizers") for one in plane.list(PODS)))
+        await plane.until(
+            lambda: not any(one["metadata"].get("finalizers") for one in plane.list(PODS))
+        )
 
 
 async def test_job_fails_at_its_backoff_limit() -> None:
@@ -251,22 +297,33 @@ async def test_job_fails_at_its_backoff_limit() -> None:
 
 async def test_indexed_job_runs_each_index() -> None:
     async with headless_plane("job", "pods") as plane:
-        await plane.create("w", resource=JOBS, spec=job(completions=3, parallelism=3, completionMode="Indexed"))
+        await plane.create(
+            "w", resource=JOBS, spec=job(completions=3, parallelism=3, completionMode="Indexed")
+        )
         await plane.until(lambda: condition(plane, "Complete").get("status") == "True")
         assert status(plane, JOBS)["completedIndexes"] == "0-2"
 
 
 async def test_success_policy_completes_the_job_and_deletes_other_pods() -> None:
     async with headless_plane("job") as plane:
-        policy = {"rules": [{"succeededIndexes": "1-2", "succeededCount": 2}, {"succeededIndexes": "0"}]}
+        policy = {
+            "rules": [{"succeededIndexes": "1-2", "succeededCount": 2}, {"succeededIndexes": "0"}]
+        }
         spec = job(completions=3, parallelism=3, completionMode="Indexed", successPolicy=policy)
         await plane.create("w", resource=JOBS, spec=spec)
         await plane.until(lambda: len(plane.names(PODS)) == 3)
         for index in (1, 0):
             assert not condition(plane, "Complete")
             lead = next(one for one in plane.list(PODS) if annotations_of(one)[INDEX] == str(index))
-            await plane.edit(lead, lambda obj: obj.update(status={"phase": "Succeeded"}), PODS, subresource="status")
-            await plane.until(lambda index=index: str(index) in status(plane, JOBS).get("completedIndexes", ""))
+            await plane.edit(
+                lead,
+                lambda obj: obj.update(status={"phase": "Succeeded"}),
+                PODS,
+                subresource="status",
+            )
+            await plane.until(
+                lambda index=index: str(index) in status(plane, JOBS).get("completedIndexes", "")
+            )
         await plane.until(lambda: condition(plane, "Complete").get("status") == "True")
         for kind in ("SuccessCriteriaMet", "Complete"):
             assert condition(plane, kind)["reason"] == "SuccessPolicy"
@@ -279,8 +336,12 @@ async def test_smaller_indexed_job_loses_its_highest_indexes() -> None:
         spec = job(completions=12, parallelism=12, completionMode="Indexed", pod={})
         created = await plane.create("w", resource=JOBS, spec=spec)
         await plane.until(lambda: len(plane.names(PODS)) == 12)
-        await plane.edit(created, lambda obj: obj["spec"].update(completions=3, parallelism=3), JOBS)
-        await plane.until(lambda: {annotations_of(one)[INDEX] for one in plane.list(PODS)} == {"0", "1", "2"})
+        await plane.edit(
+            created, lambda obj: obj["spec"].update(completions=3, parallelism=3), JOBS
+        )
+        await plane.until(
+            lambda: {annotations_of(one)[INDEX] for one in plane.list(PODS)} == {"0", "1", "2"}
+        )
         await plane.edit(created, lambda obj: obj["spec"].update(suspend=True), JOBS)
         await plane.until(lambda: plane.names(PODS) == set())
         assert "failed" not in status(plane, JOBS)

@@ -30,17 +30,26 @@ class FakeWebhookClient(WebhookClient):
         return response if isinstance(response, bytes) else orjson.dumps(response)
 
 
-def responding(change: Callable[[Object], Object], **response: Any) -> Callable[[dict[str, Any]], Any]:
+def responding(
+    change: Callable[[Object], Object], **response: Any
+) -> Callable[[dict[str, Any]], Any]:
     def respond(review: dict[str, Any]) -> Any:
         request = review["request"]
-        objects = [change({**obj, "apiVersion": request["desiredAPIVersion"]}) for obj in request["objects"]]
+        objects = [
+            change({**obj, "apiVersion": request["desiredAPIVersion"]})
+            for obj in request["objects"]
+        ]
         full_response = {
             "uid": request["uid"],
             "result": {"status": "Success"},
             "convertedObjects": objects,
             **response,
         }
-        return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": full_response}
+        return {
+            "apiVersion": review["apiVersion"],
+            "kind": review["kind"],
+            "response": full_response,
+        }
 
     return respond
 
@@ -49,7 +58,12 @@ def build_crd(*, webhook: bool = True) -> Object:
     def version(name: str, field: str) -> Object:
         spec = {"type": "object", "properties": {field: {"type": "string"}}}
         schema = {"type": "object", "properties": {"spec": spec}}
-        return {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}}
+        return {
+            "name": name,
+            "served": True,
+            "storage": name == "v1",
+            "schema": {"openAPIV3Schema": schema},
+        }
 
     by_webhook = {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x"}}}
     by_webhook["webhook"] |= {"conversionReviewVersions": ["v9", "v1"]}  # type: ignore[operator]
@@ -65,7 +79,12 @@ def build_crd(*, webhook: bool = True) -> Object:
 
 def thing(version: str = "v1beta1", **spec: Any) -> Object:
     metadata = {"name": "a", "namespace": "n", "uid": "u", "labels": {"l": "1"}, "generation": 3}
-    return {"apiVersion": f"example.com/{version}", "kind": "Thing", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": f"example.com/{version}",
+        "kind": "Thing",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 async def convert_objects(
@@ -77,11 +96,17 @@ async def convert_objects(
 
 
 def rename(obj: Object) -> Object:
-    return {**obj, "spec": {"new": obj["spec"]["old"]}, "metadata": {**obj["metadata"], "labels": {"l": "2"}}}
+    return {
+        **obj,
+        "spec": {"new": obj["spec"]["old"]},
+        "metadata": {**obj["metadata"], "labels": {"l": "2"}},
+    }
 
 
 async def test_conversion_without_webhook_sets_version_and_prunes() -> None:
-    (obj,) = await convert_objects(FakeWebhookClient(lambda review: b""), thing(old="x", new="y"), webhook=False)
+    (obj,) = await convert_objects(
+        FakeWebhookClient(lambda review: b""), thing(old="x", new="y"), webhook=False
+    )
     assert obj["apiVersion"] == "example.com/v1"
     assert obj["spec"] == {"new": "y"}
 
@@ -98,7 +123,9 @@ async def test_webhook_gets_a_review_version_that_both_support() -> None:
     (review,) = client.reviews
     assert review["apiVersion"] == "apiextensions.k8s.io/v1"
     assert review["request"]["desiredAPIVersion"] == "example.com/v1"
-    assert len(review["request"]["objects"]) == 1, "objects that are already in the desired version are not sent"
+    assert len(review["request"]["objects"]) == 1, (
+        "objects that are already in the desired version are not sent"
+    )
     assert as_is == thing("v1", new="as is")
     assert changed["spec"] == {"new": "x"}
 
@@ -131,7 +158,10 @@ def unreachable(review: Any) -> Any:
         (responding(rename, result={}), "failed: response.result.status was '', not 'Success'"),
         (responding(rename, convertedObjects=[]), "returned 0 objects, expected 1"),
         (lambda review: {**review, "response": None}, "failed: no response provided"),
-        (lambda review: {"kind": "Other"}, "failed: expected webhook response of apiextensions.k8s.io/v1, Kind="),
+        (
+            lambda review: {"kind": "Other"},
+            "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=",
+        ),
         (lambda review: b"no json", "failed: "),
         (
             responding(lambda obj: {**obj, "apiVersion": "example.com/v7"}),
@@ -142,7 +172,9 @@ def unreachable(review: Any) -> Any:
             "returned invalid converted object at index 0: must have the same name: a != b",
         ),
         (
-            responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": "no good"}}}),
+            responding(
+                lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": "no good"}}}
+            ),
             "returned invalid metadata in object at index 0: metadata.labels: Invalid value",
         ),
         (
@@ -151,7 +183,9 @@ def unreachable(review: Any) -> Any:
         ),
     ],
 )
-async def test_invalid_webhook_response_is_an_error(respond: Callable[[dict[str, Any]], Any], message: str) -> None:
+async def test_invalid_webhook_response_is_an_error(
+    respond: Callable[[dict[str, Any]], Any], message: str
+) -> None:
     with pytest.raises(StatusError) as caught:
         await convert_objects(FakeWebhookClient(respond), thing(old="x"))
     assert caught.value.code == 500

@@ -51,7 +51,10 @@ def test_nested_messages_lists_and_quantities_are_decoded() -> None:
 def test_times_and_negative_numbers_are_decoded() -> None:
     raw = field(1, field(8, field(1, 1_000_000_000)) + field(10, -5))
     metadata = decode_body(envelope("v1", "Pod", raw))["metadata"]
-    assert metadata == {"creationTimestamp": "2001-09-09T01:46:40Z", "deletionGracePeriodSeconds": -5}
+    assert metadata == {
+        "creationTimestamp": "2001-09-09T01:46:40Z",
+        "deletionGracePeriodSeconds": -5,
+    }
     lease = field(2, field(3, field(1, 1_000_000_000) + field(2, 123_456_789)))
     found = decode_body(envelope("coordination.k8s.io/v1", "Lease", field(2, lease[2:])))
     assert found["spec"] == {"acquireTime": "2001-09-09T01:46:40.123456Z"}
@@ -68,7 +71,10 @@ def test_years_below_1000_have_four_digits() -> None:
 def test_all_kinds_are_decoded() -> None:
     for each in all_resources():
         version = f"{each.group}/{each.version}" if each.group else each.version
-        assert decode_body(envelope(version, each.kind, b"")) == {"apiVersion": version, "kind": each.kind}
+        assert decode_body(envelope(version, each.kind, b"")) == {
+            "apiVersion": version,
+            "kind": each.kind,
+        }
 
 
 HACK = Path(__file__).parents[3] / "hack"
@@ -99,7 +105,9 @@ def test_generator_maps_packages_with_underscores_and_lists_what_is_missing(tmp_
     (tmp_path / "generated.proto").write_text(PROTO)
     table, problems = generator().generate([tmp_path])
     package = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1"
-    assert table == {package: {"ServiceReference": {"1": ["namespace", "s", ""], "2": ["name", "s", ""]}}}
+    assert table == {
+        package: {"ServiceReference": {"1": ["namespace", "s", ""], "2": ["name", "s", ""]}}
+    }
     assert f"{package}.ServiceReference.host: not a field of the JSON type" in problems
     assert f"{package}.ServiceReference.port: no such field of the message" in problems
     assert f"{package}.APIService: no such message" in problems
@@ -153,7 +161,11 @@ def random_message(pick: random.Random, depth: int = 0) -> bytes:
             out += varint(pick.choice((0, 1, 2**31, 2**63, 2**64 - 1, 2**69)))
         elif wire == 2:
             nested = depth < 6 and pick.random() < 0.7
-            value = random_message(pick, depth + 1) if nested else pick.choice((b"", b"a", b"\xff\xfe", b"Pod"))
+            value = (
+                random_message(pick, depth + 1)
+                if nested
+                else pick.choice((b"", b"a", b"\xff\xfe", b"Pod"))
+            )
             out += varint(len(value) if pick.random() < 0.95 else 2**40) + value
         else:
             out += pick.randbytes(8 if wire == 1 else 4)
@@ -161,7 +173,8 @@ def random_message(pick: random.Random, depth: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "kind", ["v1/Pod", "v1/Secret", "v1/Service", "apps/v1/Deployment", "coordination.k8s.io/v1/Lease"]
+    "kind",
+    ["v1/Pod", "v1/Secret", "v1/Service", "apps/v1/Deployment", "coordination.k8s.io/v1/Lease"],
 )
 def test_random_messages_are_decoded_or_rejected(kind: str) -> None:
     seed = 36
@@ -172,7 +185,9 @@ def test_random_messages_are_decoded_or_rejected(kind: str) -> None:
     for _ in range(1500):
         body = envelope(version, name, random_message(pick))
         try:
-            orjson.dumps(decode_body(body[: pick.randrange(len(body))] if pick.random() < 0.1 else body))
+            orjson.dumps(
+                decode_body(body[: pick.randrange(len(body))] if pick.random() < 0.1 else body)
+            )
             decoded += 1
         except ProtobufError:
             rejected += 1

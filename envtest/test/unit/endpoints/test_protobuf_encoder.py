@@ -51,7 +51,10 @@ def sample(kind: str, parents: tuple[str, ...] = ()) -> Any:
 
 
 def kinds() -> set[tuple[str, str]]:
-    return {(f"{each.group}/{each.version}" if each.group else each.version, each.kind) for each in all_resources()}
+    return {
+        (f"{each.group}/{each.version}" if each.group else each.version, each.kind)
+        for each in all_resources()
+    }
 
 
 def test_every_field_of_every_kind_survives() -> None:
@@ -64,17 +67,31 @@ def test_every_field_of_every_kind_survives() -> None:
 
 @pytest.mark.parametrize("kind", ["List", ""])
 def test_lists_and_single_objects_of_every_kind_have_messages(kind: str) -> None:
-    assert [each for each in kinds() if type_of(each[0], each[1] + kind) is None and each[1] not in UNLISTED] == []
+    assert [
+        each
+        for each in kinds()
+        if type_of(each[0], each[1] + kind) is None and each[1] not in UNLISTED
+    ] == []
 
 
 UNLISTED = {
-    *("Binding", "TokenReview", "SelfSubjectReview", "LocalSubjectAccessReview", "SelfSubjectAccessReview"),
+    *(
+        "Binding",
+        "TokenReview",
+        "SelfSubjectReview",
+        "LocalSubjectAccessReview",
+        "SelfSubjectAccessReview",
+    ),
     *("SelfSubjectRulesReview", "SubjectAccessReview"),
 }
 
 
 def test_envelope_and_order_are_those_of_go() -> None:
-    metadata = field(1, b"a") + field(11, field(1, b"k") + field(2, b"v")) + field(11, field(1, b"l") + field(2, b""))
+    metadata = (
+        field(1, b"a")
+        + field(11, field(1, b"k") + field(2, b"v"))
+        + field(11, field(1, b"l") + field(2, b""))
+    )
     raw = field(1, metadata) + field(2, field(1, b"key") + field(2, b"value")) + field(4, 1)
     obj = {
         "immutable": True,
@@ -95,7 +112,13 @@ def test_inlined_fields_are_messages() -> None:
 
 @pytest.mark.parametrize("value", [True, False, {"type": "string"}])
 def test_schemas_or_booleans(value: Any) -> None:
-    schema = {"openAPIV3Schema": {"additionalProperties": value, "items": {"type": "string"}, "default": 0}}
+    schema = {
+        "openAPIV3Schema": {
+            "additionalProperties": value,
+            "items": {"type": "string"},
+            "default": 0,
+        }
+    }
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

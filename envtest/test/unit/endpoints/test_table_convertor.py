@@ -17,7 +17,9 @@ CREATED = "2026-01-01T23:59:00Z"
 
 
 def info(kind: str, group: str = "", **more: Any) -> ResourceInfo:
-    return ResourceInfo(group, "v1", f"{kind.lower()}s", kind.lower(), kind, True, Strategy(), **more)
+    return ResourceInfo(
+        group, "v1", f"{kind.lower()}s", kind.lower(), kind, True, Strategy(), **more
+    )
 
 
 def obj(kind: str = "ConfigMap", **content: Any) -> Object:
@@ -26,12 +28,16 @@ def obj(kind: str = "ConfigMap", **content: Any) -> Object:
 
 
 def row(kind: str, group: str = "", **content: Any) -> list[Any]:
-    cells: list[Any] = convert_to_table(info(kind, group), [obj(kind, **content)], now=NOW)["rows"][0]["cells"]
+    cells: list[Any] = convert_to_table(info(kind, group), [obj(kind, **content)], now=NOW)["rows"][
+        0
+    ]["cells"]
     return cells
 
 
 def test_table_has_columns_and_one_row_per_object() -> None:
-    table = convert_to_table(info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW)
+    table = convert_to_table(
+        info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW
+    )
     assert (table["kind"], table["apiVersion"], table["metadata"]) == (
         "Table",
         "meta.k8s.io/v1",
@@ -52,7 +58,10 @@ def test_table_has_columns_and_one_row_per_object() -> None:
 
 @pytest.mark.parametrize(("include", "expected"), [("None", None), ("Object", obj())])
 def test_row_contains_the_requested_object(include: str, expected: Any) -> None:
-    assert convert_to_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == expected
+    assert (
+        convert_to_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"]
+        == expected
+    )
 
 
 def test_later_watch_events_have_no_columns() -> None:
@@ -60,7 +69,9 @@ def test_later_watch_events_have_no_columns() -> None:
 
 
 def test_empty_continue_token_is_omitted() -> None:
-    table = convert_to_table(info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""})
+    table = convert_to_table(
+        info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""}
+    )
     assert table["metadata"] == {"resourceVersion": "7"}
     assert table["rows"] == []
 
@@ -118,23 +129,47 @@ def test_service_cells() -> None:
         "60s",
         "a=b",
     ]
-    assert row("Service", spec={"type": "ExternalName", "externalName": "x.io"})[2:5] == ["<none>", "x.io", "<none>"]
+    assert row("Service", spec={"type": "ExternalName", "externalName": "x.io"})[2:5] == [
+        "<none>",
+        "x.io",
+        "<none>",
+    ]
 
 
 def test_deployment_cells() -> None:
     spec = {
         "replicas": 3,
         "selector": {"matchLabels": {"a": "b"}},
-        "template": {"spec": {"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "j"}]}},
+        "template": {
+            "spec": {"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "j"}]}
+        },
     }
     status = {"readyReplicas": 1, "updatedReplicas": 2}
-    assert row("Deployment", "apps", spec=spec, status=status) == ["a", "1/3", 2, 0, "60s", "c,d", "i,j", "a=b"]
+    assert row("Deployment", "apps", spec=spec, status=status) == [
+        "a",
+        "1/3",
+        2,
+        0,
+        "60s",
+        "c,d",
+        "i,j",
+        "a=b",
+    ]
 
 
 def test_job_cells() -> None:
-    status = {"succeeded": 1, "startTime": "2026-01-01T23:00:00Z", "completionTime": "2026-01-01T23:05:10Z"}
+    status = {
+        "succeeded": 1,
+        "startTime": "2026-01-01T23:00:00Z",
+        "completionTime": "2026-01-01T23:05:10Z",
+    }
     status["conditions"] = [{"type": "Complete", "status": "True"}]
-    assert row("Job", "batch", spec={"completions": 2}, status=status)[1:5] == ["Complete", "1/2", "5m10s", "60s"]
+    assert row("Job", "batch", spec={"completions": 2}, status=status)[1:5] == [
+        "Complete",
+        "1/2",
+        "5m10s",
+        "60s",
+    ]
     assert row("Job", "batch", spec={"parallelism": 3})[1:4] == ["Running", "0/1 of 3", ""]
 
 
@@ -148,24 +183,36 @@ def running(**more: Any) -> dict[str, Any]:
         ({"phase": "Pending"}, ["0/1", "Pending", "0"]),
         ({"phase": "Running", "containerStatuses": [running()]}, ["1/1", "Running", "0"]),
         (
-            {"phase": "Running", "containerStatuses": [running(ready=False, state={"waiting": {"reason": "Crash"}})]},
+            {
+                "phase": "Running",
+                "containerStatuses": [running(ready=False, state={"waiting": {"reason": "Crash"}})],
+            },
             ["0/1", "Crash", "0"],
         ),
         (
-            {"phase": "Failed", "containerStatuses": [running(ready=False, state={"terminated": {"exitCode": 3}})]},
+            {
+                "phase": "Failed",
+                "containerStatuses": [running(ready=False, state={"terminated": {"exitCode": 3}})],
+            },
             ["0/1", "ExitCode:3", "0"],
         ),
         (
             {
                 "phase": "Running",
                 "containerStatuses": [
-                    running(restartCount=2, lastState={"terminated": {"finishedAt": "2026-01-01T23:59:30Z"}})
+                    running(
+                        restartCount=2,
+                        lastState={"terminated": {"finishedAt": "2026-01-01T23:59:30Z"}},
+                    )
                 ],
             },
             ["1/1", "Running", "2 (30s ago)"],
         ),
         (
-            {"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "Pull"}}}]},
+            {
+                "phase": "Pending",
+                "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "Pull"}}}],
+            },
             ["0/1", "Init:Pull", "0"],
         ),
         ({"phase": "Pending", "reason": "Evicted"}, ["0/1", "Evicted", "0"]),
@@ -177,7 +224,10 @@ def test_pod_cells(status: Any, cells: list[Any]) -> None:
 
 def test_terminating_and_finished_pods() -> None:
     terminating = {"deletionTimestamp": CREATED}
-    assert row("Pod", metadata=terminating, spec={"containers": [{}]}, status={"phase": "Running"})[2] == "Terminating"
+    assert (
+        row("Pod", metadata=terminating, spec={"containers": [{}]}, status={"phase": "Running"})[2]
+        == "Terminating"
+    )
     table = convert_to_table(info("Pod"), [obj("Pod", status={"phase": "Succeeded"})], now=NOW)
     assert table["rows"][0]["conditions"][0]["reason"] == "Succeeded"
 
@@ -190,7 +240,14 @@ def test_running_pod_counts_restarts_of_sidecars_but_not_of_init_containers() ->
         "phase": "Running",
         "initContainerStatuses": [
             {"name": "once", "restartCount": 3, "state": state, "lastState": last},
-            {"name": "side", "restartCount": 1, "state": started, "lastState": last, "started": True, "ready": True},
+            {
+                "name": "side",
+                "restartCount": 1,
+                "state": started,
+                "lastState": last,
+                "started": True,
+                "ready": True,
+            },
         ],
         "containerStatuses": [{"name": "main", "restartCount": 0, "state": started, "ready": True}],
     }
@@ -203,7 +260,10 @@ def test_running_pod_counts_restarts_of_sidecars_but_not_of_init_containers() ->
 
 def test_quota_shows_requests_and_limits_separately() -> None:
     status = {"hard": {"limits.cpu": "4", "requests.cpu": "2", "pods": "9"}, "used": {"pods": "1"}}
-    assert row("ResourceQuota", status=status)[1:3] == ["pods: 1/9, requests.cpu: 0/2", "limits.cpu: 0/4"]
+    assert row("ResourceQuota", status=status)[1:3] == [
+        "pods: 1/9, requests.cpu: 0/2",
+        "limits.cpu: 0/4",
+    ]
 
 
 def test_event_shows_its_source() -> None:
@@ -226,15 +286,23 @@ def test_resource_claim_state(status: Any, deleted: bool, text: str) -> None:
 
 def test_ip_address_shows_its_parent() -> None:
     parent = {"group": "g.io", "resource": "Things", "namespace": "ns", "name": "x"}
-    assert row("IPAddress", "networking.k8s.io", spec={"parentRef": parent})[1] == "things.g.io/ns/x"
+    assert (
+        row("IPAddress", "networking.k8s.io", spec={"parentRef": parent})[1] == "things.g.io/ns/x"
+    )
 
 
 def test_priority_level_cells() -> None:
     queuing = {"queues": 8, "handSize": 2, "queueLengthLimit": 50}
-    spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"queuing": queuing}}}
+    spec = {
+        "type": "Limited",
+        "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"queuing": queuing}},
+    }
     group = "flowcontrol.apiserver.k8s.io"
     assert row("PriorityLevelConfiguration", group, spec=spec)[1:6] == ["Limited", 5, 8, 2, 50]
-    assert row("PriorityLevelConfiguration", group, spec={"type": "Exempt"})[1:6] == ["Exempt", *["<none>"] * 4]
+    assert row("PriorityLevelConfiguration", group, spec={"type": "Exempt"})[1:6] == [
+        "Exempt",
+        *["<none>"] * 4,
+    ]
 
 
 @pytest.mark.parametrize("kind", sorted(PRINTERS))
@@ -255,7 +323,9 @@ COLUMNS = (
 
 def cart(**spec: Any) -> list[Any]:
     cart_info = info("Cart", "x.io", is_crd=True, columns=COLUMNS)
-    cells: list[Any] = convert_to_table(cart_info, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
+    cells: list[Any] = convert_to_table(cart_info, [obj("Cart", spec=spec)], now=NOW)["rows"][0][
+        "cells"
+    ]
     return cells
 
 
@@ -269,7 +339,15 @@ def test_custom_columns_are_converted_to_their_type() -> None:
         1.0,
         None,
     ]
-    assert cart(wheels="four", since="yesterday", tags=5, on="yes") == ["a", None, "<invalid>", "5", None, None, None]
+    assert cart(wheels="four", since="yesterday", tags=5, on="yes") == [
+        "a",
+        None,
+        "<invalid>",
+        "5",
+        None,
+        None,
+        None,
+    ]
     assert cart() == ["a", None, None, None, None, None, None]
 
 
@@ -292,7 +370,9 @@ def test_custom_resource_without_columns_shows_age() -> None:
 
 DOCUMENT = {
     "spec": {"a.b": 1, "list": [{"n": 1, "v": "x"}, {"n": 2, "v": "y"}], "deep": {"n": 3}},
-    "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]},
+    "status": {
+        "conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]
+    },
 }
 
 

@@ -28,7 +28,8 @@ FOREIGN = [
     "[envtest]",
     "apiVersion: v1\nkind: Config\nclusters: [{name: prod}]\ncontexts: [{name: envtest}]\n",
     "apiVersion: v1\nkind: Config\nclusters: [{name: envtest}, {name: prod}]\ncontexts: [{name: envtest}]\n",
-    "apiVersion: v1\nkind: Config\nclusters: [{name: envtest}]\ncontexts: [{name: envtest}]\n#" + "x" * 70_000,
+    "apiVersion: v1\nkind: Config\nclusters: [{name: envtest}]\ncontexts: [{name: envtest}]\n#"
+    + "x" * 70_000,
 ]
 
 
@@ -36,7 +37,9 @@ FOREIGN = [
 def test_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
-    with pytest.raises(FileExistsError, match=r"config: exists and was not written by a control plane"):
+    with pytest.raises(
+        FileExistsError, match=r"config: exists and was not written by a control plane"
+    ):
         write_kubeconfig(path, own_kubeconfig())
     assert path.read_text() == content
 
@@ -56,7 +59,8 @@ def test_kubeconfig_of_a_running_control_plane_is_not_overwritten(tmp_path: Path
         running = own_kubeconfig().replace("6443", str(server.getsockname()[1]))
         write_kubeconfig(path, running)
         with pytest.raises(
-            FileExistsError, match=r"of the control plane at https://127.0.0.1:\d+, which is still running"
+            FileExistsError,
+            match=r"of the control plane at https://127.0.0.1:\d+, which is still running",
         ):
             write_kubeconfig(path, own_kubeconfig())
         assert path.read_text() == running
@@ -86,9 +90,13 @@ def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path:
     arguments = [sys.executable, "-m", "envtest", "--kubeconfig", str(path)]
 
     def receive_hangup() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, makes programs ignore it
+        signal.signal(
+            signal.SIGHUP, signal.SIG_DFL
+        )  # nohup, under which the tests may run, makes programs ignore it
 
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, preexec_fn=receive_hangup)
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, text=True, preexec_fn=receive_hangup
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Serving on")

@@ -25,7 +25,9 @@ def test_source_without_any_crd_is_an_error(tmp_path: Path) -> None:
     for source in (file, str(file), tmp_path):
         with pytest.raises(ValueError, match=r"^no CustomResourceDefinition in "):
             load_crds([source])
-    with pytest.raises(ValueError, match=r"^no CustomResourceDefinition in an object of kind ConfigMap$"):
+    with pytest.raises(
+        ValueError, match=r"^no CustomResourceDefinition in an object of kind ConfigMap$"
+    ):
         load_crds([{"kind": "ConfigMap"}])
     with pytest.raises(FileNotFoundError):
         load_crds([tmp_path / "missing"])

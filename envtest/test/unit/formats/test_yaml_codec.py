@@ -12,12 +12,57 @@ from envtest.formats.yaml_codec import YAMLError, dump, load
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")),
-        *((word, False) for word in ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")),
+        *(
+            (word, True)
+            for word in ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
+        ),
+        *(
+            (word, False)
+            for word in ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
+        ),
         *((word, None) for word in ("", "~", "null", "Null", "NULL")),
-        *((word, word) for word in ("yEs", "tRUE", "oN", "nULL", "=", "-x", "+", ".", "..", "a:1", "1e400", "_1")),
-        *((word, word) for word in ("12:30:45", "1:2", "190:20:30", "1:2.5", "2026-01-02", "2026-01-02T03:04:05Z")),
-        *((word, word) for word in ("0x", "0b2", "0o8", "0xffffffffffffffffff", "._5", "1.2.3", "1e", "5m", "1Gi")),
+        *(
+            (word, word)
+            for word in (
+                "yEs",
+                "tRUE",
+                "oN",
+                "nULL",
+                "=",
+                "-x",
+                "+",
+                ".",
+                "..",
+                "a:1",
+                "1e400",
+                "_1",
+            )
+        ),
+        *(
+            (word, word)
+            for word in (
+                "12:30:45",
+                "1:2",
+                "190:20:30",
+                "1:2.5",
+                "2026-01-02",
+                "2026-01-02T03:04:05Z",
+            )
+        ),
+        *(
+            (word, word)
+            for word in (
+                "0x",
+                "0b2",
+                "0o8",
+                "0xffffffffffffffffff",
+                "._5",
+                "1.2.3",
+                "1e",
+                "5m",
+                "1Gi",
+            )
+        ),
         ("0o7", 7),
         ("07", 7),
         ("0_7", 7),
@@ -70,7 +115,10 @@ def test_merge_keys_are_applied() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *((word, f'"{word}"') for word in ("y", "No", "null", "~", "0o7", "08", "1e3", "+.5", "12:30", "2026-01-02")),
+        *(
+            (word, f'"{word}"')
+            for word in ("y", "No", "null", "~", "0o7", "08", "1e3", "+.5", "12:30", "2026-01-02")
+        ),
         *((word, word) for word in ("=", "yEs", "5m", "1.2.3", "a")),
     ],
 )

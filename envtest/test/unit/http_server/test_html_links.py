@@ -31,7 +31,9 @@ def test_absolute_paths_go_through_the_proxy(url: str, expected: str) -> None:
 
 def test_links_in_tags_are_rewritten() -> None:
     page = """<a class='x' href='/b'>href="/c"</a><img src="/d"><p title="/e">"""
-    expected = f"""<a class='x' href="{PREFIX}/b">href="/c"</a><img src="{PREFIX}/d"><p title="/e">"""
+    expected = (
+        f"""<a class='x' href="{PREFIX}/b">href="/c"</a><img src="{PREFIX}/d"><p title="/e">"""
+    )
     assert rewrite_links(page, rewrite) == expected
 
 

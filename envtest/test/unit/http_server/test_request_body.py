@@ -26,8 +26,12 @@ def feed(body: RequestBody, data: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-@pytest.mark.parametrize(("length", "data", "content"), [(None, CHUNKS, b"abc0123456789"), (3, b"abc", b"abc")])
-async def test_body_ends_before_the_next_request(length: int | None, data: bytes, content: bytes, size: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "data", "content"), [(None, CHUNKS, b"abc0123456789"), (3, b"abc", b"abc")]
+)
+async def test_body_ends_before_the_next_request(
+    length: int | None, data: bytes, content: bytes, size: int
+) -> None:
     body = RequestBody(length)
     rest = feed(body, data + b"GET /", size)
     assert body.complete
@@ -59,7 +63,9 @@ def test_damaged_chunks_are_refused_or_incomplete() -> None:
         data = bytearray(CHUNKS)
         for _ in range(generator.randrange(1, 4)):
             position = generator.randrange(len(data))
-            data[position : position + generator.randrange(3)] = generator.randbytes(generator.randrange(3))
+            data[position : position + generator.randrange(3)] = generator.randbytes(
+                generator.randrange(3)
+            )
         body = RequestBody(None)
         try:
             feed(body, bytes(data), generator.randrange(1, 20))
@@ -119,8 +125,12 @@ async def test_reader_learns_that_the_client_has_disconnected() -> None:
         await read(body)
 
 
-@pytest.mark.parametrize(("length", "data"), [(6, (b"ab", b"cdefGET /")), (None, (b"2\r\nab", b"\r\n0\r\n\r\nGET /"))])
-async def test_discarded_body_takes_no_memory(length: int | None, data: tuple[bytes, bytes]) -> None:
+@pytest.mark.parametrize(
+    ("length", "data"), [(6, (b"ab", b"cdefGET /")), (None, (b"2\r\nab", b"\r\n0\r\n\r\nGET /"))]
+)
+async def test_discarded_body_takes_no_memory(
+    length: int | None, data: tuple[bytes, bytes]
+) -> None:
     body = RequestBody(length)
     body.feed(data[0])
     body.discard()

@@ -14,8 +14,14 @@ def head(first: str, *headers: str) -> bytes:
 
 
 def test_request_line_and_headers_are_parsed() -> None:
-    parsed = parse_head(head("GET /api/v1/pods%20?watch=1&a=&a=b+c HTTP/1.1", "Host: x", "accept:  text/plain \t"))
-    assert (parsed.method, parsed.path, parsed.target) == ("GET", "/api/v1/pods ", "/api/v1/pods%20?watch=1&a=&a=b+c")
+    parsed = parse_head(
+        head("GET /api/v1/pods%20?watch=1&a=&a=b+c HTTP/1.1", "Host: x", "accept:  text/plain \t")
+    )
+    assert (parsed.method, parsed.path, parsed.target) == (
+        "GET",
+        "/api/v1/pods ",
+        "/api/v1/pods%20?watch=1&a=&a=b+c",
+    )
     assert parsed.query.getall("a") == ["", "b c"]
     assert parsed.headers["Accept"] == "text/plain"
     assert (parsed.content_length, parsed.keep_alive, parsed.expects_continue) == (0, True, False)
@@ -23,7 +29,13 @@ def test_request_line_and_headers_are_parsed() -> None:
 
 @pytest.mark.parametrize(
     ("target", "path"),
-    [("/a//b/../c", "/a//b/../c"), ("/a#b", "/a"), ("https://host:1/a?b", "/a"), ("https://host", "/"), ("/%ff", "/�")],
+    [
+        ("/a//b/../c", "/a//b/../c"),
+        ("/a#b", "/a"),
+        ("https://host:1/a?b", "/a"),
+        ("https://host", "/"),
+        ("/%ff", "/�"),
+    ],
 )
 def test_path_is_decoded_and_not_cleaned(target: str, path: str) -> None:
     assert parse_head(head(f"GET {target} HTTP/1.1", "Host: x")).path == path
@@ -68,13 +80,27 @@ def test_path_is_decoded_and_not_cleaned(target: str, path: str) -> None:
             for length in ("-1", "+1", "1,1", "1 1", "0x1", "", "1" * 30)
         ],
         (head("POST / HTTP/1.1", "Host: x", "Content-Length: 1", "Content-Length: 2"), 400),
-        (head("POST / HTTP/1.1", "Host: x", "Content-Length: 1", "Transfer-Encoding: chunked"), 400),
-        (head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "Content-Length: 1"), 400),
+        (
+            head("POST / HTTP/1.1", "Host: x", "Content-Length: 1", "Transfer-Encoding: chunked"),
+            400,
+        ),
+        (
+            head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "Content-Length: 1"),
+            400,
+        ),
         *[
             (head("POST / HTTP/1.1", "Host: x", f"Transfer-Encoding: {coding}"), 501)
             for coding in ("gzip, chunked", "gzip", "chunked, gzip", "chunked, chunked", "xchunked")
         ],
-        (head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked"), 501),
+        (
+            head(
+                "POST / HTTP/1.1",
+                "Host: x",
+                "Transfer-Encoding: gzip",
+                "Transfer-Encoding: chunked",
+            ),
+            501,
+        ),
     ],
 )
 def test_malformed_request_is_refused(data: bytes, code: int) -> None:
@@ -90,7 +116,11 @@ def test_any_method_is_read(method: str) -> None:
 
 
 def test_repeated_and_empty_headers_are_kept() -> None:
-    parsed = parse_head(head("GET / HTTP/1.1", "Host: x", "X-Remote-Group: a", "Empty:", "x-remote-group: B", "U: ü"))
+    parsed = parse_head(
+        head(
+            "GET / HTTP/1.1", "Host: x", "X-Remote-Group: a", "Empty:", "x-remote-group: B", "U: ü"
+        )
+    )
     assert list(parsed.headers.items())[1:] == [
         ("X-Remote-Group", "a"),
         ("Empty", ""),
@@ -99,17 +129,39 @@ def test_repeated_and_empty_headers_are_kept() -> None:
     ]
 
 
-@pytest.mark.parametrize(("header", "length"), [("Content-Length: 7 ", 7), ("Transfer-Encoding: Chunked", None)])
+@pytest.mark.parametrize(
+    ("header", "length"), [("Content-Length: 7 ", 7), ("Transfer-Encoding: Chunked", None)]
+)
 def test_body_of_a_request_with_an_upgrade_header_is_read(header: str, length: int | None) -> None:
     """Most requests ignore the header, so their bodies are read."""
-    parsed = parse_head(head("POST / HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: h2c", header))
+    parsed = parse_head(
+        head("POST / HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: h2c", header)
+    )
     assert (parsed.content_length, parsed.keep_alive) == (length, True)
 
 
 def test_random_damage_is_refused_or_read_without_another_request() -> None:
     generator = random.Random(13)
-    valid = head("POST /api?a=b HTTP/1.1", "Host: x", "Content-Length: 3", "Connection: keep-alive", "Accept: */*")
-    pieces = (b"\r\n", b"\n", b"\r", b" ", b"\t", b":", b"\0", b"\xff", b",", b"Content-Length: 4\r\n", b"HTTP/1.1")
+    valid = head(
+        "POST /api?a=b HTTP/1.1",
+        "Host: x",
+        "Content-Length: 3",
+        "Connection: keep-alive",
+        "Accept: */*",
+    )
+    pieces = (
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b" ",
+        b"\t",
+        b":",
+        b"\0",
+        b"\xff",
+        b",",
+        b"Content-Length: 4\r\n",
+        b"HTTP/1.1",
+    )
     for _ in range(5000):
         data = bytearray(valid)
         for _ in range(generator.randrange(1, 4)):
@@ -127,7 +179,12 @@ def test_random_damage_is_refused_or_read_without_another_request() -> None:
 
 @pytest.mark.parametrize(
     ("version", "connection", "expected"),
-    [("1.1", "x", True), ("1.1", "x, Close", False), ("1.0", "x", False), ("1.0", "keep-alive", True)],
+    [
+        ("1.1", "x", True),
+        ("1.1", "x, Close", False),
+        ("1.0", "x", False),
+        ("1.0", "keep-alive", True),
+    ],
 )
 def test_connection_is_kept(version: str, connection: str, expected: bool) -> None:
     parsed = parse_head(head(f"GET / HTTP/{version}", "Host: x", f"Connection: {connection}"))

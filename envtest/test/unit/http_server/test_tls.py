@@ -58,7 +58,9 @@ class Echo(asyncio.Protocol):
 class Client:
     """A TLS client that decides when which bytes are sent."""
 
-    def __init__(self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.reader, self.writer = reader, writer
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
@@ -112,7 +114,9 @@ async def connect() -> AsyncIterator[Connect]:
 
 
 @asynccontextmanager
-async def _server(handshake_seconds: float = SECONDS) -> AsyncIterator[tuple[int, asyncio.Queue[Echo]]]:
+async def _server(
+    handshake_seconds: float = SECONDS,
+) -> AsyncIterator[tuple[int, asyncio.Queue[Echo]]]:
     buffer = memoryview(bytearray(BUFFER_BYTES))
     protocols: asyncio.Queue[Echo] = asyncio.Queue()
 
@@ -163,7 +167,10 @@ async def test_connections_do_not_mix_their_data(connect: Connect) -> None:
 async def test_client_receives_the_end_after_the_data(connect: Connect) -> None:
     client, echo = await connect()
     client.writer.write(client.records(b"end"))
-    assert [await client.read(), await client.read()] == [b"end", b""]  # no end of TLS would raise SSLEOFError
+    assert [await client.read(), await client.read()] == [
+        b"end",
+        b"",
+    ]  # no end of TLS would raise SSLEOFError
     await echo.lost.wait()
     assert not echo.ended
 
@@ -234,14 +241,18 @@ async def test_client_without_handshake_is_disconnected() -> None:
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"])
-async def test_client_that_does_not_speak_tls_is_disconnected(connect: Connect, data: bytes) -> None:
+async def test_client_that_does_not_speak_tls_is_disconnected(
+    connect: Connect, data: bytes
+) -> None:
     client, echo = await connect(ssl.create_default_context())
     client.writer.write(data)
     await client.reader.read()
     assert not echo.begun.is_set()
 
 
-async def test_certificate_of_another_authority_is_refused_with_an_alert(connect: Connect, tmp_path: Path) -> None:
+async def test_certificate_of_another_authority_is_refused_with_an_alert(
+    connect: Connect, tmp_path: Path
+) -> None:
     pair = CertificateAuthority().client("unknown")
     file = tmp_path / "client.pem"
     file.write_bytes(pair.certificate + pair.key)
@@ -249,7 +260,9 @@ async def test_certificate_of_another_authority_is_refused_with_an_alert(connect
     context.load_cert_chain(file)
     client, _ = await connect(context)
     await client.shake_hands()
-    with pytest.raises(ssl.SSLError, match="unknown ca"):  # in TLS 1.3, the client's handshake is complete before
+    with pytest.raises(
+        ssl.SSLError, match="unknown ca"
+    ):  # in TLS 1.3, the client's handshake is complete before
         await client.read()
 
 
@@ -265,7 +278,9 @@ async def test_broken_record_ends_the_connection(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_stopped_listener_ends_handshakes(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_listener_ends_handshakes(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listener, "HEAD_SECONDS", 3600.0)
 
     async def refuse(*_: object) -> None:

@@ -34,7 +34,9 @@ CRD = json.dumps(
                                 "spec": {
                                     "type": "object",
                                     "properties": {"size": {"type": "integer", "default": 1}},
-                                    "x-kubernetes-validations": [{"rule": "self.size < 9", "message": "too large"}],
+                                    "x-kubernetes-validations": [
+                                        {"rule": "self.size < 9", "message": "too large"}
+                                    ],
                                 }
                             },
                         }
@@ -45,7 +47,8 @@ CRD = json.dumps(
     }
 )
 NAMESPACE = (
-    "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
+    "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: "
+    "{pod-security.kubernetes.io/enforce: baseline}}}"
 )
 POLICY = """
 apiVersion: admissionregistration.k8s.io/v1
@@ -94,22 +97,43 @@ def pod(spec: str = "", **metadata: str) -> str:
 
 CASES = {
     "valid": (deployment("replicas: 2") + "---\n" + pod(namespace="elsewhere"), []),
-    "wrong type": (deployment('replicas: "2"'), ["5: error: spec.replicas: json: cannot unmarshal string"]),
+    "wrong type": (
+        deployment('replicas: "2"'),
+        ["5: error: spec.replicas: json: cannot unmarshal string"],
+    ),
     "unknown field": (deployment("replica: 2"), ["5: error: spec.replica: unknown field"]),
     "unknown field and validation": (
         deployment("replica: 2", labels="{a: c}"),
-        ["5: error: spec.replica: unknown field", '8: error: spec.template.metadata.labels: Invalid value: {"a":"c"}'],
+        [
+            "5: error: spec.replica: unknown field",
+            '8: error: spec.template.metadata.labels: Invalid value: {"a":"c"}',
+        ],
     ),
     "name": (pod(name="A_B"), ['3: error: metadata.name: Invalid value: "A_B"']),
-    "no name": ("{apiVersion: v1, kind: ConfigMap}", ["1: error: metadata.name: Required value: name or generateName"]),
-    "no name, but a prefix": ("{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}", []),
-    "bad namespace": (pod(namespace="A_B"), ['3: error: metadata.namespace: namespaces "A_B" not found']),
+    "no name": (
+        "{apiVersion: v1, kind: ConfigMap}",
+        ["1: error: metadata.name: Required value: name or generateName"],
+    ),
+    "no name, but a prefix": (
+        "{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}",
+        [],
+    ),
+    "bad namespace": (
+        pod(namespace="A_B"),
+        ['3: error: metadata.namespace: namespaces "A_B" not found'],
+    ),
     "item of a List": (
         "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, date: {}}",
         ["4: error: items[0].date: unknown field"],
     ),
-    "same object twice": (NAMESPACE + "\n---\n" + pod() + "---\n" + NAMESPACE + "\n---\n" + pod(), []),
-    "pods need no other objects": (pod("priorityClassName: p\n  runtimeClassName: r\n  serviceAccountName: s"), []),
+    "same object twice": (
+        NAMESPACE + "\n---\n" + pod() + "---\n" + NAMESPACE + "\n---\n" + pod(),
+        [],
+    ),
+    "pods need no other objects": (
+        pod("priorityClassName: p\n  runtimeClassName: r\n  serviceAccountName: s"),
+        [],
+    ),
     "any service network": (
         "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 172.30.0.9, ports: [{port: 1}]}}",
         [],
@@ -124,7 +148,12 @@ CASES = {
     ),
     "removed": (
         "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}",
-        ["1: error: apiVersion: policy/v1beta1 PodDisruptionBudget is not served since Kubernetes 1.25; use policy/v1"],
+        [
+            (
+                "1: error: apiVersion: policy/v1beta1 PodDisruptionBudget is not served "
+                "since Kubernetes 1.25; use policy/v1"
+            )
+        ],
     ),
     "off by default": (
         "apiVersion: admissionregistration.k8s.io/v1beta1\nkind: MutatingAdmissionPolicy\nmetadata: {name: b}",
@@ -139,7 +168,8 @@ CASES = {
         ["1: warning: no CRD for example.com/v1 Toy: not checked"],
     ),
     "custom resource": (
-        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t},\nspec: {size: 9, colour: red}}\n---\n" + CRD,
+        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t},\nspec: {size: 9, colour: red}}\n---\n"
+        + CRD,
         [
             "1: warning: example.com/v1 Toy is deprecated",
             "2: error: spec.colour: unknown field",
@@ -148,7 +178,9 @@ CASES = {
     ),
     "invalid CRD": (
         CRD.replace('"type": "integer", "default": 1', '"type": "int"'),
-        ['spec.validation.openAPIV3Schema.properties[spec].properties[size].type: Unsupported value: "int"'],
+        [
+            'spec.validation.openAPIV3Schema.properties[spec].properties[size].type: Unsupported value: "int"'
+        ],
     ),
     "admission policy with parameters": (
         deployment("replicas: 5") + "---" + POLICY,
@@ -161,9 +193,12 @@ CASES = {
 def problems(text: str, *, version: str = "", strict: bool = False) -> list[str]:
     source = read_source("f", text.lstrip("\n").encode())
     assert not source.problems
-    findings = asyncio.run(check_manifests(source.manifests, version=parse_version(version), strict=strict))
+    findings = asyncio.run(
+        check_manifests(source.manifests, version=parse_version(version), strict=strict)
+    )
     return sorted(
-        f"{each.line}: {each.level}: " + (f"{each.path}: " if each.path else "") + each.message for each in findings
+        f"{each.line}: {each.level}: " + (f"{each.path}: " if each.path else "") + each.message
+        for each in findings
     )
 
 
@@ -185,7 +220,10 @@ def test_problems_of_objects(name: str) -> None:
         ),
         (
             POLICY.replace("Validating", "Mutating").partition("---")[2].partition("---")[0],
-            {"1.34": "is not served by Kubernetes 1.34, but by 1.36", "1.36": "spec.validationActions: unknown field"},
+            {
+                "1.34": "is not served by Kubernetes 1.34, but by 1.36",
+                "1.36": "spec.validationActions: unknown field",
+            },
         ),
         (
             "{apiVersion: resource.k8s.io/v1beta2, kind: DeviceTaintRule, metadata: {name: a}}",
@@ -225,7 +263,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_text(folder: Path) -> None:
     code, out, err = run(".")
     assert (code, out) == (1, "b,c.yaml:4: date: unknown field\n")
-    assert err == "skipped values.yaml: no Kubernetes object\n2 objects in 2 files: 1 error, 0 warnings\n"
+    assert (
+        err
+        == "skipped values.yaml: no Kubernetes object\n2 objects in 2 files: 1 error, 0 warnings\n"
+    )
     assert run("-q", "a.yaml") == (0, "", "")
 
 
@@ -255,7 +296,8 @@ def test_json(folder: Path) -> None:
 
 def test_annotations_of_github(folder: Path) -> None:
     assert (
-        run("-o", "github", "b,c.yaml")[1] == "::error file=b%2Cc.yaml,line=4,title=ConfigMap a::date: unknown field\n"
+        run("-o", "github", "b,c.yaml")[1]
+        == "::error file=b%2Cc.yaml,line=4,title=ConfigMap a::date: unknown field\n"
     )
 
 
@@ -268,7 +310,9 @@ def test_annotations_of_github(folder: Path) -> None:
         ([], "Missing argument"),
     ],
 )
-def test_exit_code_if_a_check_is_not_possible(folder: Path, arguments: list[str], message: str) -> None:
+def test_exit_code_if_a_check_is_not_possible(
+    folder: Path, arguments: list[str], message: str
+) -> None:
     (folder / "bad.json").write_text(CRD.replace('"type": "integer"', '"type": "int"'))
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
@@ -277,6 +321,8 @@ def test_exit_code_if_a_check_is_not_possible(folder: Path, arguments: list[str]
 
 def test_crds_of_an_option(folder: Path) -> None:
     (folder / "crd.json").write_text(CRD)
-    (folder / "toy.yaml").write_text("{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}, spec: {size: x}}")
+    (folder / "toy.yaml").write_text(
+        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}, spec: {size: x}}"
+    )
     code, out, _ = run("--crds", "crd.json", "toy.yaml")
     assert (code, "toy.yaml:1: spec.size: Invalid value" in out) == (1, True)

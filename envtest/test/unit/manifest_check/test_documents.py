@@ -70,14 +70,28 @@ def test_line_of_a_field_or_of_its_closest_parent(path: str, line: int) -> None:
             [(5, "expected node content")],
             0,
         ),
-        ("apiVersion: v1\nkind: A\nb: {c: 1,\n    c: 2}\n", ["A"], [(4, 'key "c" already set in map')], 0),
+        (
+            "apiVersion: v1\nkind: A\nb: {c: 1,\n    c: 2}\n",
+            ["A"],
+            [(4, 'key "c" already set in map')],
+            0,
+        ),
         ("apiVersion: v1\nkind: A\nb: *c\n", [], [(3, "undefined alias")], 0),
-        ("apiVersion: v1\nkind: A\nb: " + "[" * 300 + "]" * 300, [], [(1, "cannot be expressed as JSON")], 0),
+        (
+            "apiVersion: v1\nkind: A\nb: " + "[" * 300 + "]" * 300,
+            [],
+            [(1, "cannot be expressed as JSON")],
+            0,
+        ),
     ],
 )
-def test_objects_of_a_file(text: str, objects: list[str], problems: list[tuple[int, str]], others: int) -> None:
+def test_objects_of_a_file(
+    text: str, objects: list[str], problems: list[tuple[int, str]], others: int
+) -> None:
     source = read_source("f", text.encode())
     assert [each.obj["kind"] for each in source.manifests] == objects
     assert [each.line for each in source.problems] == [line for line, _ in problems]
-    assert all(text in each.message for each, (_, text) in zip(source.problems, problems, strict=True))
+    assert all(
+        text in each.message for each, (_, text) in zip(source.problems, problems, strict=True)
+    )
     assert source.others == others

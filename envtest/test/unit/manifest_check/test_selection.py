@@ -51,7 +51,9 @@ def test_templates_and_parts_of_kustomizations_are_skipped(tmp_path: Path) -> No
         "overlay/i.yaml",
         "templates/h.yaml",
     ]
-    reasons = {str(path.relative_to(tmp_path)): reason for path, reason in selection.skipped.items()}
+    reasons = {
+        str(path.relative_to(tmp_path)): reason for path, reason in selection.skipped.items()
+    }
     assert reasons["overlay/j.yaml"] == reasons["overlay/k.yaml"] == "a patch of a kustomization"
     assert reasons["overlay/l.yaml"] == "input of the configMapGenerator of a kustomization"
     assert "helm template" in reasons["chart/templates/g.yaml"]

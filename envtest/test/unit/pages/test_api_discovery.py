@@ -18,21 +18,42 @@ SCALE = Subresource("scale", "Scale", "autoscaling", "v1")
 
 
 def info(group: str, version: str, plural: str, kind: str, **more: Any) -> ResourceInfo:
-    return ResourceInfo(group, version, plural, kind.lower(), kind, more.pop("namespaced", True), Strategy(), **more)
+    return ResourceInfo(
+        group, version, plural, kind.lower(), kind, more.pop("namespaced", True), Strategy(), **more
+    )
 
 
 @pytest.fixture
 def registry() -> Registry:
     registry = Registry()
     status = Subresource("status")
-    registry.register(info("acme.io", "v1beta1", "widgets", "Widget", is_crd=True, short_names=("wd",)))
+    registry.register(
+        info("acme.io", "v1beta1", "widgets", "Widget", is_crd=True, short_names=("wd",))
+    )
     subresources = {"scale": SCALE, "status": status}
-    registry.register(info("acme.io", "v1", "widgets", "Widget", is_crd=True, subresources=subresources))
-    registry.register(info("apps", "v1", "deployments", "Deployment", subresources=subresources, categories=("all",)))
-    registry.register(info("", "v1", "pods", "Pod", subresources={"status": status}, short_names=("po",)))
+    registry.register(
+        info("acme.io", "v1", "widgets", "Widget", is_crd=True, subresources=subresources)
+    )
+    registry.register(
+        info(
+            "apps",
+            "v1",
+            "deployments",
+            "Deployment",
+            subresources=subresources,
+            categories=("all",),
+        )
+    )
+    registry.register(
+        info("", "v1", "pods", "Pod", subresources={"status": status}, short_names=("po",))
+    )
     registry.register(info("", "v1", "bindings", "Binding", verbs=("create",)))
-    registry.register(info("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler"))
-    registry.register(info("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"))
+    registry.register(
+        info("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+    )
+    registry.register(
+        info("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+    )
     return registry
 
 
@@ -55,8 +76,18 @@ def test_groups_are_sorted_by_priority_and_versions_by_stability(discovery: Disc
 
 
 def test_api_versions_contain_the_server_address(discovery: Discovery) -> None:
-    assert body(discovery.respond("/api", address="h:1"))["serverAddressByClientCIDRs"][0]["serverAddress"] == "h:1"
-    assert body(discovery.respond("/api/", address="h:2"))["serverAddressByClientCIDRs"][0]["serverAddress"] == "h:2"
+    assert (
+        body(discovery.respond("/api", address="h:1"))["serverAddressByClientCIDRs"][0][
+            "serverAddress"
+        ]
+        == "h:1"
+    )
+    assert (
+        body(discovery.respond("/api/", address="h:2"))["serverAddressByClientCIDRs"][0][
+            "serverAddress"
+        ]
+        == "h:2"
+    )
 
 
 def test_built_in_resources_are_sorted_with_subresources(discovery: Discovery) -> None:
@@ -66,7 +97,16 @@ def test_built_in_resources_are_sorted_with_subresources(discovery: Discovery) -
     bindings, pods, status = document["resources"]
     assert "storageVersionHash" not in bindings
     assert pods["storageVersionHash"] == "xPOwRZ+Yhw8="
-    assert pods["verbs"] == ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    assert pods["verbs"] == [
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    ]
     assert pods["shortNames"] == ["po"]
     assert status == {
         "name": "pods/status",
@@ -80,7 +120,11 @@ def test_built_in_resources_are_sorted_with_subresources(discovery: Discovery) -
 def test_custom_resources_list_status_before_scale(discovery: Discovery) -> None:
     document = body(discovery.respond("/apis/acme.io/v1"))
     assert document["apiVersion"] == "v1"
-    assert [each["name"] for each in document["resources"]] == ["widgets", "widgets/status", "widgets/scale"]
+    assert [each["name"] for each in document["resources"]] == [
+        "widgets",
+        "widgets/status",
+        "widgets/scale",
+    ]
     assert document["resources"][0]["verbs"][0] == "delete"
     scale = document["resources"][2]
     assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
@@ -89,15 +133,25 @@ def test_custom_resources_list_status_before_scale(discovery: Discovery) -> None
 def test_aggregated_discovery_has_response_kinds_and_etag(discovery: Discovery) -> None:
     response = discovery.respond("/apis", AGGREGATED)
     assert response is not None
-    assert response.headers["Content-Type"] == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    assert (
+        response.headers["Content-Type"]
+        == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    )
     items = body(response)["items"]
     assert [each["metadata"].get("name") for each in items] == ["apps", "autoscaling", "acme.io"]
     (deployments,) = items[0]["versions"][0]["resources"]
     assert deployments["responseKind"] == {"group": "", "version": "", "kind": "Deployment"}
-    assert [each["responseKind"]["kind"] for each in deployments["subresources"]] == ["Scale", "Deployment"]
+    assert [each["responseKind"]["kind"] for each in deployments["subresources"]] == [
+        "Scale",
+        "Deployment",
+    ]
     (widgets,) = items[2]["versions"][0]["resources"]
     assert widgets["responseKind"] == {"group": "acme.io", "version": "v1", "kind": "Widget"}
-    assert discovery.respond("/apis", AGGREGATED, response.headers["ETag"]) == (304, response.headers, b"")
+    assert discovery.respond("/apis", AGGREGATED, response.headers["ETag"]) == (
+        304,
+        response.headers,
+        b"",
+    )
     assert body(discovery.respond("/apis", "application/json"))["kind"] == "APIGroupList"
     assert body(discovery.respond("/api", AGGREGATED))["items"][0]["metadata"] == {}
 
@@ -141,7 +195,15 @@ def test_terminating_resource_has_no_write_verbs(discovery: Discovery, registry:
 
 def test_versions_are_sorted_by_kubernetes_rules() -> None:
     versions = ["v1alpha1", "foo", "v2", "v1beta2", "v10", "v1", "v1beta10"]
-    assert sorted(versions, key=version_order) == ["v10", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]
+    assert sorted(versions, key=version_order) == [
+        "v10",
+        "v2",
+        "v1",
+        "v1beta10",
+        "v1beta2",
+        "v1alpha1",
+        "foo",
+    ]
     assert storage_version_hash("", "v1", "ConfigMap") == "qFsyl6wFWjQ="
 
 
@@ -172,7 +234,9 @@ def test_health_reports_failed_check() -> None:
 def test_metrics_count_requests() -> None:
     metrics = RequestMetrics(lambda: iter([("pods", 2)]))
     for code, seconds in (("200", 0.004), ("200", 0.3), ("404", 70.0)):
-        metrics.observe(RequestLabels("GET", "", "v1", "pods", scope="resource", code=code), seconds)
+        metrics.observe(
+            RequestLabels("GET", "", "v1", "pods", scope="resource", code=code), seconds
+        )
     text = metrics.respond().body.decode()
     labels = 'component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="GET"'
     assert f'apiserver_request_total{{code="200",{labels},version="v1"}} 2.0' in text

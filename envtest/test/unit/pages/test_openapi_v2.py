@@ -31,13 +31,24 @@ def test_kind_with_unknown_fields_has_no_fields() -> None:
         ({"type": "array", **PRESERVE, "items": {"type": "string"}}, PRESERVE),
         ({"type": "string", **PRESERVE}, {"type": "string", **PRESERVE}),
         ({"type": "array"}, {}),
-        ({"type": "object", "nullable": True, "properties": {"x": {}}, "description": "d"}, {"description": "d"}),
         (
-            {"type": "object", "required": ["x", "y"], "properties": {"x": {"nullable": True}, "y": {}}},
+            {"type": "object", "nullable": True, "properties": {"x": {}}, "description": "d"},
+            {"description": "d"},
+        ),
+        (
+            {
+                "type": "object",
+                "required": ["x", "y"],
+                "properties": {"x": {"nullable": True}, "y": {}},
+            },
             {"type": "object", "required": ["y"], "properties": {"x": {}, "y": {}}},
         ),
         (
-            {"type": "object", "required": ["x"], "additionalProperties": {"type": "string", "nullable": True}},
+            {
+                "type": "object",
+                "required": ["x"],
+                "additionalProperties": {"type": "string", "nullable": True},
+            },
             {"type": "object", "additionalProperties": {}},
         ),
     ],

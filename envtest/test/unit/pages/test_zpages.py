@@ -21,7 +21,9 @@ def test_status_names_the_version_and_the_uptime() -> None:
     assert "Emulation version: 1.36.0" in lines
 
 
-@pytest.mark.parametrize("accept", ["", "*/*", "text/*", "application/json;q=0.1, text/plain;q=0.9"])
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "text/*", "application/json;q=0.1, text/plain;q=0.9"]
+)
 def test_flags_are_sorted(accept: str) -> None:
     response = PAGES.respond("/flagz", accept)
     assert response is not None

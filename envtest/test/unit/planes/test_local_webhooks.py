@@ -50,4 +50,7 @@ def test_certificate_is_valid_and_key_file_is_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((directory / "tls.key").stat().st_mode) == 0o600
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(directory / "tls.crt", directory / "tls.key")
-    assert ssl.create_default_context(cadata=webhooks.ca_pem.decode()).cert_store_stats()["x509_ca"] == 1
+    assert (
+        ssl.create_default_context(cadata=webhooks.ca_pem.decode()).cert_store_stats()["x509_ca"]
+        == 1
+    )

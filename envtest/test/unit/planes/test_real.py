@@ -55,7 +55,11 @@ server = http.server.ThreadingHTTPServer((flags["bind-address"], int(flags["secu
 server.socket = context.wrap_socket(server.socket, server_side=True)
 server.serve_forever()
 """
-TOYS = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "toys.a.b"}}
+TOYS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "toys.a.b"},
+}
 
 
 def write_program(folder: Path, name: str, text: str) -> None:
@@ -89,7 +93,11 @@ async def flags_when_written(file: Path) -> dict[str, str]:
 
 
 async def test_controllers_run_if_the_folder_has_their_program(tmp_path: Path) -> None:
-    for name, text in (("etcd", ETCD), ("kube-apiserver", APISERVER), ("kube-controller-manager", MANAGER)):
+    for name, text in (
+        ("etcd", ETCD),
+        ("kube-apiserver", APISERVER),
+        ("kube-controller-manager", MANAGER),
+    ):
         write_program(tmp_path, name, text)
     async with ControlPlane.real(assets=tmp_path, controllers=("gc", "serviceaccount")) as plane:
         flags = await flags_when_written(tmp_path / "manager.flags")
@@ -103,7 +111,10 @@ async def test_controllers_run_if_the_folder_has_their_program(tmp_path: Path) -
         assert "BEGIN CERTIFICATE" in Path(flags["root-ca-file"]).read_text()
         assert flags["leader-elect"] == "false"
         api_flags = flags_of(tmp_path / "apiserver.flags")
-        assert flags["service-account-private-key-file"] == api_flags["service-account-signing-key-file"]
+        assert (
+            flags["service-account-private-key-file"]
+            == api_flags["service-account-signing-key-file"]
+        )
         assert "disable-admission-plugins" not in api_flags
         manager = int((tmp_path / "manager.pid").read_text())
         os.kill(manager, 0)
@@ -112,22 +123,38 @@ async def test_controllers_run_if_the_folder_has_their_program(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("program", [True, False])
-async def test_without_controllers_pods_need_no_service_account(tmp_path: Path, program: bool) -> None:
+async def test_without_controllers_pods_need_no_service_account(
+    tmp_path: Path, program: bool
+) -> None:
     """No controllers are requested, or the folder has no program that runs them."""
-    programs = {"etcd": ETCD, "kube-apiserver": APISERVER} | ({"kube-controller-manager": MANAGER} if program else {})
+    programs = {"etcd": ETCD, "kube-apiserver": APISERVER} | (
+        {"kube-controller-manager": MANAGER} if program else {}
+    )
     for name, text in programs.items():
         write_program(tmp_path, name, text)
-    async with ControlPlane.real(assets=tmp_path, controllers=() if program else ("gc", "serviceaccount")):
-        assert flags_of(tmp_path / "apiserver.flags")["disable-admission-plugins"] == "ServiceAccount"
+    async with ControlPlane.real(
+        assets=tmp_path, controllers=() if program else ("gc", "serviceaccount")
+    ):
+        assert (
+            flags_of(tmp_path / "apiserver.flags")["disable-admission-plugins"] == "ServiceAccount"
+        )
     assert not (tmp_path / "manager.pid").exists()
 
 
 async def test_controllers_that_end_are_reported(tmp_path: Path) -> None:
-    without_accounts = APISERVER.replace("allowed = ", 'allowed = "default/serviceaccounts" not in self.path and ')
+    without_accounts = APISERVER.replace(
+        "allowed = ", 'allowed = "default/serviceaccounts" not in self.path and '
+    )
     manager = "#!/bin/sh\necho unknown flag\nexit 1\n"
-    for name, text in (("etcd", ETCD), ("kube-apiserver", without_accounts), ("kube-controller-manager", manager)):
+    for name, text in (
+        ("etcd", ETCD),
+        ("kube-apiserver", without_accounts),
+        ("kube-controller-manager", manager),
+    ):
         write_program(tmp_path, name, text)
-    with pytest.raises(StartFailed, match="kube-controller-manager exited with code 1:\nunknown flag"):
+    with pytest.raises(
+        StartFailed, match="kube-controller-manager exited with code 1:\nunknown flag"
+    ):
         await ControlPlane.real(assets=tmp_path).start()
 
 
@@ -143,7 +170,9 @@ async def test_process_that_exits_at_start_is_reported(tmp_path: Path) -> None:
         await ControlPlane.real(assets=tmp_path).start()
 
 
-def test_binaries_are_found_by_environment_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_binaries_are_found_by_environment_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     with pytest.raises(StartFailed, match="set KUBEBUILDER_ASSETS"):
         ControlPlane.real()

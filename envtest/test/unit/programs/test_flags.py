@@ -29,13 +29,18 @@ def test_values_follow_an_equals_sign_or_a_space(arguments: list[str]) -> None:
 
 
 def test_boolean_flags_take_no_value_after_a_space() -> None:
-    assert KUBE_APISERVER.parse(["--anonymous-auth", "--secure-port=1"]).last("anonymous-auth") == "true"
+    assert (
+        KUBE_APISERVER.parse(["--anonymous-auth", "--secure-port=1"]).last("anonymous-auth")
+        == "true"
+    )
     with pytest.raises(FlagError, match="unexpected argument 'false'"):
         KUBE_APISERVER.parse(["--anonymous-auth", "false"])
 
 
 def test_repeated_flags_and_lists() -> None:
-    command = KUBE_APISERVER.parse(["--etcd-servers=a, b", "--etcd-servers=b,c", "--cert-dir=x", "--cert-dir=y"])
+    command = KUBE_APISERVER.parse(
+        ["--etcd-servers=a, b", "--etcd-servers=b,c", "--cert-dir=x", "--cert-dir=y"]
+    )
     assert command.items("etcd-servers") == ["a", "b", "c"]
     assert command.last("cert-dir") == "y"
 
@@ -72,7 +77,9 @@ def test_flags_that_would_change_responses_are_refused(flag: str, message: str) 
 
 
 def test_etcd_refuses_tls() -> None:
-    assert ETCD.parse(["-data-dir", "x", "--quota-backend-bytes=1"]) == CommandLine({"data-dir": ["x"]}, [])
+    assert ETCD.parse(["-data-dir", "x", "--quota-backend-bytes=1"]) == CommandLine(
+        {"data-dir": ["x"]}, []
+    )
     with pytest.raises(FlagError, match="--cert-file"):
         ETCD.parse(["--cert-file=x"])
 
@@ -98,13 +105,26 @@ def test_invalid_options_are_reported(tmp_path: Path, argument: str, message: st
 
 def test_defaults_of_kube_apiserver(tmp_path: Path) -> None:
     found = options(tmp_path)
-    assert (found.host, found.port, found.prefix, found.anonymous) == ("0.0.0.0", 6443, "/registry", True)
+    assert (found.host, found.port, found.prefix, found.anonymous) == (
+        "0.0.0.0",
+        6443,
+        "/registry",
+        True,
+    )
     assert found.tokens.issuers == ("https://kubernetes.default.svc",)
     assert "ServiceAccount" in found.plugins
     assert options(tmp_path).certificate == found.certificate
-    gates = options(tmp_path, "--feature-gates=A=true", "--runtime-config=api/all=true,batch/v1", "--audit-log-path=-")
+    gates = options(
+        tmp_path,
+        "--feature-gates=A=true",
+        "--runtime-config=api/all=true,batch/v1",
+        "--audit-log-path=-",
+    )
     assert gates.runtime_config == {"api/all": "true", "batch/v1": "true"}
-    assert [message.split("=")[0] for message in gates.messages] == ["--feature-gates", "--audit-log-path"]
+    assert [message.split("=")[0] for message in gates.messages] == [
+        "--feature-gates",
+        "--audit-log-path",
+    ]
     assert not gates.features
     sharded = options(tmp_path, "--feature-gates=ShardedListAndWatch=true")
     assert set(sharded.features) == {"ShardedListAndWatch"}

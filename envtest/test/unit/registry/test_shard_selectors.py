@@ -45,14 +45,20 @@ def test_selector_is_normalized(text: str, normalized: str) -> None:
         (f"other({UID}, '{ZERO}', '{HALF}')", 'unsupported function "other"; only shardRange'),
         (f"{shard_range()} && {shard_range()}", "only shardRange() and || are allowed"),
         (f"shardRange({UID}, '{ZERO}')", "shardRange() requires exactly 3 arguments, got 2"),
-        (shard_range("object.metadata.name"), 'unsupported field path "object.metadata.name"; supported: '),
+        (
+            shard_range("object.metadata.name"),
+            'unsupported field path "object.metadata.name"; supported: ',
+        ),
         (shard_range("'uid'"), "shardRange() first argument: expected field path"),
         (f"shardRange({UID}, 0, 8)", "hexStart must be a string literal"),
         (shard_range(start="00"), "hexStart must have '0x' prefix, got \"00\""),
         (shard_range(start="0x"), "hexStart: hex value is required after '0x'"),
         (shard_range(start="0x" + "0" * 18), "hexStart: hex value too long (18 chars, max 17)"),
         (shard_range(end="0x000000000000000G"), 'hexEnd: invalid hex character "G"'),
-        (shard_range(end="0x20000000000000000"), "17-digit hex value must be '0x10000000000000000' (2^64)"),
+        (
+            shard_range(end="0x20000000000000000"),
+            "17-digit hex value must be '0x10000000000000000' (2^64)",
+        ),
         (shard_range(end="0xff"), 'got "0xff" (did you mean "0x00000000000000ff"?)'),
         (shard_range(start=HALF), f"shard range start {HALF} must be less than end {HALF}"),
         (
@@ -73,11 +79,18 @@ def test_invalid_selector_is_a_500(text: str, message: str) -> None:
 def test_ranges_are_of_the_fnv_1a_hash() -> None:
     # 64-bit FNV-1a of "a" is af63dc4c8601ec8c, a vector of its specification.
     record = record_of(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "namespace": "x", "uid": "a"}}, 1
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "n", "namespace": "x", "uid": "a"},
+        },
+        1,
     )
     matching = shard_range(start="0xaf63dc4c8601ec8c", end="0xaf63dc4c8601ec8d")
     assert parse_shard_selector(matching).matches(record)
-    assert not parse_shard_selector(shard_range(start=ZERO, end="0xaf63dc4c8601ec8c")).matches(record)
+    assert not parse_shard_selector(shard_range(start=ZERO, end="0xaf63dc4c8601ec8c")).matches(
+        record
+    )
     assert parse_shard_selector(f"{shard_range()} || {matching}").matches(record)
 
 
@@ -93,7 +106,10 @@ def test_feature_gates_of_a_version() -> None:
 
 async def test_lists_and_watches_contain_only_the_shard() -> None:
     halves = [shard_range(), shard_range(start=HALF, end=END)]
-    async with ControlPlane.embedded(feature_gates={GATE: True}, controllers=()) as plane, APIClient(plane) as api:
+    async with (
+        ControlPlane.embedded(feature_gates={GATE: True}, controllers=()) as plane,
+        APIClient(plane) as api,
+    ):
         for number in range(16):
             await api.post(CONFIG_MAPS, config_map(f"c{number}"))
         found = []
@@ -102,7 +118,9 @@ async def test_lists_and_watches_contain_only_the_shard() -> None:
             assert page["metadata"]["shardInfo"] == {"selector": half}
             names = {item["metadata"]["name"] for item in page["items"]}
             found.append(names)
-            async with api.watch(CONFIG_MAPS, {"shardSelector": half, "timeoutSeconds": "1"}) as watch:
+            async with api.watch(
+                CONFIG_MAPS, {"shardSelector": half, "timeoutSeconds": "1"}
+            ) as watch:
                 assert {name for _, name in await watch.summary(len(names))} == names
         assert found[0] | found[1] == {f"c{number}" for number in range(16)}
         assert not found[0] & found[1]

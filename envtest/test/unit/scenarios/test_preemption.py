@@ -7,12 +7,15 @@ from envtest.scenarios.fit import Demand, demand_of, node_info
 from envtest.scenarios.preemption import Candidate, Plan, plan_preemption
 
 NODES = tuple(
-    node_info({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}}) for name in "ab"
+    node_info({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}})
+    for name in "ab"
 )
 
 
 def demand(cpu: str) -> Demand:
-    return demand_of({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+    return demand_of(
+        {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}
+    )
 
 
 def candidate(name: str, priority: int, cpu: str) -> Candidate:
@@ -31,8 +34,14 @@ def test_pods_of_higher_priority_remain_if_possible() -> None:
 
 
 def test_node_with_the_least_important_victims_is_chosen() -> None:
-    lower = {"a": [candidate("five", 5, "4")], "b": [candidate("one", 1, "2"), candidate("two", 2, "2")]}
-    assert names(plan_preemption(demand("3"), [(node, ()) for node in NODES], lower)) == ("b", ["two", "one"])
+    lower = {
+        "a": [candidate("five", 5, "4")],
+        "b": [candidate("one", 1, "2"), candidate("two", 2, "2")],
+    }
+    assert names(plan_preemption(demand("3"), [(node, ()) for node in NODES], lower)) == (
+        "b",
+        ["two", "one"],
+    )
 
 
 def test_no_pod_is_removed_without_effect() -> None:

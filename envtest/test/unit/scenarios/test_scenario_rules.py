@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from envtest.controllers import scheduler
-from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, tolerates
+from envtest.scenarios.fit import (
+    Demand,
+    NodeInfo,
+    Refusal,
+    Usage,
+    demand_of,
+    node_info,
+    refusal_of,
+    tolerates,
+)
 from envtest.scenarios.fit import unschedulable_message as message_of
 from envtest.scenarios.model import Behavior, Eviction, ImageProblem, NodeFailure, Run
 from envtest.scenarios.node_state import desired_taints, eviction_time, failure_at
@@ -37,9 +46,15 @@ def requests(**quantities: str) -> list[dict[str, Any]]:
     return [{"name": "c", "resources": {"requests": quantities}}]
 
 
-def affinity(operator: str, *values: str, key: str = "zone", kind: str = "matchExpressions") -> dict[str, Any]:
+def affinity(
+    operator: str, *values: str, key: str = "zone", kind: str = "matchExpressions"
+) -> dict[str, Any]:
     term = {kind: [{"key": key, "operator": operator, "values": list(values)}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
+        }
+    }
 
 
 NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
@@ -53,7 +68,12 @@ NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
         ({"tolerations": [{"operator": "Exists"}]}, {"unschedulable": True}, None, False),
         ({}, {"taints": [GPU_TAINT]}, "node(s) had untolerated taint(s)", True),
         ({}, {"taints": [{"key": "x", "effect": "PreferNoSchedule"}]}, None, False),
-        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, {"taints": [GPU_TAINT]}, None, False),
+        (
+            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            {"taints": [GPU_TAINT]},
+            None,
+            False,
+        ),
         ({"nodeSelector": {"zone": "a"}}, {}, None, False),
         ({"nodeSelector": {"zone": "b"}}, {}, NOT_SELECTED, True),
         ({"affinity": affinity("In", "a", "b")}, {}, None, False),
@@ -61,11 +81,26 @@ NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
         ({"affinity": affinity("Exists", key="gone")}, {}, NOT_SELECTED, True),
         ({"affinity": affinity("Gt", "7", key="cores")}, {}, None, False),
         ({"affinity": affinity("Lt", "8", key="cores")}, {}, NOT_SELECTED, True),
-        ({"affinity": affinity("In", "n", key="metadata.name", kind="matchFields")}, {}, None, False),
+        (
+            {"affinity": affinity("In", "n", key="metadata.name", kind="matchFields")},
+            {},
+            None,
+            False,
+        ),
         ({"containers": requests(cpu="1500m")}, {}, "Insufficient cpu", False),
         ({"containers": requests(cpu="3")}, {}, "Insufficient cpu", True),
-        ({"containers": requests(**{"nvidia.com/gpu": "1"})}, {}, "Insufficient nvidia.com/gpu", True),
-        ({"containers": requests(cpu="1"), "overhead": {"cpu": "1"}}, {}, "Insufficient cpu", False),
+        (
+            {"containers": requests(**{"nvidia.com/gpu": "1"})},
+            {},
+            "Insufficient nvidia.com/gpu",
+            True,
+        ),
+        (
+            {"containers": requests(cpu="1"), "overhead": {"cpu": "1"}},
+            {},
+            "Insufficient cpu",
+            False,
+        ),
     ],
 )
 def test_filters_of_the_scheduler(
@@ -78,13 +113,18 @@ def test_filters_of_the_scheduler(
 
 
 def test_pods_and_host_ports_are_counted() -> None:
-    usage, taken = Usage(), demand_of(pod([{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}]))
+    usage, taken = (
+        Usage(),
+        demand_of(pod([{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}])),
+    )
     usage.change(taken, 1)
     refusal = refusal_of(taken, node(), usage)
     assert refusal is not None
     assert refusal.reasons == ("node(s) didn't have free ports for the requested pod ports",)
     usage.change(demand_of(pod()), 1)
-    assert refusal_of(demand_of(pod()), node(), usage) == Refusal(("Too many pods",), is_final=False)
+    assert refusal_of(demand_of(pod()), node(), usage) == Refusal(
+        ("Too many pods",), is_final=False
+    )
     usage.change(taken, -1)
     assert refusal_of(taken, node(), usage) is None
     assert not usage.ports, "ports of deleted pods are not kept"
@@ -107,7 +147,9 @@ def test_ranking_tries_only_nodes_that_changed(monkeypatch: pytest.MonkeyPatch) 
         chosen.append(best.name)
         usage.setdefault(best.name, Usage()).change(demand, 1)
     assert chosen == ["a", "b", "c"]
-    assert tried == ["a", "b", "c", "a", "b", "c"], "each node once at first, and once after it was chosen"
+    assert tried == ["a", "b", "c", "a", "b", "c"], (
+        "each node once at first, and once after it was chosen"
+    )
 
 
 def test_message_of_an_unschedulable_pod() -> None:
@@ -121,7 +163,9 @@ def test_message_of_an_unschedulable_pod() -> None:
         "no new claims to deallocate, preemption: 0/3 nodes are available: "
         "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
     )
-    assert message_of(refusals[:1], preempts=False).endswith("preemption: not eligible due to preemptionPolicy=Never.")
+    assert message_of(refusals[:1], preempts=False).endswith(
+        "preemption: not eligible due to preemptionPolicy=Never."
+    )
     assert message_of([], preempts=True) == "no nodes available to schedule pods"
 
 
@@ -158,7 +202,12 @@ CRASH = (Run(1.0, 1),)
     ],
 )
 def test_runs_of_a_container(
-    runs: tuple[Run, ...], elapsed: float, running: bool, restarts: int, backoff: float, next_change: float | None
+    runs: tuple[Run, ...],
+    elapsed: float,
+    running: bool,
+    restarts: int,
+    backoff: float,
+    next_change: float | None,
 ) -> None:
     state = progress(runs, lambda _: True, elapsed)
     assert (state.is_running, state.restarts, state.backoff, state.next_change) == (
@@ -203,7 +252,11 @@ def test_init_containers_run_in_order() -> None:
     inits = [{"name": "a"}, {"name": "side", "restartPolicy": "Always"}, {"name": "b"}]
     behavior = Behavior(runs={"a": (Run(5.0),), "b": (Run(2.0),)})
     first = status_at(1, behavior, initContainers=inits)
-    assert states(first, "initContainerStatuses") == ["running", "PodInitializing", "PodInitializing"]
+    assert states(first, "initContainerStatuses") == [
+        "running",
+        "PodInitializing",
+        "PodInitializing",
+    ]
     assert (first["phase"], states(first), conditions(first)["Initialized"]) == (
         "Pending",
         ["PodInitializing"],
@@ -212,7 +265,11 @@ def test_init_containers_run_in_order() -> None:
     second = status_at(6, behavior, initContainers=inits)
     assert states(second, "initContainerStatuses") == ["Completed", "running", "running"]
     last = status_at(8, behavior, initContainers=inits)
-    assert (last["phase"], states(last), conditions(last)["Ready"]) == ("Running", ["running"], "True")
+    assert (last["phase"], states(last), conditions(last)["Ready"]) == (
+        "Running",
+        ["running"],
+        "True",
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,9 +291,15 @@ def test_restart_policies(policy: str, code: int, phase: str, state: str) -> Non
 
 def test_a_failed_init_container_fails_a_pod_that_never_restarts() -> None:
     behavior = Behavior(runs={"a": (Run(1.0, 7),)})
-    assert status_at(2, behavior, initContainers=[{"name": "a"}], restartPolicy="Never")["phase"] == "Failed"
+    assert (
+        status_at(2, behavior, initContainers=[{"name": "a"}], restartPolicy="Never")["phase"]
+        == "Failed"
+    )
     retried = status_at(3, behavior, initContainers=[{"name": "a"}])
-    assert (retried["phase"], states(retried, "initContainerStatuses")) == ("Pending", ["CrashLoopBackOff"])
+    assert (retried["phase"], states(retried, "initContainerStatuses")) == (
+        "Pending",
+        ["CrashLoopBackOff"],
+    )
 
 
 def test_images_that_cannot_be_pulled() -> None:
@@ -259,20 +322,30 @@ def test_crash_loops_and_out_of_memory() -> None:
     assert container["restartCount"] == 1
     ended = container["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
-    assert (ended["startedAt"], ended["finishedAt"]) == ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z")
+    assert (ended["startedAt"], ended["finishedAt"]) == (
+        "2026-01-01T00:00:01Z",
+        "2026-01-01T00:00:02Z",
+    )
 
 
 def test_eviction_by_the_kubelet() -> None:
     behavior = Behavior(evict=Eviction(10.0, "low on memory"))
     assert status_at(9, behavior)["phase"] == "Running"
     status = status_at(10, behavior)
-    assert (status["phase"], status["reason"], status["message"]) == ("Failed", "Evicted", "low on memory")
+    assert (status["phase"], status["reason"], status["message"]) == (
+        "Failed",
+        "Evicted",
+        "low on memory",
+    )
     assert conditions(status)["DisruptionTarget"] == "True"
 
 
 def test_readiness() -> None:
     delayed = Behavior(ready_after=5.0)
-    assert [conditions(status_at(seconds, delayed))["Ready"] for seconds in (4, 5)] == ["False", "True"]
+    assert [conditions(status_at(seconds, delayed))["Ready"] for seconds in (4, 5)] == [
+        "False",
+        "True",
+    ]
     assert conditions(status_at(9, Behavior(ready=False)))["Ready"] == "False"
     gated = status_at(1, readinessGates=[{"conditionType": "g"}])
     assert (conditions(gated)["ContainersReady"], conditions(gated)["Ready"]) == ("True", "False")
@@ -290,13 +363,17 @@ def test_failures_of_a_node() -> None:
 
 def test_taints_of_a_node_that_is_cordoned_or_not_ready() -> None:
     obj: dict[str, Any] = {
-        "spec": {"taints": [GPU_TAINT, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+        "spec": {
+            "taints": [GPU_TAINT, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+        },
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
     assert desired_taints(obj, "now") == [GPU_TAINT]
     obj["spec"]["unschedulable"] = True
     obj["status"]["conditions"][0]["status"] = "Unknown"
-    assert [(each["key"].rpartition("/")[2], each["effect"]) for each in desired_taints(obj, "now")[1:]] == [
+    assert [
+        (each["key"].rpartition("/")[2], each["effect"]) for each in desired_taints(obj, "now")[1:]
+    ] == [
         ("unreachable", "NoSchedule"),
         ("unreachable", "NoExecute"),
         ("unschedulable", "NoSchedule"),
@@ -306,7 +383,10 @@ def test_taints_of_a_node_that_is_cordoned_or_not_ready() -> None:
 def test_taints_for_pressure_and_without_evictions() -> None:
     eviction = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
     conditions = [{"type": "Ready", "status": "False"}, {"type": "DiskPressure", "status": "True"}]
-    obj: dict[str, Any] = {"spec": {"taints": [eviction, GPU_TAINT]}, "status": {"conditions": conditions}}
+    obj: dict[str, Any] = {
+        "spec": {"taints": [eviction, GPU_TAINT]},
+        "status": {"conditions": conditions},
+    }
     assert desired_taints(obj, "now", evict=False) == [
         eviction,
         GPU_TAINT,
@@ -330,7 +410,13 @@ def test_taints_for_pressure_and_without_evictions() -> None:
         ),
     ],
 )
-def test_time_at_which_a_taint_removes_a_pod(tolerations: list[dict[str, Any]], seconds: float | None) -> None:
-    taint = {"key": "k", "effect": "NoExecute", "timeAdded": (NOW - timedelta(seconds=10)).isoformat()}
+def test_time_at_which_a_taint_removes_a_pod(
+    tolerations: list[dict[str, Any]], seconds: float | None
+) -> None:
+    taint = {
+        "key": "k",
+        "effect": "NoExecute",
+        "timeAdded": (NOW - timedelta(seconds=10)).isoformat(),
+    }
     due = eviction_time([taint], tolerations, NOW)
     assert due == (None if seconds is None else NOW + timedelta(seconds=seconds))

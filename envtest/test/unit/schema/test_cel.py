@@ -89,9 +89,15 @@ def test_expression_is_true(expression: str) -> None:
         ("self.nope", "no such key: nope"),
         ("1 / 0 == 0", "division by zero"),
         ("self.l[5] == ''", "index out of bounds: 5"),
-        ("[1].slice(1, 0) == []", "^cannot slice\\(1, 0\\), start index must be less than or equal to end index"),
+        (
+            "[1].slice(1, 0) == []",
+            "^cannot slice\\(1, 0\\), start index must be less than or equal to end index",
+        ),
         ("dyn([1, 'a']).sort() == []", "^list elements must have the same type"),
-        ("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k}) == {}", "^insert failed: key 1 already exists"),
+        (
+            "{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k}) == {}",
+            "^insert failed: key 1 already exists",
+        ),
         ("lists.range(1000001).size() > 0", "^operation cancelled: actual cost limit exceeded"),
     ],
 )
@@ -130,7 +136,9 @@ def rule_errors(schema: dict[str, Any], obj: Any, old: Any = None) -> list[str]:
 
 
 INTEGER = {"type": "integer"}
-RANGE = schema_with({"rule": "self.low <= self.high", "message": "low above high"}, low=INTEGER, high=INTEGER)
+RANGE = schema_with(
+    {"rule": "self.low <= self.high", "message": "low above high"}, low=INTEGER, high=INTEGER
+)
 
 
 def test_failed_rule_reports_its_message() -> None:
@@ -151,7 +159,12 @@ def test_failed_rule_without_message_is_quoted() -> None:
 
 
 def test_failed_rule_reports_reason_and_field_path() -> None:
-    rule = {"rule": "self.low < 5", "reason": "FieldValueForbidden", "fieldPath": ".low", "message": "no"}
+    rule = {
+        "rule": "self.low < 5",
+        "reason": "FieldValueForbidden",
+        "fieldPath": ".low",
+        "message": "no",
+    }
     rules = compile_rules(Schema(schema_with(rule, low=INTEGER)), resource_root=False)
     assert rules is not None
     (error,) = rules({"low": 7}, None, False)
@@ -159,7 +172,10 @@ def test_failed_rule_reports_reason_and_field_path() -> None:
 
 
 def test_rules_of_list_items_and_map_values() -> None:
-    item = {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'", "message": "bad"}]}
+    item = {
+        "type": "string",
+        "x-kubernetes-validations": [{"rule": "self != 'bad'", "message": "bad"}],
+    }
     schema = {
         "type": "object",
         "properties": {
@@ -172,7 +188,10 @@ def test_rules_of_list_items_and_map_values() -> None:
 
 
 def test_transition_rules_run_only_with_an_old_value() -> None:
-    immutable = {**INTEGER, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed"}]}
+    immutable = {
+        **INTEGER,
+        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed"}],
+    }
     schema = {"type": "object", "properties": {"n": immutable}}
     assert rule_errors(schema, {"n": 1}) == [], "no old object"
     assert rule_errors(schema, {"n": 1}, {}) == [], "no old value"
@@ -184,14 +203,26 @@ def test_transition_rules_run_only_with_an_old_value() -> None:
 @pytest.mark.parametrize(
     ("format_name", "rule", "good", "bad", "invalid"),
     [
-        ("date-time", "self.getFullYear() > 2000", "2024-01-02T03:04:05Z", "1999-01-02T03:04:05Z", "yesterday"),
+        (
+            "date-time",
+            "self.getFullYear() > 2000",
+            "2024-01-02T03:04:05Z",
+            "1999-01-02T03:04:05Z",
+            "yesterday",
+        ),
         ("date", "self.getFullYear() > 2000", "2024-01-02", "1999-01-02", "yesterday"),
         ("duration", "self > duration('1m')", "1h", "1s", "long"),
         ("byte", "self.size() > 2", "YWJj", "YQ==", "!"),
     ],
 )
-def test_strings_with_a_format_are_converted(format_name: str, rule: str, good: str, bad: str, invalid: str) -> None:
-    field = {"type": "string", "format": format_name, "x-kubernetes-validations": [{"rule": rule, "message": "no"}]}
+def test_strings_with_a_format_are_converted(
+    format_name: str, rule: str, good: str, bad: str, invalid: str
+) -> None:
+    field = {
+        "type": "string",
+        "format": format_name,
+        "x-kubernetes-validations": [{"rule": rule, "message": "no"}],
+    }
     schema = {"type": "object", "properties": {"f": field}}
     assert rule_errors(schema, {"f": good}) == []
     assert rule_errors(schema, {"f": bad})[0].endswith("no")
@@ -200,31 +231,54 @@ def test_strings_with_a_format_are_converted(format_name: str, rule: str, good: 
 
 
 def test_optional_old_self() -> None:
-    rule = {"rule": "oldSelf.hasValue() || self > 3", "optionalOldSelf": True, "message": "small at first"}
-    schema = {"type": "object", "properties": {"n": {**INTEGER, "x-kubernetes-validations": [rule]}}}
+    rule = {
+        "rule": "oldSelf.hasValue() || self > 3",
+        "optionalOldSelf": True,
+        "message": "small at first",
+    }
+    schema = {
+        "type": "object",
+        "properties": {"n": {**INTEGER, "x-kubernetes-validations": [rule]}},
+    }
     assert rule_errors(schema, {"n": 5}) == []
     assert rule_errors(schema, {"n": 2})
     assert rule_errors(schema, {"n": 2}, {"n": 9}) == []
 
 
 def test_property_names_are_escaped() -> None:
-    schema = schema_with({"rule": "self.a__dash__b == 'x' && self.__if__ == 'y'"}, **{"a-b": {}, "if": {}})
+    schema = schema_with(
+        {"rule": "self.a__dash__b == 'x' && self.__if__ == 'y'"}, **{"a-b": {}, "if": {}}
+    )
     schema["properties"] = {"a-b": {"type": "string"}, "if": {"type": "string"}}
     assert rule_errors(schema, {"a-b": "x", "if": "y"}) == []
     assert rule_errors(schema, {"a-b": "x", "if": "z"})
 
 
 def test_items_of_map_lists_are_correlated_by_key() -> None:
-    items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}, "v": INTEGER}, "required": ["k"]}
+    items: dict[str, Any] = {
+        "type": "object",
+        "properties": {"k": {"type": "string"}, "v": INTEGER},
+        "required": ["k"],
+    }
     items["x-kubernetes-validations"] = [{"rule": "self.v >= oldSelf.v", "message": "shrunk"}]
     schema = {
         "type": "object",
         "properties": {
-            "l": {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+            "l": {
+                "type": "array",
+                "items": items,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["k"],
+            }
         },
     }
     old = {"l": [{"k": "a", "v": 5}, {"k": "b", "v": 1}]}
-    assert rule_errors(schema, {"l": [{"k": "b", "v": 2}, {"k": "a", "v": 5}, {"k": "c", "v": 0}]}, old) == []
+    assert (
+        rule_errors(
+            schema, {"l": [{"k": "b", "v": 2}, {"k": "a", "v": 5}, {"k": "c", "v": 0}]}, old
+        )
+        == []
+    )
     (text,) = rule_errors(schema, {"l": [{"k": "b", "v": 0}, {"k": "a", "v": 5}]}, old)
     assert text.startswith("l[0]")
 
@@ -234,7 +288,9 @@ def test_undefined_fields_are_compile_errors() -> None:
     prepared = prepare_rule({"rule": "self.nope > 1"}, schema, resource_root=False)
     assert "undefined field 'nope'" in prepared.error
     assert not prepare_rule({"rule": "self.low > 1"}, schema, resource_root=False).error
-    nested = prepare_rule({"rule": "[1].all(i, i > 0 && has(self.nope))"}, schema, resource_root=False)
+    nested = prepare_rule(
+        {"rule": "[1].all(i, i > 0 && has(self.nope))"}, schema, resource_root=False
+    )
     assert "undefined field 'nope'" in nested.error
 
 
@@ -295,14 +351,29 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
     ("rule", "message"),
     [
         ("self.n + 'a' == ''", "found no matching overload for '_+_' applied to '(int, string)'"),
-        ("self.names.all(name, name > 1)", "found no matching overload for '_>_' applied to '(string, int)'"),
-        ("self.counts.all(name, self.counts[name] == 'a')", "found no matching overload for '_==_'"),
-        ("self.parts.exists(part, part.other == 1)", "ERROR: <input>:1:29: undefined field 'other'\n"),
+        (
+            "self.names.all(name, name > 1)",
+            "found no matching overload for '_>_' applied to '(string, int)'",
+        ),
+        (
+            "self.counts.all(name, self.counts[name] == 'a')",
+            "found no matching overload for '_==_'",
+        ),
+        (
+            "self.parts.exists(part, part.other == 1)",
+            "ERROR: <input>:1:29: undefined field 'other'\n",
+        ),
         ("self.text == null || self.share == 1", "applied to '(string, null)'"),
         ("self.share == 1", "found no matching overload for '_==_' applied to '(double, int)'"),
-        ("self.text.matches('[')", "compilation failed: ERROR: <input>:1:19: invalid matches argument"),
+        (
+            "self.text.matches('[')",
+            "compilation failed: ERROR: <input>:1:19: invalid matches argument",
+        ),
         ("self.text.matches('x++')", "invalid matches argument"),
-        ("duration('1us') < duration('1nns')", "compilation failed: ERROR: <input>:1:28: invalid duration argument"),
+        (
+            "duration('1us') < duration('1nns')",
+            "compilation failed: ERROR: <input>:1:28: invalid duration argument",
+        ),
         ("duration('1d') > duration('1s')", "1:10: invalid duration argument"),
         ("duration('9999999999h') > duration('1s')", "1:10: invalid duration argument"),
         (f"duration('{'9' * 400}s') > duration('1s')", "1:10: invalid duration argument"),
@@ -310,7 +381,10 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
         ("timestamp('2024-02-30T00:00:00Z') > self.since", "1:11: invalid timestamp argument"),
         ("timestamp('0001-01-01T00:00:00+01:00') > self.since", "1:11: invalid timestamp argument"),
         ("timestamp(253402300800) > self.since", "1:11: invalid timestamp argument"),
-        ("[1, 'a', false].filter(x, string(x) == 'a')", "1:5: expected type 'int' but found 'string'"),
+        (
+            "[1, 'a', false].filter(x, string(x) == 'a')",
+            "1:5: expected type 'int' but found 'string'",
+        ),
         ("{'a': 1, 'b': 'c', 'd': 2.0}.size() > 0", "1:15: expected type 'int' but found 'string'"),
         ("{'a': 1, 'b': 'c', 'd': 2.0}.size() > 0", "1:25: expected type 'int' but found 'double'"),
         ("self.text in ['a', null]", "expected type 'string' but found 'null'"),
@@ -325,7 +399,10 @@ def test_rule_with_wrong_types_is_rejected(rule: str, message: str) -> None:
 def test_a_rule_that_costs_too_much_ends_the_validation_of_a_value() -> None:
     rules = ({"rule": "lists.range(self.n).size() >= 0"}, {"rule": "self.n < 0"})
     (text,) = rule_errors(schema_with(*rules, n=INTEGER), {"n": 2_000_000})
-    assert "'operation cancelled: actual cost limit exceeded': no further validation rules will be run" in text
+    assert (
+        "'operation cancelled: actual cost limit exceeded': no further validation rules will be run"
+        in text
+    )
 
 
 @pytest.mark.parametrize("value", ["optional.of(v)", "m.?a", "m[?'a']"])
@@ -352,7 +429,9 @@ def test_literals_of_deeply_nested_expressions_are_not_checked() -> None:
     nested = "1"
     for _ in range(25):
         nested = f"[1].map(x, {nested})"
-    compile_rules(Schema({"type": "object", "x-kubernetes-validations": [{"rule": f"{nested}.size() > 0"}]}))
+    compile_rules(
+        Schema({"type": "object", "x-kubernetes-validations": [{"rule": f"{nested}.size() > 0"}]})
+    )
 
 
 def test_literals_of_message_expressions_are_checked() -> None:
@@ -366,7 +445,9 @@ def test_expressions_are_refused_without_the_library(monkeypatch: pytest.MonkeyP
     try:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "cel_expr_python", None)
-            with pytest.raises(CELCompileError, match="expressions need the package cel-expr-python"):
+            with pytest.raises(
+                CELCompileError, match="expressions need the package cel-expr-python"
+            ):
                 compile_expression("library.missing", {"library": "dyn"})
     finally:
         cel._cel.cache_clear()

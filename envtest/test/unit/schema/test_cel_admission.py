@@ -36,7 +36,12 @@ from envtest.schema.cel_admission import check_expression
     ],
 )
 def test_type_of_expression(expression: str, kind: str) -> None:
-    variables = {"size": "int", "name": "string", "counts": "map(string, int)", "names": "list(string)"}
+    variables = {
+        "size": "int",
+        "name": "string",
+        "counts": "map(string, int)",
+        "names": "list(string)",
+    }
     assert check_expression(expression, params=True, variables=variables, patches=True) == kind
 
 
@@ -51,7 +56,10 @@ def test_type_of_expression(expression: str, kind: str) -> None:
         ("{'a': 'b', 'c': object.x}", "1:23: expected type 'string' but found 'dyn'"),
         ("['a',\n object.x]", "2:8: expected type 'string' but found 'dyn'"),
         ("{'a': 1, 2: 1}", "expected type 'string' but found 'int'"),
-        ("Object{metadata: Object.metadata{labels: {'a': 'b', 'c': object.x}}}", "1:64: expected type 'string'"),
+        (
+            "Object{metadata: Object.metadata{labels: {'a': 'b', 'c': object.x}}}",
+            "1:64: expected type 'string'",
+        ),
         ("object.x.matches('[')", "invalid matches argument"),
         ("JSONPatch{op: 1}", "expected type of field 'op' is 'string' but provided type is 'int'"),
         ("JSONPatch{operation: 'add'}", "undefined field 'operation'"),
@@ -67,7 +75,8 @@ def test_compile_error(expression: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["Object{}", "jsonpatch.escapeKey('a')", "authorizer.path('/').check('get').allowed()"]
+    "expression",
+    ["Object{}", "jsonpatch.escapeKey('a')", "authorizer.path('/').check('get').allowed()"],
 )
 def test_types_and_variables_are_limited_to_their_expressions(expression: str) -> None:
     with pytest.raises(CELCompileError, match="undeclared reference"):

@@ -14,7 +14,9 @@ VARIABLES = {"object": "dyn"}
 
 def value(expression: str, **obj: Any) -> Any:
     """Return the value of an expression, with the types of its literals."""
-    return compile_expression(parse(expression).evaluated, VARIABLES, patches=True).evaluate({"object": obj})
+    return compile_expression(parse(expression).evaluated, VARIABLES, patches=True).evaluate(
+        {"object": obj}
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,10 +27,16 @@ def value(expression: str, **obj: Any) -> Any:
         ("Object { spec : Object . spec { a: 1, } }", {"spec": {"a": 1}}),
         ("Object{a: object.n > 1 ? object.n : 0, b: {'x': 1}['x']}", {"a": 2, "b": 1}),
         ("object.n > 1 ? Object{a: 1} : null", {"a": 1}),
-        ("Object{a: 'Object{b: 1}', b: r'\\{', c: '''}\n'''}", {"a": "Object{b: 1}", "b": "\\{", "c": "}\n"}),
+        (
+            "Object{a: 'Object{b: 1}', b: r'\\{', c: '''}\n'''}",
+            {"a": "Object{b: 1}", "b": "\\{", "c": "}\n"},
+        ),
         ("Object{ // } comment: 1,\n a: 1}", {"a": 1}),
         ("Object{?a: optional.none(), ?b: optional.of(1)}", {"b": 1}),
-        ("Object{a: [1].map(i, Object.a{b: i, c: i == 1 ? 'x' : 'y'})}", {"a": [{"b": 1, "c": "x"}]}),
+        (
+            "Object{a: [1].map(i, Object.a{b: i, c: i == 1 ? 'x' : 'y'})}",
+            {"a": [{"b": 1, "c": "x"}]},
+        ),
         ("Object{d: 2.0, e: 0.5, f: null, t: timestamp('2026-01-01T00:00:00Z')}", None),
         ("Object{namespace: 'a', package: 'b'}", {"namespace": "a", "package": "b"}),
     ],
@@ -36,7 +44,9 @@ def value(expression: str, **obj: Any) -> Any:
 def test_object_is_a_map(expression: str, expected: Any) -> None:
     result = value(expression, n=2)
     expected = expected or (
-        {} if expression == "Object{}" else {"d": 2, "e": 0.5, "f": None, "t": "2026-01-01T00:00:00Z"}
+        {}
+        if expression == "Object{}"
+        else {"d": 2, "e": 0.5, "f": None, "t": "2026-01-01T00:00:00Z"}
     )
     assert (plain(result), type_errors(result)) == (expected, [])
 
@@ -50,13 +60,19 @@ def test_json_patch_has_its_operations() -> None:
 
 def test_positions_stay_the_same_for_the_type_checker() -> None:
     literals = parse("Object{metadata: Object.metadata{labels: {}}, spec: Object . spec{}}")
-    assert literals.checked == "Object{metadata: Object_metadata{labels: {}}, spec: Object_spec  {}}"
+    assert (
+        literals.checked == "Object{metadata: Object_metadata{labels: {}}, spec: Object_spec  {}}"
+    )
     assert literals.types == {
         "Object": {"metadata": "dyn", "spec": "dyn"},
         "Object_metadata": {"labels": "dyn"},
         "Object_spec": {},
     }
-    assert literals.names == {"Object": "Object", "Object_metadata": "Object.metadata", "Object_spec": "Object.spec"}
+    assert literals.names == {
+        "Object": "Object",
+        "Object_metadata": "Object.metadata",
+        "Object_spec": "Object.spec",
+    }
 
 
 def test_names_that_collide_are_different_types() -> None:
@@ -66,14 +82,30 @@ def test_names_that_collide_are_different_types() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["Object{", "Object{a:", "}", "Object{a: 'x}", "x.Object{a: 1}", "Objects{a: 1}", ""]
+    "expression",
+    ["Object{", "Object{a:", "}", "Object{a: 'x}", "x.Object{a: 1}", "Objects{a: 1}", ""],
 )
 def test_other_text_is_left_to_the_compiler(expression: str) -> None:
     assert parse(expression).checked == expression
 
 
 @pytest.mark.parametrize(
-    "part", ["Object.a{b: ", "Object.a", ".a", "{", "'", '"""', "r'''x", "a:", ",", "//\n", "Object{a: 1}, ", "[(", "?"]
+    "part",
+    [
+        "Object.a{b: ",
+        "Object.a",
+        ".a",
+        "{",
+        "'",
+        '"""',
+        "r'''x",
+        "a:",
+        ",",
+        "//\n",
+        "Object{a: 1}, ",
+        "[(",
+        "?",
+    ],
 )
 def test_long_input_is_parsed_in_linear_time(part: str) -> None:
     parse(part * 20_000)

@@ -28,23 +28,67 @@ def field_errors(schema: dict[str, Any], value: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("schema", "value", "message"),
     [
-        ({"type": "string"}, 1, 'f: Invalid value: "integer": f in body must be of type string: "integer"'),
-        ({"type": "integer"}, "x", 'f: Invalid value: "string": f in body must be of type integer: "string"'),
-        ({"type": "boolean"}, "x", 'f: Invalid value: "string": f in body must be of type boolean: "string"'),
-        ({"type": "array", "items": {}}, {}, 'f: Invalid value: "object": f in body must be of type array: "object"'),
-        ({"type": "string", "minLength": 2}, "x", 'f: Invalid value: "x": f in body should be at least 2 chars long'),
+        (
+            {"type": "string"},
+            1,
+            'f: Invalid value: "integer": f in body must be of type string: "integer"',
+        ),
+        (
+            {"type": "integer"},
+            "x",
+            'f: Invalid value: "string": f in body must be of type integer: "string"',
+        ),
+        (
+            {"type": "boolean"},
+            "x",
+            'f: Invalid value: "string": f in body must be of type boolean: "string"',
+        ),
+        (
+            {"type": "array", "items": {}},
+            {},
+            'f: Invalid value: "object": f in body must be of type array: "object"',
+        ),
+        (
+            {"type": "string", "minLength": 2},
+            "x",
+            'f: Invalid value: "x": f in body should be at least 2 chars long',
+        ),
         ({"type": "string", "maxLength": 1}, "xy", "f: Too long: may not be more than 1 byte"),
-        ({"type": "string", "pattern": "^a+$"}, "b", "f: Invalid value: \"b\": f in body should match '^a+$'"),
-        ({"type": "string", "enum": ["b", "a"]}, "c", 'f: Unsupported value: "c": supported values: "b", "a"'),
-        ({"type": "integer", "minimum": 1}, 0, "f: Invalid value: 0: f in body should be greater than or equal to 1"),
-        ({"type": "integer", "maximum": 1}, 2, "f: Invalid value: 2: f in body should be less than or equal to 1"),
-        ({"type": "number", "multipleOf": 0.5}, 0.7, "f: Invalid value: 0.7: f in body should be a multiple of 0.5"),
+        (
+            {"type": "string", "pattern": "^a+$"},
+            "b",
+            "f: Invalid value: \"b\": f in body should match '^a+$'",
+        ),
+        (
+            {"type": "string", "enum": ["b", "a"]},
+            "c",
+            'f: Unsupported value: "c": supported values: "b", "a"',
+        ),
+        (
+            {"type": "integer", "minimum": 1},
+            0,
+            "f: Invalid value: 0: f in body should be greater than or equal to 1",
+        ),
+        (
+            {"type": "integer", "maximum": 1},
+            2,
+            "f: Invalid value: 2: f in body should be less than or equal to 1",
+        ),
+        (
+            {"type": "number", "multipleOf": 0.5},
+            0.7,
+            "f: Invalid value: 0.7: f in body should be a multiple of 0.5",
+        ),
         (
             {"type": "array", "minItems": 1, "items": {}},
             [],
             "f: Invalid value: 0: f in body should have at least 1 items",
         ),
-        ({"type": "array", "maxItems": 1, "items": {}}, [1, 2], "f: Too many: 2: must have at most 1 item"),
+        (
+            {"type": "array", "maxItems": 1, "items": {}},
+            [1, 2],
+            "f: Too many: 2: must have at most 1 item",
+        ),
     ],
 )
 def test_violation_is_reported(schema: dict[str, Any], value: Any, message: str) -> None:
@@ -55,7 +99,10 @@ def test_missing_required_field_is_reported_with_its_path() -> None:
     schema = {
         "type": "object",
         "properties": {
-            "list": {"type": "array", "items": {"type": "object", "required": ["a"], "properties": {"a": {}}}},
+            "list": {
+                "type": "array",
+                "items": {"type": "object", "required": ["a"], "properties": {"a": {}}},
+            },
         },
     }
     assert errors(schema, {"list": [{"a": 1}, {}]}) == ["list[1].a: Required value"]
@@ -85,12 +132,19 @@ def test_errors_of_unchanged_values_are_ignored_on_update() -> None:
     """Ratcheting (KEP-4008): an update may keep a value that was already invalid."""
     schema = {
         "type": "object",
-        "properties": {"a": {"type": "string", "maxLength": 1}, "b": {"type": "string", "maxLength": 1}},
+        "properties": {
+            "a": {"type": "string", "maxLength": 1},
+            "b": {"type": "string", "maxLength": 1},
+        },
     }
     old = {"a": "long", "b": "x"}
     assert errors(schema, {"a": "long", "b": "y"}, old) == []
-    assert errors(schema, {"a": "longer", "b": "y"}, old) == ["a: Too long: may not be more than 1 byte"]
-    assert errors(schema, {"a": "long", "b": "long"}, old) == ["b: Too long: may not be more than 1 byte"]
+    assert errors(schema, {"a": "longer", "b": "y"}, old) == [
+        "a: Too long: may not be more than 1 byte"
+    ]
+    assert errors(schema, {"a": "long", "b": "long"}, old) == [
+        "b: Too long: may not be more than 1 byte"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,12 @@ OTHERS = GroupResource("", "others")
 
 
 def thing(name: str, namespace: str = "ns", **fields: object) -> Object:
-    return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": name, "namespace": namespace}, **fields}
+    return {
+        "apiVersion": "v1",
+        "kind": "Thing",
+        "metadata": {"name": name, "namespace": namespace},
+        **fields,
+    }
 
 
 @pytest.fixture

@@ -54,7 +54,10 @@ async def test_streams_carry_bytes_in_both_directions() -> None:
     for position in range(0, len(frames), 7):  # frames are split anywhere
         assert await client.connection.feed(frames[position : position + 7])
     first, second = client.streams
-    assert (first.headers, second.headers["streamtype"]) == ({"streamtype": "data", "port": "80"}, "error")
+    assert (first.headers, second.headers["streamtype"]) == (
+        {"streamtype": "data", "port": "80"},
+        "error",
+    )
     assert [await first.incoming.read() for _ in range(3)] == [b"one", b"two", b""]
     client.sent.clear()
     await first.write(b"answer")
@@ -177,7 +180,9 @@ async def _ignore(port: int, connection: object) -> None:
     """Forward nothing."""
 
 
-async def test_streams_without_a_pair_are_bounded_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_without_a_pair_are_bounded_and_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(port_forward, "PAIR_SECONDS", 0.01)
     client, tasks = Client(), set[asyncio.Task[None]]()
     pairs = _Pairs(_ignore, tasks)
@@ -202,7 +207,9 @@ async def test_port_of_many_digits_is_an_error() -> None:
     client, tasks = Client(), set[asyncio.Task[None]]()
     pairs = _Pairs(_ignore, tasks)
     for number, kind in ((1, "error"), (3, "data")):
-        await client.connection.feed(client.open_frame(number, {"streamtype": kind, "port": "9" * 5000}))
+        await client.connection.feed(
+            client.open_frame(number, {"streamtype": kind, "port": "9" * 5000})
+        )
         pairs.accept(client.streams[-1])
     await asyncio.gather(*tasks)
     assert any(b"must be from 1 to 65535" in frame for frame in client.sent)

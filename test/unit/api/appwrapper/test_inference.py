@@ -128,7 +128,10 @@ def parsed(text: str, **spec: Any) -> dict[str, Any]:
 
 
 def paths_and_counts(obj: dict[str, Any]) -> dict[str, int]:
-    return {pod_set["path"].removeprefix("template.spec."): pod_set["replicas"] for pod_set in infer_pod_sets(obj)}
+    return {
+        pod_set["path"].removeprefix("template.spec."): pod_set["replicas"]
+        for pod_set in infer_pod_sets(obj)
+    }
 
 
 def test_leader_worker_set_has_one_leader_for_each_group() -> None:
@@ -158,7 +161,10 @@ def test_leader_worker_set_without_leader_template_has_groups_of_workers() -> No
 @pytest.mark.parametrize("version", ["v2beta1", "v1"])
 def test_mpi_job_has_launcher_and_workers(version: str) -> None:
     obj = parsed(MPI_JOB) | {"apiVersion": f"kubeflow.org/{version}"}
-    assert paths_and_counts(obj) == {"mpiReplicaSpecs.Launcher.template": 1, "mpiReplicaSpecs.Worker.template": 2}
+    assert paths_and_counts(obj) == {
+        "mpiReplicaSpecs.Launcher.template": 1,
+        "mpiReplicaSpecs.Worker.template": 2,
+    }
     del obj["spec"]["mpiReplicaSpecs"]["Worker"]
     assert paths_and_counts(obj) == {"mpiReplicaSpecs.Launcher.template": 1}
 
@@ -186,14 +192,21 @@ RAY_JOB_CLUSTER = {
         ("InteractiveMode", {}),
     ],
 )
-def test_submitter_has_a_pod_set_if_kuberay_creates_its_pod(mode: str | None, submitter: dict[str, int]) -> None:
+def test_submitter_has_a_pod_set_if_kuberay_creates_its_pod(
+    mode: str | None, submitter: dict[str, int]
+) -> None:
     found = infer_pod_sets(parsed(RAY_JOB_SAMPLE, submissionMode=mode))
-    assert paths_and_counts(parsed(RAY_JOB_SAMPLE, submissionMode=mode)) == RAY_JOB_CLUSTER | submitter
+    assert (
+        paths_and_counts(parsed(RAY_JOB_SAMPLE, submissionMode=mode)) == RAY_JOB_CLUSTER | submitter
+    )
     assert expected_pods(RAY_JOB, found) == 2, "the submitter is created once the cluster is ready"
 
 
 def test_more_declared_pod_sets_than_allowed_are_an_error() -> None:
-    component = {"podSets": [{"path": "template"}] * 9, "template": {"apiVersion": "v1", "kind": "Pod"}}
+    component = {
+        "podSets": [{"path": "template"}] * 9,
+        "template": {"apiVersion": "v1", "kind": "Pod"},
+    }
     with pytest.raises(PodSetError, match="component contains 9 podspecs; at most 8 are allowed"):
         pod_sets_of(component)
     assert len(pod_sets_of({**component, "podSets": component["podSets"][:8]})) == 8
@@ -203,7 +216,9 @@ def test_pod_sets_that_the_go_operator_infers_can_be_declared() -> None:
     inferred = infer_pod_sets(parsed(RAY_JOB_SAMPLE))
     assert list(pod_set_mismatches(inferred, inferred)) == []
     assert list(pod_set_mismatches(inferred[:2], inferred)) == []
-    assert list(pod_set_mismatches(inferred[:1], inferred)) == ["DeclaredPodSet count 1 differs from inferred count 2"]
+    assert list(pod_set_mismatches(inferred[:1], inferred)) == [
+        "DeclaredPodSet count 1 differs from inferred count 2"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["RayJob", "Thing"])
@@ -215,17 +230,31 @@ def test_submitter_path_of_another_kind_is_an_ordinary_pod_set(kind: str) -> Non
 @pytest.mark.parametrize(
     ("text", "change", "message"),
     [
-        (LEADER_WORKER_SET, {"replicas": -1}, "spec.replicas' value -1 is not between 0 and 2147483647"),
+        (
+            LEADER_WORKER_SET,
+            {"replicas": -1},
+            "spec.replicas' value -1 is not between 0 and 2147483647",
+        ),
         (LEADER_WORKER_SET, {"replicas": 2**30}, "at most 2147483647 are allowed"),
-        (LEADER_WORKER_SET, {"leaderWorkerTemplate": {"size": 2}}, "missing field 'workerTemplate'"),
+        (
+            LEADER_WORKER_SET,
+            {"leaderWorkerTemplate": {"size": 2}},
+            "missing field 'workerTemplate'",
+        ),
         (MPI_JOB, {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}}}, "missing field 'template'"),
         (MPI_JOB, {"mpiReplicaSpecs": {"Launcher": []}}, "non-map value"),
         (RAY_SERVICE, {"rayClusterConfig": {}}, "missing field 'headGroupSpec'"),
-        (RAY_JOB_SAMPLE, {"submitterPodTemplate": {}}, "submitterPodTemplate does not contain a spec"),
+        (
+            RAY_JOB_SAMPLE,
+            {"submitterPodTemplate": {}},
+            "submitterPodTemplate does not contain a spec",
+        ),
         (RAY_JOB_SAMPLE, {"submitterPodTemplate": "x"}, "non-map value"),
     ],
 )
-def test_invalid_component_is_an_error_with_its_path(text: str, change: dict[str, Any], message: str) -> None:
+def test_invalid_component_is_an_error_with_its_path(
+    text: str, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(PodSetError) as raised:
         infer_pod_sets(parsed(text, **change))
     assert message in str(raised.value)

@@ -36,7 +36,9 @@ def test_crd_is_equivalent_to_recorded_crd() -> None:
 
 def test_template_is_an_embedded_resource_with_any_fields() -> None:
     schema = appwrapper_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    template = schema["properties"]["spec"]["properties"]["components"]["items"]["properties"]["template"]
+    template = schema["properties"]["spec"]["properties"]["components"]["items"]["properties"][
+        "template"
+    ]
     assert without_descriptions(template) == {
         "type": "object",
         "x-kubernetes-embedded-resource": True,

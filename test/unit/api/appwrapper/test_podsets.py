@@ -20,8 +20,12 @@ from cfo.api.appwrapper.podsets import (
 from cfo.runtime import JOB
 from hack.generate.builtin_types import table
 
-TEMPLATE: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
-INDEX = {"workload.codeflare.dev.appwrapper/tas-pod-index-label": "batch.kubernetes.io/job-completion-index"}
+TEMPLATE: dict[str, Any] = {
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+}
+INDEX = {
+    "workload.codeflare.dev.appwrapper/tas-pod-index-label": "batch.kubernetes.io/job-completion-index"
+}
 
 
 def component(api_version: str, kind: str, **spec: Any) -> dict[str, Any]:
@@ -34,7 +38,9 @@ def job(**spec: Any) -> dict[str, Any]:
 
 def ray_group(**group: Any) -> dict[str, Any]:
     workers = [{"template": TEMPLATE, **group}]
-    return component("ray.io/v1", "RayCluster", headGroupSpec={"template": TEMPLATE}, workerGroupSpecs=workers)
+    return component(
+        "ray.io/v1", "RayCluster", headGroupSpec={"template": TEMPLATE}, workerGroupSpecs=workers
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,9 @@ def ray_group(**group: Any) -> dict[str, Any]:
     ],
 )
 def test_job_replicas_are_pods_running_at_the_same_time(spec: dict[str, Any], pods: int) -> None:
-    assert infer_pod_sets(job(**spec)) == [{"path": "template.spec.template", "replicas": pods, "annotations": INDEX}]
+    assert infer_pod_sets(job(**spec)) == [
+        {"path": "template.spec.template", "replicas": pods, "annotations": INDEX}
+    ]
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
@@ -74,7 +82,9 @@ def test_deployment_and_stateful_set_replicas(kind: str) -> None:
         ({"replicas": 2, "suspend": False}, 2),
     ],
 )
-def test_worker_group_replicas_are_pods_created_by_kuberay(group: dict[str, Any], pods: int) -> None:
+def test_worker_group_replicas_are_pods_created_by_kuberay(
+    group: dict[str, Any], pods: int
+) -> None:
     head, workers = infer_pod_sets(ray_group(**group))
     assert head == {"path": "template.spec.headGroupSpec.template", "replicas": 1}
     assert workers == {"path": "template.spec.workerGroupSpecs[0].template", "replicas": pods}
@@ -82,7 +92,9 @@ def test_worker_group_replicas_are_pods_created_by_kuberay(group: dict[str, Any]
 
 def test_ray_job_has_pod_sets_of_its_cluster() -> None:
     cluster = ray_group(replicas=2)["spec"]
-    found = infer_pod_sets(component("ray.io/v1", "RayJob", entrypoint="true", rayClusterSpec=cluster))
+    found = infer_pod_sets(
+        component("ray.io/v1", "RayJob", entrypoint="true", rayClusterSpec=cluster)
+    )
     assert [pod_set["path"] for pod_set in found] == [
         "template.spec.rayClusterSpec.headGroupSpec.template",
         "template.spec.rayClusterSpec.workerGroupSpecs[0].template",
@@ -91,20 +103,35 @@ def test_ray_job_has_pod_sets_of_its_cluster() -> None:
 
 
 def test_job_set_replicas_are_multiplied() -> None:
-    jobs = [{"name": "a", "replicas": 2, "template": {"spec": job(parallelism=3, completions=5)["spec"]}}]
+    jobs = [
+        {
+            "name": "a",
+            "replicas": 2,
+            "template": {"spec": job(parallelism=3, completions=5)["spec"]},
+        }
+    ]
     (found,) = infer_pod_sets(component("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=jobs))
-    assert (found["path"], found["replicas"]) == ("template.spec.replicatedJobs[0].template.spec.template", 6)
+    assert (found["path"], found["replicas"]) == (
+        "template.spec.replicatedJobs[0].template.spec.template",
+        6,
+    )
     assert found["annotations"]["workload.codeflare.dev.appwrapper/tas-sub-group-count"] == "2"
 
 
 def test_pytorch_job_without_workers() -> None:
     replica_specs = {"Master": {"template": TEMPLATE}}
-    (found,) = infer_pod_sets(component("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replica_specs))
-    assert (found["path"], found["replicas"]) == ("template.spec.pytorchReplicaSpecs.Master.template", 1)
+    (found,) = infer_pod_sets(
+        component("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replica_specs)
+    )
+    assert (found["path"], found["replicas"]) == (
+        "template.spec.pytorchReplicaSpecs.Master.template",
+        1,
+    )
 
 
 @pytest.mark.parametrize(
-    ("api_version", "kind"), [("v1", "Service"), ("batch/v1beta1", "Job"), ("ray.io/v1alpha1", "RayCluster")]
+    ("api_version", "kind"),
+    [("v1", "Service"), ("batch/v1beta1", "Job"), ("ray.io/v1alpha1", "RayCluster")],
 )
 def test_other_kinds_and_versions_have_no_pod_sets(api_version: str, kind: str) -> None:
     assert infer_pod_sets(component(api_version, kind, template=TEMPLATE)) == []
@@ -113,12 +140,24 @@ def test_other_kinds_and_versions_have_no_pod_sets(api_version: str, kind: str) 
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        (job(parallelism="three"), "at path position 'template.spec.parallelism' non-int value three"),
+        (
+            job(parallelism="three"),
+            "at path position 'template.spec.parallelism' non-int value three",
+        ),
         (job(parallelism=1.5), "at path position 'template.spec.parallelism' non-int value 1.5"),
         (job(parallelism=True), "at path position 'template.spec.parallelism' non-int value true"),
-        (job(completions={"a": 1}), "at path position 'template.spec.completions' non-int value (an object)"),
-        (job(completions="x" * 999), f"at path position 'template.spec.completions' non-int value {'x' * 64}..."),
-        (job(completions=-1), "at path position 'template.spec.completions' value -1 is not between 0 and 2147483647"),
+        (
+            job(completions={"a": 1}),
+            "at path position 'template.spec.completions' non-int value (an object)",
+        ),
+        (
+            job(completions="x" * 999),
+            f"at path position 'template.spec.completions' non-int value {'x' * 64}...",
+        ),
+        (
+            job(completions=-1),
+            "at path position 'template.spec.completions' value -1 is not between 0 and 2147483647",
+        ),
         (
             component("apps/v1", "Deployment", template=TEMPLATE, replicas=2**31),
             "at path position 'template.spec.replicas' value 2147483648 is not between 0 and 2147483647",
@@ -172,7 +211,10 @@ def test_invalid_pod_count_error_contains_path(template: dict[str, Any], message
     [
         ("x", "content at template.metadata is not an object"),
         ({"labels": ["a"]}, "content at template.metadata.labels is not a map of strings"),
-        ({"annotations": {"a": 1}}, "content at template.metadata.annotations is not a map of strings"),
+        (
+            {"annotations": {"a": 1}},
+            "content at template.metadata.annotations is not a map of strings",
+        ),
     ],
 )
 def test_metadata_of_pod_template_must_have_maps_of_strings(metadata: Any, message: str) -> None:
@@ -204,8 +246,14 @@ def test_all_mismatches_are_reported() -> None:
     assert list(pod_set_mismatches([], inferred)) == []
     assert list(pod_set_mismatches(inferred, inferred)) == []
     assert list(pod_set_mismatches(inferred, [])) == []
-    assert list(pod_set_mismatches(inferred[:1], inferred)) == ["DeclaredPodSet count 1 differs from inferred count 2"]
-    assert list(pod_set_mismatches([{"path": "template.b", "replicas": 7}, {"path": "template.c"}], inferred)) == [
+    assert list(pod_set_mismatches(inferred[:1], inferred)) == [
+        "DeclaredPodSet count 1 differs from inferred count 2"
+    ]
+    assert list(
+        pod_set_mismatches(
+            [{"path": "template.b", "replicas": 7}, {"path": "template.c"}], inferred
+        )
+    ) == [
         "PodSet with path 'template.a' is missing",
         "replica count 7 differs from inferred count 2 for PodSet at path position 'template.b'",
     ]
@@ -225,7 +273,9 @@ def container(**fields: Any) -> dict[str, Any]:
         {"containers": None, "nodeSelector": None},
         {
             **container(
-                resources={"requests": {"cpu": "500m", "memory": "1.5Gi", "nvidia.com/gpu": 1, "a": "1e3"}},
+                resources={
+                    "requests": {"cpu": "500m", "memory": "1.5Gi", "nvidia.com/gpu": 1, "a": "1e3"}
+                },
                 env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                 args=["-c", None],
                 livenessProbe={"httpGet": {"port": "http"}, "initialDelaySeconds": 3},
@@ -246,7 +296,10 @@ def test_valid_pod_spec_has_no_problems(spec: dict[str, Any]) -> None:
     ("spec", "problems"),
     [
         ({"Containers": []}, ['unknown field "Containers"']),
-        (container(imaeg="typo", x=None), ['unknown field "containers[0].imaeg"', 'unknown field "containers[0].x"']),
+        (
+            container(imaeg="typo", x=None),
+            ['unknown field "containers[0].imaeg"', 'unknown field "containers[0].x"'],
+        ),
         ({"containers": {}}, ['field "containers" must be a list']),
         ({"containers": [None]}, ['field "containers[0]" must be an object']),
         ({"containers": ["busybox"]}, ['field "containers[0]" must be an object']),
@@ -259,10 +312,16 @@ def test_valid_pod_spec_has_no_problems(spec: dict[str, Any]) -> None:
                 'field "containers[0].resources.limits[memory]" must be a quantity such as 500m, 2 or 4Gi',
             ],
         ),
-        (container(resources={"limits": []}), ['field "containers[0].resources.limits" must be an object']),
+        (
+            container(resources={"limits": []}),
+            ['field "containers[0].resources.limits" must be an object'],
+        ),
         ({"priority": 2**31}, ['field "priority" must be an integer of 32 bits']),
         ({"priority": True}, ['field "priority" must be an integer of 32 bits']),
-        ({"activeDeadlineSeconds": "60"}, ['field "activeDeadlineSeconds" must be an integer of 64 bits']),
+        (
+            {"activeDeadlineSeconds": "60"},
+            ['field "activeDeadlineSeconds" must be an integer of 64 bits'],
+        ),
         ({"hostNetwork": "yes"}, ['field "hostNetwork" must be true or false']),
         ({"nodeSelector": {"gpu": True}}, ['field "nodeSelector[gpu]" must be a string']),
         (

@@ -13,20 +13,34 @@ import pytest
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.appwrapper.quota import check_added_pods, pods_with_quota, uncounted_additions
 
-HEAD: dict[str, Any] = {"name": "ray-head", "image": "ray:2", "resources": {"requests": {"cpu": "2", "memory": "8G"}}}
+HEAD: dict[str, Any] = {
+    "name": "ray-head",
+    "image": "ray:2",
+    "resources": {"requests": {"cpu": "2", "memory": "8G"}},
+}
 CLUSTER: dict[str, Any] = {
     "headGroupSpec": {"template": {"spec": {"containers": [HEAD]}}},
-    "workerGroupSpecs": [{"replicas": 2, "template": {"spec": {"containers": [{"name": "ray-worker"}]}}}],
+    "workerGroupSpecs": [
+        {"replicas": 2, "template": {"spec": {"containers": [{"name": "ray-worker"}]}}}
+    ],
 }
 AUTOSCALER = {"cpu": "500m", "memory": "512Mi"}
 SUBMITTER = {
     "name": "ray-job-submitter",
-    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}},
+    "resources": {
+        "limits": {"cpu": "1", "memory": "1Gi"},
+        "requests": {"cpu": "500m", "memory": "200Mi"},
+    },
 }
 
 
 def ray_cluster(**spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "x"}, "spec": {**CLUSTER, **spec}}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "x"},
+        "spec": {**CLUSTER, **spec},
+    }
 
 
 def ray_job(cluster: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -36,12 +50,19 @@ def ray_job(cluster: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any
 
 def ray_service(**cluster: Any) -> dict[str, Any]:
     spec = {"rayClusterConfig": {**CLUSTER, **cluster}}
-    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "x"}, "spec": spec}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": "x"},
+        "spec": spec,
+    }
 
 
 def containers(template: dict[str, Any]) -> list[list[dict[str, Any]]]:
     before = copy.deepcopy(template)
-    found = [group.template["spec"]["containers"] for group in pods_with_quota({"template": template})]
+    found = [
+        group.template["spec"]["containers"] for group in pods_with_quota({"template": template})
+    ]
     assert template == before
     return found
 
@@ -50,14 +71,26 @@ def containers(template: dict[str, Any]) -> list[list[dict[str, Any]]]:
     ("options", "resources"),
     [
         ({}, {"limits": AUTOSCALER, "requests": AUTOSCALER}),
-        ({"autoscalerOptions": {"idleTimeoutSeconds": 60}}, {"limits": AUTOSCALER, "requests": AUTOSCALER}),
-        ({"autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}}}, {"requests": {"cpu": "1"}}),
+        (
+            {"autoscalerOptions": {"idleTimeoutSeconds": 60}},
+            {"limits": AUTOSCALER, "requests": AUTOSCALER},
+        ),
+        (
+            {"autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}}},
+            {"requests": {"cpu": "1"}},
+        ),
         ({"autoscalerOptions": {"resources": {}}}, {}),
     ],
 )
-def test_autoscaler_is_counted_in_the_head_pod(options: dict[str, Any], resources: dict[str, Any]) -> None:
+def test_autoscaler_is_counted_in_the_head_pod(
+    options: dict[str, Any], resources: dict[str, Any]
+) -> None:
     options = {"enableInTreeAutoscaling": True, **options}
-    for template in (ray_cluster(**options), ray_job(options, submissionMode="HTTPMode"), ray_service(**options)):
+    for template in (
+        ray_cluster(**options),
+        ray_job(options, submissionMode="HTTPMode"),
+        ray_service(**options),
+    ):
         head, worker = containers(template)
         assert head == [HEAD, {"name": "autoscaler", "resources": resources}]
         assert worker == [{"name": "ray-worker"}]
@@ -65,7 +98,11 @@ def test_autoscaler_is_counted_in_the_head_pod(options: dict[str, Any], resource
 
 
 def test_cluster_without_autoscaler_is_counted_unchanged() -> None:
-    for template in (ray_cluster(), ray_cluster(enableInTreeAutoscaling=False, autoscalerOptions={}), ray_service()):
+    for template in (
+        ray_cluster(),
+        ray_cluster(enableInTreeAutoscaling=False, autoscalerOptions={}),
+        ray_service(),
+    ):
         assert containers(template) == [[HEAD], [{"name": "ray-worker"}]]
         assert uncounted_additions(template) == []
 
@@ -90,7 +127,11 @@ def test_submitter_with_a_template_is_counted_with_its_resources() -> None:
 def test_sidecar_submitter_is_counted_in_the_head_pod() -> None:
     template = ray_job({"enableInTreeAutoscaling": True}, submissionMode="SidecarMode")
     head, _ = containers(template)
-    assert [container["name"] for container in head] == ["ray-head", "autoscaler", "ray-job-submitter"]
+    assert [container["name"] for container in head] == [
+        "ray-head",
+        "autoscaler",
+        "ray-job-submitter",
+    ]
     assert head[2] == SUBMITTER
 
 
@@ -108,9 +149,15 @@ def test_submission_without_pod_is_not_counted(mode: str) -> None:
         ({"cpu": "1e999"}, {"cpu": "1e999", "memory": "256Mi"}),
     ],
 )
-def test_head_pod_has_quota_for_the_cleanup_of_redis(requests: dict[str, Any], expected: dict[str, Any]) -> None:
-    head = {"template": {"spec": {"containers": [{"name": "h", "resources": {"requests": requests}}]}}}
-    template = ray_cluster(headGroupSpec=head, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+def test_head_pod_has_quota_for_the_cleanup_of_redis(
+    requests: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    head = {
+        "template": {"spec": {"containers": [{"name": "h", "resources": {"requests": requests}}]}}
+    }
+    template = ray_cluster(
+        headGroupSpec=head, gcsFaultToleranceOptions={"redisAddress": "redis:6379"}
+    )
     found = containers(template)
     assert found[0][0]["resources"]["requests"] == expected
     template = ray_cluster(headGroupSpec=head)
@@ -119,16 +166,30 @@ def test_head_pod_has_quota_for_the_cleanup_of_redis(requests: dict[str, Any], e
 
 
 @pytest.mark.parametrize(
-    "resources", ["1", {"requests": {"cpu": {}}}, {"requests": ["cpu"]}, {"unknown": {}}, {"limits": {"cpu": [1]}}]
+    "resources",
+    [
+        "1",
+        {"requests": {"cpu": {}}},
+        {"requests": ["cpu"]},
+        {"unknown": {}},
+        {"limits": {"cpu": [1]}},
+    ],
 )
 def test_invalid_resources_of_the_autoscaler_are_an_error(resources: Any) -> None:
     template = ray_cluster(enableInTreeAutoscaling=True, autoscalerOptions={"resources": resources})
-    with pytest.raises(PodSetError, match=r"content at template\.spec\.autoscalerOptions\.resources not parseable"):
+    with pytest.raises(
+        PodSetError, match=r"content at template\.spec\.autoscalerOptions\.resources not parseable"
+    ):
         check_added_pods(template)
 
 
 def test_other_kinds_are_counted_as_declared() -> None:
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [HEAD]}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [HEAD]},
+    }
     assert containers(pod) == [[HEAD]]
     check_added_pods(pod)
     assert uncounted_additions(pod) == []

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
+from cfo.api.flux.names import (
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    QUEUE_NAME_LABEL,
+    QUOTA_RESERVED,
+    State,
+)
 from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
     flux_job_warnings,
@@ -33,8 +40,14 @@ def obj(kind: GVK, spec: dict[str, Any], *true_conditions: str) -> Object:
         ({}, []),
         ({"image": "fluxrm/flux-sched:focal", "command": "sleep", "size": 2}, []),
         ({"size": 2, "template": {"maxSize": 4, "containers": [{"environment": {"A": "b"}}]}}, []),
-        ({"size": 100_001}, ["spec.size: Invalid value: 100001: must be between 1 and 100000, inclusive"]),
-        ({"template": {"size": 0}}, ["spec.template.size: Invalid value: 0: must be between 1 and 100000, inclusive"]),
+        (
+            {"size": 100_001},
+            ["spec.size: Invalid value: 100001: must be between 1 and 100000, inclusive"],
+        ),
+        (
+            {"template": {"size": 0}},
+            ["spec.template.size: Invalid value: 0: must be between 1 and 100000, inclusive"],
+        ),
         (
             {"size": 3, "template": {"size": 1, "maxSize": 2}},
             ["spec.template.maxSize: Invalid value: 2: must not be less than size (3)"],
@@ -43,7 +56,10 @@ def obj(kind: GVK, spec: dict[str, Any], *true_conditions: str) -> Object:
             {"priority": 1, "priorityClassName": "high"},
             ["spec.priority: Forbidden: must not be set together with priorityClassName"],
         ),
-        ({"template": {"suspend": True}}, ["spec.template.suspend: Forbidden: set spec.suspend instead"]),
+        (
+            {"template": {"suspend": True}},
+            ["spec.template.suspend: Forbidden: set spec.suspend instead"],
+        ),
         (
             {"command": "a", "template": {"containers": [{"commands": {"script": "b"}}]}},
             [
@@ -51,12 +67,19 @@ def obj(kind: GVK, spec: dict[str, Any], *true_conditions: str) -> Object:
             ],
         ),
         (
-            {"environment": {"A": "b"}, "template": {"containers": [{"secrets": {"A": {"name": "n", "key": "k"}}}]}},
-            ["spec.template.containers[0].secrets[A]: Forbidden: must not be set together with spec.environment"],
+            {
+                "environment": {"A": "b"},
+                "template": {"containers": [{"secrets": {"A": {"name": "n", "key": "k"}}}]},
+            },
+            [
+                "spec.template.containers[0].secrets[A]: Forbidden: must not be set together with spec.environment"
+            ],
         ),
         (
             {"template": {"containers": [{"name": "a"}, {"name": "b"}]}},
-            ["spec.template.containers: Invalid value: 0 containers have runFlux set to true; exactly one must"],
+            [
+                "spec.template.containers: Invalid value: 0 containers have runFlux set to true; exactly one must"
+            ],
         ),
         (
             {"template": {"flux": {"topology": "ring"}}},
@@ -81,11 +104,21 @@ def test_flux_job_is_validated_with_its_template(spec: dict[str, Any], expected:
         # admitted
         ([State.WAITING, QUOTA_RESERVED], {"size": 1}, {"size": 2}, ["spec.size"]),
         ([State.RUNNING, QUOTA_RESERVED], {"command": "a"}, {"command": "b"}, ["spec.command"]),
-        ([State.RUNNING, QUOTA_RESERVED], {}, {"priority": 5, "suspend": True, "ttlSecondsAfterFinished": 1}, []),
+        (
+            [State.RUNNING, QUOTA_RESERVED],
+            {},
+            {"priority": 5, "suspend": True, "ttlSecondsAfterFinished": 1},
+            [],
+        ),
         ([State.READY, QUOTA_RESERVED], {}, {"command": "a"}, []),
         ([State.READY, QUOTA_RESERVED], {}, {"command": "a", "image": "b"}, ["spec.image"]),
         # elastic: scaled through the FluxJob
-        ([State.RUNNING, QUOTA_RESERVED], {"size": 1, "template": {"maxSize": 4}}, {"size": 2}, ["spec.template"]),
+        (
+            [State.RUNNING, QUOTA_RESERVED],
+            {"size": 1, "template": {"maxSize": 4}},
+            {"size": 2},
+            ["spec.template"],
+        ),
         (
             [State.RUNNING, QUOTA_RESERVED],
             {"size": 1, "template": {"maxSize": 4}},
@@ -93,7 +126,12 @@ def test_flux_job_is_validated_with_its_template(spec: dict[str, Any], expected:
             [],
         ),
         # finished
-        ([State.FINISHED], {"command": "a"}, {"command": "b", "ttlSecondsAfterFinished": 1}, ["spec.command"]),
+        (
+            [State.FINISHED],
+            {"command": "a"},
+            {"command": "b", "ttlSecondsAfterFinished": 1},
+            ["spec.command"],
+        ),
     ],
 )
 def test_admitted_flux_job_is_immutable(
@@ -105,7 +143,10 @@ def test_admitted_flux_job_is_immutable(
 
 
 def test_queue_label_of_an_admitted_flux_job_is_immutable() -> None:
-    waiting, admitted = obj(FLUX_JOB, {}, State.WAITING), obj(FLUX_JOB, {}, State.WAITING, QUOTA_RESERVED)
+    waiting, admitted = (
+        obj(FLUX_JOB, {}, State.WAITING),
+        obj(FLUX_JOB, {}, State.WAITING, QUOTA_RESERVED),
+    )
     labelled = obj(FLUX_JOB, {})
     labelled["metadata"]["labels"] = {QUEUE_NAME_LABEL: "x"}
     assert flux_job_update_errors(waiting, labelled) == []
@@ -117,10 +158,17 @@ def test_queue_label_of_an_admitted_flux_job_is_immutable() -> None:
 
 def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods() -> None:
     labelled = obj(MINICLUSTER, {"jobLabels": {QUEUE_NAME_LABEL: "x"}})
-    for conditions, count in (([], 0), ([State.WAITING], 0), ([State.REQUESTED], 1), ([State.RUNNING], 1)):
+    for conditions, count in (
+        ([], 0),
+        ([State.WAITING], 0),
+        ([State.REQUESTED], 1),
+        ([State.RUNNING], 1),
+    ):
         assert len(minicluster_queue_errors(obj(MINICLUSTER, {}, *conditions), labelled)) == count
     owned = obj(MINICLUSTER, {}, State.WAITING)
-    owned["metadata"]["ownerReferences"] = [{"kind": "FluxJob", "name": "a", "uid": "1", "controller": True}]
+    owned["metadata"]["ownerReferences"] = [
+        {"kind": "FluxJob", "name": "a", "uid": "1", "controller": True}
+    ]
     assert [error.field for error in minicluster_queue_errors(owned, labelled)] == [
         "spec.jobLabels[kueue.x-k8s.io/queue-name]"
     ]
@@ -139,7 +187,9 @@ def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods()
         ),
         (
             {"mini-cluster": {"size": 100_001}},
-            ["spec.mini-cluster.size: Invalid value: 100001: must be between 1 and 100000, inclusive"],
+            [
+                "spec.mini-cluster.size: Invalid value: 100001: must be between 1 and 100000, inclusive"
+            ],
         ),
         (
             {"mini-cluster": {"pod": {"restartPolicy": "Always"}}},
@@ -151,7 +201,10 @@ def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods()
             ],
         ),
         (
-            {"mini-cluster": {}, "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            {
+                "mini-cluster": {},
+                "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]},
+            },
             [
                 (
                     'spec.namespaceSelector: Invalid value: {"matchExpressions":[{"key":"a","operator":"In"}]}: '
@@ -194,12 +247,17 @@ def kueue_setup(namespace: str, *true_conditions: str, **spec: Any) -> Object:
         ([kueue_setup("admins", "Active", namespaceSelector={})], "admins/sample"),
         ([kueue_setup("admins", "Active")], ""),
         (
-            [kueue_setup("admins", "Active", namespaceSelector={}), kueue_setup("default", "Active", queue="Internal")],
+            [
+                kueue_setup("admins", "Active", namespaceSelector={}),
+                kueue_setup("default", "Active", queue="Internal"),
+            ],
             "",
         ),
     ],
 )
-def test_priority_without_effect_in_kueue_causes_a_warning(setups: list[Object], warned: str) -> None:
+def test_priority_without_effect_in_kueue_causes_a_warning(
+    setups: list[Object], warned: str
+) -> None:
     found = flux_job_warnings(obj(FLUX_JOB, {"priority": 5}), setups)
     assert [warned in message for message in found] == ([True] if warned else [])
     assert flux_job_warnings(obj(FLUX_JOB, {"priorityClassName": "high"}), setups) == []

@@ -59,20 +59,44 @@ def messages(obj: Object) -> list[str]:
         # sizes
         ({"size": 0}, "spec.size: Invalid value: 0: must be between 1 and 100000, inclusive"),
         ({"size": -1}, "spec.size: Invalid value: -1: must be between 1 and 100000, inclusive"),
-        ({"size": 100_001}, "spec.size: Invalid value: 100001: must be between 1 and 100000, inclusive"),
-        ({"size": 3, "maxSize": 2}, "spec.maxSize: Invalid value: 2: must not be less than size (3)"),
-        ({"maxSize": -1}, "spec.maxSize: Invalid value: -1: must be between 0 and 100000, inclusive"),
+        (
+            {"size": 100_001},
+            "spec.size: Invalid value: 100001: must be between 1 and 100000, inclusive",
+        ),
+        (
+            {"size": 3, "maxSize": 2},
+            "spec.maxSize: Invalid value: 2: must not be less than size (3)",
+        ),
+        (
+            {"maxSize": -1},
+            "spec.maxSize: Invalid value: -1: must be between 0 and 100000, inclusive",
+        ),
         ({"minSize": 3}, "spec.minSize: Invalid value: 3: must not be greater than maxSize (2)"),
-        ({"minSize": 3, "maxSize": 4}, "spec.minSize: Invalid value: 3: must not be greater than size (2)"),
-        ({"minSize": 5, "maxSize": 4}, "spec.minSize: Invalid value: 5: must not be greater than maxSize (4)"),
-        ({"tasks": -1}, "spec.tasks: Invalid value: -1: must be between 0 and 2147483647, inclusive"),
-        ({"backoffLimit": -1}, "spec.backoffLimit: Invalid value: -1: must be between 0 and 2147483647, inclusive"),
+        (
+            {"minSize": 3, "maxSize": 4},
+            "spec.minSize: Invalid value: 3: must not be greater than size (2)",
+        ),
+        (
+            {"minSize": 5, "maxSize": 4},
+            "spec.minSize: Invalid value: 5: must not be greater than maxSize (4)",
+        ),
+        (
+            {"tasks": -1},
+            "spec.tasks: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ),
+        (
+            {"backoffLimit": -1},
+            "spec.backoffLimit: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ),
         (
             {"deadlineSeconds": -5},
             "spec.deadlineSeconds: Invalid value: -5: must be between 0 and 9223372036854775807, inclusive",
         ),
         # containers
-        ({"containers": []}, "spec.containers: Required value: must contain the container that runs Flux"),
+        (
+            {"containers": []},
+            "spec.containers: Required value: must contain the container that runs Flux",
+        ),
         (
             {"containers": [{"name": "a"}, {"name": "b"}]},
             "spec.containers: Invalid value: 0 containers have runFlux set to true; exactly one must",
@@ -89,10 +113,16 @@ def messages(obj: Object) -> list[str]:
             sidecar(name=""),
             "spec.containers[1].name: Required value: only the container that runs Flux may have no name",
         ),
-        (sidecar(name="Side"), f'spec.containers[1].name: Invalid value: "Side": must be at most 63 {LABEL}'),
+        (
+            sidecar(name="Side"),
+            f'spec.containers[1].name: Invalid value: "Side": must be at most 63 {LABEL}',
+        ),
         (sidecar(name="sample"), 'spec.containers[1].name: Duplicate value: "sample"'),
         (sidecar(name="flux-view"), 'spec.containers[1].name: Duplicate value: "flux-view"'),
-        (sidecar(ports=[0]), "spec.containers[1].ports[0]: Invalid value: 0: must be between 1 and 65535, inclusive"),
+        (
+            sidecar(ports=[0]),
+            "spec.containers[1].ports[0]: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ),
         (sidecar(ports=[80, 80]), "spec.containers[1].ports[1]: Duplicate value: 80"),
         (
             runner(ports=[70000]),
@@ -135,7 +165,11 @@ def messages(obj: Object) -> list[str]:
         ),
         (
             {
-                "containers": [{"runFlux": True, "command": "'"}, {"name": "side"}, {"name": "other"}],
+                "containers": [
+                    {"runFlux": True, "command": "'"},
+                    {"name": "side"},
+                    {"name": "other"},
+                ],
                 "flux": {"environment": {"A": "'" * (MAX_SCRIPTS // 50)}},
             },
             (
@@ -191,13 +225,19 @@ def messages(obj: Object) -> list[str]:
             {"services": [{"name": "a", "commands": {"workerPre": "x"}}]},
             "spec.services[0].commands.workerPre: Forbidden: containers of the service pod run no Flux broker",
         ),
-        ({"services": [{"name": "a"}, {"name": "a"}]}, 'spec.services[1].name: Duplicate value: "a"'),
+        (
+            {"services": [{"name": "a"}, {"name": "a"}]},
+            'spec.services[1].name: Duplicate value: "a"',
+        ),
         # flux
         (
             flux(bursting={"hostlist": "a", "clusters": [{"name": "b", "size": 1}]}),
             "spec.flux.bursting.hostlist: Forbidden: must not be set together with clusters",
         ),
-        (flux(logLevel=8), "spec.flux.logLevel: Invalid value: 8: must be between 0 and 7, inclusive"),
+        (
+            flux(logLevel=8),
+            "spec.flux.logLevel: Invalid value: 8: must be between 0 and 7, inclusive",
+        ),
         (
             flux(connectTimeout="soon"),
             'spec.flux.connectTimeout: Invalid value: "soon": must be a duration such as 500ms, 5s or 1.5m',
@@ -288,10 +328,15 @@ def test_invalid_spec_is_reported_with_path_and_value(spec: dict[str, Any], expe
         volumes(path="/data"),
         volumes(emptyDir=True, emptyDirMedium="memory", emptyDirSizeLimit="64Mi"),
         flux(
-            topology="kary:2", connectTimeout="", scheduler={"queuePolicy": "easy"}, container={"mountPath": "/opt/f"}
+            topology="kary:2",
+            connectTimeout="",
+            scheduler={"queuePolicy": "easy"},
+            container={"mountPath": "/opt/f"},
         ),
         pod(resources={"cpu": 1}, runtimeClassName="kata"),
-        pod(tolerations=[{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]),
+        pod(
+            tolerations=[{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]
+        ),
         {"services": [{"name": "a", "commands": {"post": "x"}}]},
     ],
 )
@@ -305,7 +350,9 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
         ({"name": "n" * MAX_NAME}, []),
         (
             {"name": "9lives"},
-            ['metadata.name: Invalid value: "9lives": must begin with a letter, because it is the name of a Service'],
+            [
+                'metadata.name: Invalid value: "9lives": must begin with a letter, because it is the name of a Service'
+            ],
         ),
         (
             {"generateName": "2024-"},
@@ -320,7 +367,10 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
             {"name": "n" * (MAX_NAME + 1)},
             [f'metadata.name: Invalid value: "{"n" * 53}": must be at most 52 {LABEL}'],
         ),
-        ({"name": "my.cluster"}, [f'metadata.name: Invalid value: "my.cluster": must be at most 52 {LABEL}']),
+        (
+            {"name": "my.cluster"},
+            [f'metadata.name: Invalid value: "my.cluster": must be at most 52 {LABEL}'],
+        ),
         ({"generateName": "job-"}, []),
         (
             {"generateName": "a." + "b" * 10},
@@ -333,7 +383,9 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_name_must_allow_names_of_all_objects(metadata: dict[str, str], expected: list[str]) -> None:
+def test_name_must_allow_names_of_all_objects(
+    metadata: dict[str, str], expected: list[str]
+) -> None:
     assert messages({**minicluster(), "metadata": metadata}) == expected
 
 
@@ -343,18 +395,30 @@ def test_name_must_allow_names_of_all_objects(metadata: dict[str, str], expected
         (["web", "side"], "brokers", []),
         (["web"], "", []),
         (["w" * 56], "", []),
-        (["w" * 57], "", ["must be at most 56 characters, because its Service may be named NAME-CONTAINER"]),
+        (
+            ["w" * 57],
+            "",
+            ["must be at most 56 characters, because its Service may be named NAME-CONTAINER"],
+        ),
         (["9web"], "", ["must begin with a letter, because it is the name of a Service"]),
-        (["web"], "web", ["must not equal network.headlessName, because both are names of Services"]),
+        (
+            ["web"],
+            "web",
+            ["must not equal network.headlessName, because both are names of Services"],
+        ),
         (
             ["web"],
             "sample-web",
-            ["its Service may be named sample-web, which is the name of the Service of network.headlessName"],
+            [
+                "its Service may be named sample-web, which is the name of the Service of network.headlessName"
+            ],
         ),
         (
             ["sample-web", "web"],
             "",
-            ["its Service may be named sample-web, which is the name of the Service of container sample-web"],
+            [
+                "its Service may be named sample-web, which is the name of the Service of container sample-web"
+            ],
         ),
     ],
 )
@@ -363,7 +427,9 @@ def test_services_of_one_cluster_must_have_valid_and_different_names(
 ) -> None:
     sidecars = [{"name": name, "ports": [80]} for name in names]
     containers = [{"runFlux": True, "command": "hostname"}, *sidecars]
-    errors = validate_minicluster(minicluster(containers=containers, network={"headlessName": headless}))
+    errors = validate_minicluster(
+        minicluster(containers=containers, network={"headlessName": headless})
+    )
     assert [error.detail for error in errors] == expected
     without_ports = [{**container, "ports": []} for container in containers]
     assert messages(minicluster(containers=without_ports, network={"headlessName": headless})) == []
@@ -418,7 +484,9 @@ REFUSED_BY_UPSTREAM = (
 def test_recorded_inputs_that_upstream_runs_are_valid() -> None:
     invalid = {name for name, obj in recorded_inputs() if validate_minicluster(obj)}
     assert invalid >= STRICTER
-    assert {name for name in invalid - STRICTER if not name.startswith(REFUSED_BY_UPSTREAM)} == set()
+    assert {
+        name for name in invalid - STRICTER if not name.startswith(REFUSED_BY_UPSTREAM)
+    } == set()
 
 
 @pytest.mark.skipif(not (SHARED / "flux").exists(), reason="no examples")

@@ -29,7 +29,11 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[str]:
         for name in sorted({*old, *new}):
             if name == "description" and not isinstance(old.get(name), dict):
                 continue
-            at = path if name in ("properties", "items", "additionalProperties") else f"{path}.{name}".lstrip(".")
+            at = (
+                path
+                if name in ("properties", "items", "additionalProperties")
+                else f"{path}.{name}".lstrip(".")
+            )
             if name not in old:
                 yield f"+{at}"
             elif name not in new:
@@ -56,7 +60,9 @@ def test_minicluster_crd_only_adds_fields_to_upstreams() -> None:
     different = set(changes(schema_of(upstream), schema_of(own)))
     # quantities are bounded, because Python matches them
     bounded = {
-        path for path in different if re.fullmatch(r"[+~].*(resources|limits|requests)\.(maxLength|pattern)", path)
+        path
+        for path in different
+        if re.fullmatch(r"[+~].*(resources|limits|requests)\.(maxLength|pattern)", path)
     }
     assert different - bounded == {
         "+spec.suspend",
@@ -69,7 +75,10 @@ def test_minicluster_crd_only_adds_fields_to_upstreams() -> None:
     }
     assert own["metadata"]["name"] == upstream["metadata"]["name"]
     assert own["spec"]["names"] == upstream["spec"]["names"]
-    assert own["spec"]["versions"][0]["subresources"] == upstream["spec"]["versions"][0]["subresources"]
+    assert (
+        own["spec"]["versions"][0]["subresources"]
+        == upstream["spec"]["versions"][0]["subresources"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +100,9 @@ def test_minicluster_crd_only_adds_fields_to_upstreams() -> None:
         ),
     ],
 )
-def test_fields_of_early_crds_change_only_where_needed(plural: str, crd: Object, expected: set[str]) -> None:
+def test_fields_of_early_crds_change_only_where_needed(
+    plural: str, crd: Object, expected: set[str]
+) -> None:
     early = recorded(EARLY.format(plural))
     parts = schema_of(early)["properties"]
     known = [f"{part}.{name}." for part in ("spec", "status") for name in parts[part]["properties"]]
@@ -124,8 +135,16 @@ def test_template_of_fluxjob_has_all_fields_of_minicluster_but_no_default() -> N
 
 
 def test_unknown_fields_are_preserved_by_models() -> None:
-    wire = {"spec": {"containers": [{"image": "a", "pullAlways": True, "new": 1}], "later": {"a": 1}}}
+    wire = {
+        "spec": {"containers": [{"image": "a", "pullAlways": True, "new": 1}], "later": {"a": 1}}
+    }
     parsed = MiniCluster.model_validate(wire).model_dump(by_alias=True, exclude_unset=True)
     assert parsed == wire
-    job = {"spec": {"size": 2, "workingDir": "/data", "template": {"containers": [], "flux": {"logLevel": 7}}}}
+    job = {
+        "spec": {
+            "size": 2,
+            "workingDir": "/data",
+            "template": {"containers": [], "flux": {"logLevel": 7}},
+        }
+    }
     assert FluxJob.model_validate(job).model_dump(by_alias=True, exclude_unset=True) == job

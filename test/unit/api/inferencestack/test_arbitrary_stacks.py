@@ -17,14 +17,29 @@ from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 
 SCALARS: dict[str, list[Any]] = {
-    "string": ["", "a", "Recreate", "KEDA", "HPA", "external", "ReadWriteOnce", "restricted", "a: b"],
+    "string": [
+        "",
+        "a",
+        "Recreate",
+        "KEDA",
+        "HPA",
+        "external",
+        "ReadWriteOnce",
+        "restricted",
+        "a: b",
+    ],
     "boolean": [True, False],
     "int32": [0, 1, 3, -1],
     "int64": [0, 30],
     "Quantity": ["1Gi", 2, "0.5", "1e3", "16Ei"],
     "IntOrString": [0, 1, "25%", "http"],
     "scalar": ["x", 1, True, 0.5, "", "cuda", "8"],
-    "object": [{}, {"minReplicaCount": 1, "maxReplicaCount": 3}, {"minReplicaCount": 0}, {"triggers": [{}]}],
+    "object": [
+        {},
+        {"minReplicaCount": 1, "maxReplicaCount": 3},
+        {"minReplicaCount": 0},
+        {"triggers": [{}]},
+    ],
     "Time": ["2026-01-01T00:00:00Z"],
     "FieldsV1": [{}],
 }
@@ -37,11 +52,18 @@ def value_of(shape: str, rng: random.Random, depth: int, error_rate: float) -> A
     if rng.random() < error_rate:
         return rng.choice(WRONG)
     if shape[0] == "[":
-        return [value_of(shape[1:-1], rng, depth - 1, error_rate) for _ in range(rng.randrange(3))] if depth > 0 else []
+        return (
+            [value_of(shape[1:-1], rng, depth - 1, error_rate) for _ in range(rng.randrange(3))]
+            if depth > 0
+            else []
+        )
     if shape[0] == "{":
         if depth <= 0:
             return {}
-        return {rng.choice(NAMES): value_of(shape[1:-1], rng, depth - 1, error_rate) for _ in range(rng.randrange(3))}
+        return {
+            rng.choice(NAMES): value_of(shape[1:-1], rng, depth - 1, error_rate)
+            for _ in range(rng.randrange(3))
+        }
     if shape in SCALARS:
         return rng.choice(SCALARS[shape])
     fields = stack_types()[shape]
@@ -58,12 +80,20 @@ def random_stack(rng: random.Random, error_rate: float) -> Object:
 def with_vllm(obj: Object) -> Object:
     """Return ``obj`` with the engine vllm and a model."""
     spec = obj["spec"] if isinstance(obj["spec"], dict) else {}
-    return {**obj, "spec": {**spec, "applicationTemplate": {"engine": "vllm", "readerConfig": {"modelName": "o/m"}}}}
+    return {
+        **obj,
+        "spec": {
+            **spec,
+            "applicationTemplate": {"engine": "vllm", "readerConfig": {"modelName": "o/m"}},
+        },
+    }
 
 
 @pytest.mark.parametrize("is_vllm", [False, True])
 @pytest.mark.parametrize("error_rate", [0, 0.005, 0.1])
-def test_arbitrary_stack_is_validated_and_rendered_if_valid(error_rate: float, is_vllm: bool) -> None:
+def test_arbitrary_stack_is_validated_and_rendered_if_valid(
+    error_rate: float, is_vllm: bool
+) -> None:
     rng = random.Random(11)
     valid = 0
     for _ in range(400):
@@ -83,5 +113,7 @@ def test_arbitrary_stack_is_validated_and_rendered_if_valid(error_rate: float, i
                 selector = item["spec"]["selector"]["matchLabels"]
                 assert selector.items() <= item["spec"]["template"]["metadata"]["labels"].items()
             if item["kind"] == "ConfigMap":
-                assert ("targets" if is_vllm else "takeoff") in yaml.safe_load(item["data"]["config.yaml"])
+                assert ("targets" if is_vllm else "takeoff") in yaml.safe_load(
+                    item["data"]["config.yaml"]
+                )
     assert valid > 5, valid

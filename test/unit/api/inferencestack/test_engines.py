@@ -35,8 +35,17 @@ def adapter(name: str = "sql", path: str = "org/sql") -> dict[str, Any]:
 
 VALID: list[dict[str, Any]] = [
     reader(),
-    reader(modelName="/code/models/my-model", consumerGroup="gpt-4o:latest", device="cuda", tensorParallel="2"),
-    reader(maxSequenceLength=4096, accessTokenSecretRef={"name": "hub", "key": "token"}, pageCacheSize=None),
+    reader(
+        modelName="/code/models/my-model",
+        consumerGroup="gpt-4o:latest",
+        device="cuda",
+        tensorParallel="2",
+    ),
+    reader(
+        maxSequenceLength=4096,
+        accessTokenSecretRef={"name": "hub", "key": "token"},
+        pageCacheSize=None,
+    ),
     adapter(),
     adapter("org/sql-v1.2", "/code/models/sql+v=1"),
     {
@@ -60,7 +69,10 @@ def test_setting_of_vllm_is_accepted(application: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"engine": "takeoff"}, 'engine: Invalid value: "takeoff": must be vllm, as in spec.applicationTemplate'),
+    (
+        {"engine": "takeoff"},
+        'engine: Invalid value: "takeoff": must be vllm, as in spec.applicationTemplate',
+    ),
     ({"sidecar": {}}, "sidecar: Forbidden: the engine vllm has no sidecar"),
     ({"sidecarImage": {"tag": "x"}}, "sidecarImage: Forbidden: the engine vllm has no sidecar"),
     (
@@ -78,12 +90,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         reader(maxBatchSize=8),
         "readerConfig.maxBatchSize: Forbidden: the engine vllm does not have it: use extraArgs: --max-num-seqs",
     ),
-    (reader(loras="x"), "readerConfig.loras: Forbidden: the engine vllm does not have it: use loraAdapters"),
+    (
+        reader(loras="x"),
+        "readerConfig.loras: Forbidden: the engine vllm does not have it: use loraAdapters",
+    ),
     (
         reader(accessToken="hf_x"),
         "readerConfig.accessToken: Forbidden: the engine vllm does not have it: use accessTokenSecretRef",
     ),
-    (reader(enginePort=80), "readerConfig.enginePort: Forbidden: the engine vllm does not have it: its port is 8000"),
+    (
+        reader(enginePort=80),
+        "readerConfig.enginePort: Forbidden: the engine vllm does not have it: its port is 8000",
+    ),
     (
         reader(modelName=None),
         "readerConfig.modelName: Required value: the Hugging Face id or the path of the model that vLLM serves",
@@ -92,16 +110,28 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         reader(modelName="--trust-remote-code"),
         f'readerConfig.modelName: Invalid value: "--trust-remote-code": {LOCATION}',
     ),
-    (reader(modelName="$(HF_TOKEN)"), f'readerConfig.modelName: Invalid value: "$(HF_TOKEN)": {LOCATION}'),
+    (
+        reader(modelName="$(HF_TOKEN)"),
+        f'readerConfig.modelName: Invalid value: "$(HF_TOKEN)": {LOCATION}',
+    ),
     (reader(consumerGroup="a b"), f'readerConfig.consumerGroup: Invalid value: "a b": {NAME}'),
     (reader(consumerGroup=""), f'readerConfig.consumerGroup: Invalid value: "": {NAME}'),
-    (reader(device="tpu"), 'readerConfig.device: Unsupported value: "tpu": supported values: "cpu", "cuda"'),
+    (
+        reader(device="tpu"),
+        'readerConfig.device: Unsupported value: "tpu": supported values: "cpu", "cuda"',
+    ),
     (
         reader(maxSequenceLength="1 --x"),
         'readerConfig.maxSequenceLength: Invalid value: "1 --x": must be a positive integer',
     ),
-    (reader(maxSequenceLength=True), "readerConfig.maxSequenceLength: Invalid value: true: must be a positive integer"),
-    (reader(tensorParallel="1,2"), 'readerConfig.tensorParallel: Invalid value: "1,2": must be a positive integer'),
+    (
+        reader(maxSequenceLength=True),
+        "readerConfig.maxSequenceLength: Invalid value: true: must be a positive integer",
+    ),
+    (
+        reader(tensorParallel="1,2"),
+        'readerConfig.tensorParallel: Invalid value: "1,2": must be a positive integer',
+    ),
     (adapter('x", "y'), f'loraAdapters[0].name: Invalid value: "x\\", \\"y": {NAME}'),
     (adapter("--port=1"), f'loraAdapters[0].name: Invalid value: "--port=1": {NAME}'),
     (adapter("a\n"), f'loraAdapters[0].name: Invalid value: "a\\n": {NAME}'),
@@ -111,11 +141,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"extraArgs": ["org/other"]}, f'extraArgs[0]: Invalid value: "org/other": {FORM}'),
     ({"extraArgs": ["-tp=2"]}, f'extraArgs[0]: Invalid value: "-tp=2": {FORM}'),
     ({"extraArgs": ["--"]}, f'extraArgs[0]: Invalid value: "--": {FORM}'),
-    ({"extraArgs": ["--served_model_name=x"]}, "extraArgs[0]: Forbidden: set by readerConfig.consumerGroup"),
+    (
+        {"extraArgs": ["--served_model_name=x"]},
+        "extraArgs[0]: Forbidden: set by readerConfig.consumerGroup",
+    ),
     ({"extraArgs": ["--lora-modules=x=y"]}, "extraArgs[0]: Forbidden: set by loraAdapters"),
     ({"extraArgs": ["--port=1"]}, f"extraArgs[0]: Forbidden: --port {CLOSED}"),
     ({"extraArgs": ["--ssl-keyfile=x"]}, f"extraArgs[0]: Forbidden: --ssl-keyfile {CLOSED}"),
-    ({"extraArgs": [f"--x={'y' * 2000}"]}, "extraArgs[0]: Too long: may not be more than 1024 bytes"),
+    (
+        {"extraArgs": [f"--x={'y' * 2000}"]},
+        "extraArgs[0]: Too long: may not be more than 1024 bytes",
+    ),
     ({"scaling": {"metricTarget": {"value": 2}}}, f"scaling.metricTarget: Forbidden: {QUEUE}"),
     (
         {"scaling": {"enabled": True}},
@@ -125,12 +161,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("application", "error"), REFUSED)
-def test_setting_without_meaning_for_vllm_is_refused(application: dict[str, Any], error: str) -> None:
+def test_setting_without_meaning_for_vllm_is_refused(
+    application: dict[str, Any], error: str
+) -> None:
     assert errors_of(vllm_stack({"a": application})) == [f"spec.applications[a].{error}"]
 
 
 def test_setting_of_the_template_is_refused_at_its_path() -> None:
-    obj = vllm_stack({"a": {}, "b": {}}, applicationTemplate={"engine": "vllm", **reader(bufferRequests=True)})
+    obj = vllm_stack(
+        {"a": {}, "b": {}}, applicationTemplate={"engine": "vllm", **reader(bufferRequests=True)}
+    )
     assert [error.partition(":")[0] for error in errors_of(obj)] == [
         "spec.applicationTemplate.readerConfig.bufferRequests"
     ]
@@ -138,7 +178,8 @@ def test_setting_of_the_template_is_refused_at_its_path() -> None:
 
 def test_settings_of_the_gateway_without_meaning_for_vllm_are_refused() -> None:
     obj = vllm_stack(
-        gateway={"config": {"allowRemoteImages": True}}, networkPolicy={"enabled": True, "kedaNamespace": "keda"}
+        gateway={"config": {"allowRemoteImages": True}},
+        networkPolicy={"enabled": True, "kedaNamespace": "keda"},
     )
     assert errors_of(obj) == [
         "spec.gateway.config.allowRemoteImages: Forbidden: the gateway of the engine vllm has no such parameters",
@@ -185,7 +226,11 @@ def test_gpus_without_the_device_are_a_warning() -> None:
     ("applications", "replicas", "error"),
     [
         ({"a": {}}, 0, None),
-        ({"a": {}}, -1, "spec.applications[a].replicaCount: Invalid value: -1: must not be negative"),
+        (
+            {"a": {}},
+            -1,
+            "spec.applications[a].replicaCount: Invalid value: -1: must not be negative",
+        ),
         *((applications, 2, ONE) for applications in ({}, {"a": {}, "b": {}})),
     ],
 )

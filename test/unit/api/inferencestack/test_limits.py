@@ -28,19 +28,33 @@ def nested(levels: int) -> dict[str, Any]:
     [
         ({**stack(), "spec": []}, "spec: Invalid value: must be an object"),
         (stack(applications=[1]), "spec.applications: Invalid value: must be an object"),  # type: ignore[arg-type]
-        (stack({f"a{number}": {} for number in range(101)}), "spec.applications: Too many: 101: must have at most 100"),
+        (
+            stack({f"a{number}": {} for number in range(101)}),
+            "spec.applications: Too many: 101: must have at most 100",
+        ),
         (stack(a=nested(1000)), "spec: Invalid value: must have at most 32 levels"),
         (stack(a=[0] * 60_000), "spec: Invalid value: must have at most 50000 values"),
-        (stack(a={str(number): 0 for number in range(60_000)}), "spec: Invalid value: must have at most 50000 values"),
-        (stack(a="x" * 6_000_000), "spec: Invalid value: must have at most 50000 values"),
-        (stack({"a" * 400: {}}), "spec: Invalid value: must not have keys of more than 317 characters"),
         (
-            stack({f"a{number}": {} for number in range(100)}, applicationTemplate={"volumes": [{}] * 1000}),
+            stack(a={str(number): 0 for number in range(60_000)}),
+            "spec: Invalid value: must have at most 50000 values",
+        ),
+        (stack(a="x" * 6_000_000), "spec: Invalid value: must have at most 50000 values"),
+        (
+            stack({"a" * 400: {}}),
+            "spec: Invalid value: must not have keys of more than 317 characters",
+        ),
+        (
+            stack(
+                {f"a{number}": {} for number in range(100)},
+                applicationTemplate={"volumes": [{}] * 1000},
+            ),
             "spec: Invalid value: must have at most 50000 values, with the template in each of the 100 applications",
         ),
     ],
 )
-def test_stack_above_a_limit_is_not_read_further(obj: Object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_above_a_limit_is_not_read_further(
+    obj: Object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(stack_validation, "check_fields")
     (error,) = validate(obj, V2).errors
     assert str(error).startswith(message)
@@ -56,7 +70,9 @@ def test_number_of_unknown_fields_is_limited(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(fields, "_nearest", counted)
     found = validate(stack(**{f"unknown{number}": 0 for number in range(1000)}), V2)
     assert len(searched) == 50
-    assert [str(error) for error in found.errors] == ["spec: Too many: must have at most 50 different unknown fields"]
+    assert [str(error) for error in found.errors] == [
+        "spec: Too many: must have at most 50 different unknown fields"
+    ]
 
 
 def test_repeated_unknown_fields_and_parameters_are_not_limited() -> None:

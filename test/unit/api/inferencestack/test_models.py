@@ -15,7 +15,9 @@ from hack.generate.stack_types import table
 
 def test_crds_of_both_groups_differ_only_in_the_group() -> None:
     one, other = inference_stack_crds()
-    assert [crd["spec"].pop("group") for crd in (one, other)] == [gvk.group for gvk in INFERENCE_STACKS]
+    assert [crd["spec"].pop("group") for crd in (one, other)] == [
+        gvk.group for gvk in INFERENCE_STACKS
+    ]
     assert [crd["metadata"]["name"] for crd in (one, other)] == [
         "inferencestacks.models.takeoff.co",
         "inferencestacks.doublewordai.co",
@@ -24,7 +26,9 @@ def test_crds_of_both_groups_differ_only_in_the_group() -> None:
 
 
 def test_schema_bounds_hosts() -> None:
-    spec = inference_stack_crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec = inference_stack_crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+        "properties"
+    ]["spec"]
     gateway = spec["properties"]["gateway"]["properties"]
     ingress = gateway["ingress"]["properties"]
     for schema in (

@@ -21,11 +21,18 @@ from test.support.inference_stacks import stack
         ("prod", {"serviceAccount": {"create": False}}, "prod-inference-stack", "default"),
         ("prod", {"serviceAccount": {"create": False, "name": "a"}}, "prod-inference-stack", "a"),
         ("prod", {"serviceAccount": {"name": "a"}}, "prod-inference-stack", "a"),
-        ("prod", {"fullnameOverride": None, "serviceAccount": None}, "prod-inference-stack", "prod-inference-stack"),
+        (
+            "prod",
+            {"fullnameOverride": None, "serviceAccount": None},
+            "prod-inference-stack",
+            "prod-inference-stack",
+        ),
         ("a" * 62, {}, "a" * 62, "a" * 62),
     ],
 )
-def test_names_equal_those_of_the_chart(name: str, spec: dict[str, Any], fullname: str, account: str) -> None:
+def test_names_equal_those_of_the_chart(
+    name: str, spec: dict[str, Any], fullname: str, account: str
+) -> None:
     names = names_of(stack(name=name, **spec))
     assert (names.fullname, names.service_account) == (fullname, account)
     assert (names.gateway, names.application("a")) == (f"{fullname}-gateway", f"{fullname}-a")
@@ -43,4 +50,6 @@ def test_only_a_volume_is_retained() -> None:
     metadata = {"annotations": {"inference-stack-operator/retained": "true"}}
     assert is_retained({"kind": "PersistentVolumeClaim", "metadata": metadata})
     assert not is_retained({"kind": "PersistentVolumeClaim", "metadata": {}})
-    assert not is_retained({"kind": "ServiceAccount", "metadata": metadata}), "a user set serviceAccount.annotations"
+    assert not is_retained({"kind": "ServiceAccount", "metadata": metadata}), (
+        "a user set serviceAccount.annotations"
+    )

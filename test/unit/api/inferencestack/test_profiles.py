@@ -12,7 +12,9 @@ from cfo.api.inferencestack.profiles import (
 )
 
 
-@pytest.mark.parametrize(("version", "name"), [("v0", "v0.2"), ("v1", "v1.0"), ("v2", "v2.13"), ("v9", "v2.13")])
+@pytest.mark.parametrize(
+    ("version", "name"), [("v0", "v0.2"), ("v1", "v1.0"), ("v2", "v2.13"), ("v9", "v2.13")]
+)
 def test_new_stack_gets_newest_profile_of_its_major_version(version: str, name: str) -> None:
     assert newest_profile(version).name == name
 
@@ -33,7 +35,9 @@ def test_profiles_of_all_major_versions_are_known() -> None:
         ("", "", []),
     ],
 )
-def test_profiles_are_found_by_the_labels_that_helm_set(chart: str, version: str, names: list[str]) -> None:
+def test_profiles_are_found_by_the_labels_that_helm_set(
+    chart: str, version: str, names: list[str]
+) -> None:
     assert [profile.name for profile in profiles_of_chart(chart, version)] == names
 
 

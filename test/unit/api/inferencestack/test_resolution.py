@@ -34,7 +34,9 @@ def scalars(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_null(value: Any) -> bool:
-    return any(item is None or (isinstance(item, dict) and has_null(item)) for item in value.values())
+    return any(
+        item is None or (isinstance(item, dict) and has_null(item)) for item in value.values()
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,12 +50,17 @@ def test_merge_has_the_properties_of_helm_values(seed: int) -> None:
         assert merged(base, {}) == base, "an empty map changes nothing"
         assert not has_null(result), "null removes a value"
         assert merged(result, override) == result, "merging again changes nothing"
-        assert merged(result, last).items() >= {k: v for k, v in scalars(last).items() if v is not None}.items()
+        assert (
+            merged(result, last).items()
+            >= {k: v for k, v in scalars(last).items() if v is not None}.items()
+        )
         for key, value in override.items():
             if value is None:
                 assert key not in result
             elif not isinstance(value, dict):
-                assert result[key] is value, "an explicit value wins, also false, 0 and the empty string"
+                assert result[key] is value, (
+                    "an explicit value wins, also false, 0 and the empty string"
+                )
         for key in base.keys() - override.keys():
             assert result[key] == base[key]
 
@@ -70,14 +77,20 @@ def test_environment_variables_of_the_application_have_precedence() -> None:
 
 
 def resolved(application: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
-    return resolve(stack({"a": application}, applicationTemplate=template), newest_profile("v2")).applications["a"]
+    return resolve(
+        stack({"a": application}, applicationTemplate=template), newest_profile("v2")
+    ).applications["a"]
 
 
 @pytest.mark.parametrize(
     ("application", "template", "volume"),
     [
         ({}, {}, {"name": "models", "emptyDir": {"medium": "Memory"}}),
-        ({}, {"modelsVolume": {"name": "t", "hostPath": {"path": "/t"}}}, {"name": "t", "hostPath": {"path": "/t"}}),
+        (
+            {},
+            {"modelsVolume": {"name": "t", "hostPath": {"path": "/t"}}},
+            {"name": "t", "hostPath": {"path": "/t"}},
+        ),
         (
             {"modelsVolume": {"name": "a", "emptyDir": {}}},
             {"modelsVolume": {"name": "t", "hostPath": {"path": "/t"}}},
@@ -89,7 +102,11 @@ def resolved(application: dict[str, Any], template: dict[str, Any]) -> dict[str,
             {"name": "models", "emptyDir": {"medium": "Memory"}},
         ),
         ({"cache": {"size": "1Gi"}}, {"modelsVolume": {"name": "t", "emptyDir": {}}}, None),
-        ({"modelsVolume": {"name": "a", "emptyDir": {}}}, {"cache": {"size": "1Gi"}}, {"name": "a", "emptyDir": {}}),
+        (
+            {"modelsVolume": {"name": "a", "emptyDir": {}}},
+            {"cache": {"size": "1Gi"}},
+            {"name": "a", "emptyDir": {}},
+        ),
     ],
 )
 def test_models_volume_is_replaced_as_a_whole(
@@ -101,7 +118,9 @@ def test_models_volume_is_replaced_as_a_whole(
 
 
 def test_lists_of_the_application_replace_those_of_the_template() -> None:
-    result = resolved({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "t"}], "volumes": [{"name": "v"}]})
+    result = resolved(
+        {"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "t"}], "volumes": [{"name": "v"}]}
+    )
     assert (result["tolerations"], result["volumes"]) == ([{"key": "a"}], [{"name": "v"}])
 
 
@@ -113,4 +132,7 @@ def test_explicit_false_and_zero_override_the_template() -> None:
 
 
 def test_null_removes_a_default() -> None:
-    assert "consumerGroup" not in resolved({}, {"readerConfig": {"consumerGroup": None}})["readerConfig"]
+    assert (
+        "consumerGroup"
+        not in resolved({}, {"readerConfig": {"consumerGroup": None}})["readerConfig"]
+    )

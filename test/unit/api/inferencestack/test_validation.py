@@ -51,7 +51,10 @@ def application_warnings(**application: Any) -> list[str]:
             'spec.applications[Bad_Name]: Invalid value: "Bad_Name": application name must be a DNS label',
         ),
         ("reserved", "spec.applications[gateway]: Forbidden: reserved"),
-        ("typo", "spec.applications[a].readerConfg: Forbidden: unknown field, did you mean readerConfig?"),
+        (
+            "typo",
+            "spec.applications[a].readerConfg: Forbidden: unknown field, did you mean readerConfig?",
+        ),
         ("minmax", "minReplicaCount 5 exceeds maxReplicaCount 2"),
         ("tp", "tensorParallel 4 needs nvidia.com/gpu 4, limits give 1"),
         (
@@ -90,17 +93,26 @@ A = "spec.applications[a]"
 @pytest.mark.parametrize(
     ("application", "message"),
     [
-        ({"image": {"repository": ""}}, f"{A}.image.repository: Required value: the stack's profile has no default"),
+        (
+            {"image": {"repository": ""}},
+            f"{A}.image.repository: Required value: the stack's profile has no default",
+        ),
         (
             {"engine": "sglang"},
             f'{A}.engine: Unsupported value: "sglang": supported values: {ENGINES}',
         ),
         ({"replicaCount": -1}, f"{A}.replicaCount: Invalid value: -1: must not be negative"),
-        ({"replicaCount": "2"}, f'{A}.replicaCount: Invalid value: "2": must be an integer of 32 bits'),
+        (
+            {"replicaCount": "2"},
+            f'{A}.replicaCount: Invalid value: "2": must be an integer of 32 bits',
+        ),
         ({"env": [{"name": "A"}, {"name": "A"}]}, f'{A}.env[1].name: Duplicate value: "A"'),
         ({"env": [{"value": "x"}]}, f"{A}.env[0].name: Required value"),
         ({"env": [None]}, f"{A}.env[0]: Invalid value: must be an object"),
-        ({"env": [{"name": "A", "vale": "x"}]}, f"{A}.env[0].vale: Forbidden: unknown field, did you mean value?"),
+        (
+            {"env": [{"name": "A", "vale": "x"}]},
+            f"{A}.env[0].vale: Forbidden: unknown field, did you mean value?",
+        ),
         (
             {"livenessProbe": {"httpGet": {"port": 1}, "exec": {"command": ["x"]}}},
             f"{A}.livenessProbe.httpGet: Forbidden: must not be set together with exec",
@@ -123,20 +135,32 @@ A = "spec.applications[a]"
             {"modelsVolume": {"name": "dshm", "emptyDir": {}}},
             f'{A}.modelsVolume.name: Duplicate value: "dshm"',
         ),
-        ({"volumes": [{"name": "models", "emptyDir": {}}]}, f'{A}.volumes[0].name: Duplicate value: "models"'),
-        ({"cache": {"size": 0}}, f"{A}.cache.size: Invalid value: 0: must be a positive quantity such as 50Gi"),
+        (
+            {"volumes": [{"name": "models", "emptyDir": {}}]},
+            f'{A}.volumes[0].name: Duplicate value: "models"',
+        ),
+        (
+            {"cache": {"size": 0}},
+            f"{A}.cache.size: Invalid value: 0: must be a positive quantity such as 50Gi",
+        ),
         ({"cache": {}}, f"{A}.cache.size: Required value"),
         ({"ports": [{"name": "http"}]}, f"{A}.ports[0].containerPort: Required value"),
         ({"ports": [{"containerPort": 1}] * 2}, f"{A}.ports[1].containerPort: Duplicate value: 1"),
         ({"ports": [{"containerPort": 1}, {"containerPort": 1, "protocol": "UDP"}]}, None),
-        ({"sidecar": {"ports": [{"containerPort": 0}]}}, f"{A}.sidecar.ports[0].containerPort: Invalid value: 0"),
+        (
+            {"sidecar": {"ports": [{"containerPort": 0}]}},
+            f"{A}.sidecar.ports[0].containerPort: Invalid value: 0",
+        ),
         ({"volumeMounts": [{"name": "v"}]}, f"{A}.volumeMounts[0].mountPath: Required value"),
         (
             {"volumeMounts": [{"name": "v", "mountPath": "/code/models"}]},
             f'{A}.volumeMounts[0].mountPath: Duplicate value: "/code/models"',
         ),
         ({"cache": None, "modelsVolume": {}}, None),
-        ({"cache": {"size": "1Gi", "accessModes": ["RWO"]}}, f'{A}.cache.accessModes[0]: Unsupported value: "RWO"'),
+        (
+            {"cache": {"size": "1Gi", "accessModes": ["RWO"]}},
+            f'{A}.cache.accessModes[0]: Unsupported value: "RWO"',
+        ),
         (
             {"cache": {"size": "1Gi"}, "modelsVolume": {"name": "m", "emptyDir": {}}},
             f"{A}.modelsVolume: Forbidden: must not be set together with cache",
@@ -157,7 +181,10 @@ A = "spec.applications[a]"
             {"readerConfig": {"model_name": "x"}},
             f"{A}.readerConfig.model_name: Forbidden: is the same parameter as modelName: model_name",
         ),
-        ({"readerConfig": {"enginePort": 70000}}, f"{A}.readerConfig.enginePort: Invalid value: 70000: must be a port"),
+        (
+            {"readerConfig": {"enginePort": 70000}},
+            f"{A}.readerConfig.enginePort: Invalid value: 70000: must be a port",
+        ),
         (
             {"readerConfig": {"accessTokenSecretRef": {"name": "hf"}}},
             f"{A}.readerConfig.accessTokenSecretRef.key: Required value",
@@ -191,14 +218,29 @@ A = "spec.applications[a]"
             f"{A}.scaling.metrics: Required value: a HorizontalPodAutoscaler needs at least one metric",
         ),
         (
-            {"scaling": {"enabled": True, "type": "HPA", "metrics": [{}], "spec": {"minReplicaCount": 0}}},
+            {
+                "scaling": {
+                    "enabled": True,
+                    "type": "HPA",
+                    "metrics": [{}],
+                    "spec": {"minReplicaCount": 0},
+                }
+            },
             f"{A}.scaling.spec.minReplicaCount: Invalid value: 0: a HorizontalPodAutoscaler cannot scale to zero",
         ),
         ({"scaling": {"enabled": False, "spec": {"minReplicaCount": 9}}}, None),
-        ({"scaling": {"enabled": True, "spec": {"triggers": [{}]}}, "readerConfig": {"consumerGroup": None}}, None),
+        (
+            {
+                "scaling": {"enabled": True, "spec": {"triggers": [{}]}},
+                "readerConfig": {"consumerGroup": None},
+            },
+            None,
+        ),
     ],
 )
-def test_setting_of_an_application_is_validated(application: dict[str, Any], message: str | None) -> None:
+def test_setting_of_an_application_is_validated(
+    application: dict[str, Any], message: str | None
+) -> None:
     found = application_errors(**application)
     assert [error for error in found if message and error.startswith(message)] == found, found
     assert len(found) == (1 if message else 0)
@@ -208,38 +250,71 @@ def test_setting_of_an_application_is_validated(application: dict[str, Any], mes
     ("spec", "message"),
     [
         ({"gateway": {"service": {"ports": []}}}, "spec.gateway.service.ports: Required value"),
-        ({"gateway": {"service": {"ports": [{}]}}}, "spec.gateway.service.ports[0].port: Required value"),
+        (
+            {"gateway": {"service": {"ports": [{}]}}},
+            "spec.gateway.service.ports[0].port: Required value",
+        ),
         ({"gateway": {"volumeMounts": [{"mountPath": "/dev/shm", "name": "v"}]}}, None),
         ({"gateway": {"ingress": {"enabled": True}}}, "spec.gateway.ingress.hosts: Required value"),
-        ({"gateway": {"httpRoute": {"parentRefs": []}}}, "spec.gateway.httpRoute.parentRefs: Required value"),
+        (
+            {"gateway": {"httpRoute": {"parentRefs": []}}},
+            "spec.gateway.httpRoute.parentRefs: Required value",
+        ),
         (route_rule(None), f"{ROUTE}: Invalid value: must be an object"),
         (route_rule({"matches": "x"}), f"{ROUTE}.matches: Invalid value"),
         (route_rule({"matches": [1]}), f"{ROUTE}.matches[0]: Invalid value"),
         (route_rule({"matches": [{"path": "/a"}]}), f"{ROUTE}.matches[0].path: Invalid value"),
-        (route_rule({"matches": [{"headers": [1]}]}), f"{ROUTE}.matches[0].headers[0]: Invalid value: 1"),
-        (route_rule({"matches": [{"queryParams": {}}]}), f"{ROUTE}.matches[0].queryParams: Invalid value"),
+        (
+            route_rule({"matches": [{"headers": [1]}]}),
+            f"{ROUTE}.matches[0].headers[0]: Invalid value: 1",
+        ),
+        (
+            route_rule({"matches": [{"queryParams": {}}]}),
+            f"{ROUTE}.matches[0].queryParams: Invalid value",
+        ),
         (route_rule({"backendRefs": ["x"]}), f"{ROUTE}.backendRefs[0]: Invalid value"),
         (route_rule({"match": []}), f"{ROUTE}.match: Forbidden: unknown field, did you mean"),
-        ({"gateway": {"config": {"internalPort": 0}}}, "spec.gateway.config.internalPort: Invalid value: 0"),
+        (
+            {"gateway": {"config": {"internalPort": 0}}},
+            "spec.gateway.config.internalPort: Invalid value: 0",
+        ),
         ({"gateway": {"config": {"a": {}}}}, "spec.gateway.config.a: Invalid value"),
         (
             {"gateway": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
             "spec.gateway.podDisruptionBudget.maxUnavailable: Forbidden",
         ),
         ({"gateway": []}, "spec.gateway: Invalid value: must be an object"),
-        ({"applications": {"a": None}}, "spec.applications[a]: Invalid value: must be an object; {}"),
-        ({"applicationTemplate": {"env": [{"name": ""}]}}, "spec.applicationTemplate.env[0].name: Required value"),
+        (
+            {"applications": {"a": None}},
+            "spec.applications[a]: Invalid value: must be an object; {}",
+        ),
+        (
+            {"applicationTemplate": {"env": [{"name": ""}]}},
+            "spec.applicationTemplate.env[0].name: Required value",
+        ),
         ({"imagePullSecrets": [{}]}, "spec.imagePullSecrets[0].name: Required value"),
         ({"upgradePolicy": "Never"}, 'spec.upgradePolicy: Unsupported value: "Never"'),
         ({"securityProfile": "baseline"}, 'spec.securityProfile: Unsupported value: "baseline"'),
-        ({"maxConcurrentRollouts": 0}, "spec.maxConcurrentRollouts: Invalid value: 0: must be at least 1"),
-        ({"fullnameOverride": "1a"}, "spec.fullnameOverride: Invalid value: \"1a\": '1a', the prefix of all names"),
-        ({"nameOverride": "a b"}, 'spec.nameOverride: Invalid value: "a b": must be a valid label value'),
+        (
+            {"maxConcurrentRollouts": 0},
+            "spec.maxConcurrentRollouts: Invalid value: 0: must be at least 1",
+        ),
+        (
+            {"fullnameOverride": "1a"},
+            "spec.fullnameOverride: Invalid value: \"1a\": '1a', the prefix of all names",
+        ),
+        (
+            {"nameOverride": "a b"},
+            'spec.nameOverride: Invalid value: "a b": must be a valid label value',
+        ),
         (
             {"serviceAccount": {"name": "default"}},
             "spec.serviceAccount.name: Forbidden: the ServiceAccount default belongs to the namespace",
         ),
-        ({"serviceAccount": {"name": "A"}}, 'spec.serviceAccount.name: Invalid value: "A": must be a DNS name'),
+        (
+            {"serviceAccount": {"name": "A"}},
+            'spec.serviceAccount.name: Invalid value: "A": must be a DNS name',
+        ),
         (
             {"applicationTemplat": {}},
             "spec.applicationTemplat: Forbidden: unknown field, did you mean applicationT",
@@ -276,15 +351,30 @@ def test_sidecar_suffix_counts_for_the_length_of_names() -> None:
 @pytest.mark.parametrize(
     ("application", "warning"),
     [
-        ({"readerConfig": {"accessToken": "hf_x"}}, "readerConfig.accessToken: the token is in clear"),
+        (
+            {"readerConfig": {"accessToken": "hf_x"}},
+            "readerConfig.accessToken: the token is in clear",
+        ),
         ({"replicas": 2}, "replicas: has no effect: use replicaCount"),
-        ({"service": {}}, "service: has no effect: applications have no Service; use gateway.service"),
-        ({"modelName": "x"}, "modelName: unknown field, has no effect; did you mean readerConfig.modelName?"),
+        (
+            {"service": {}},
+            "service: has no effect: applications have no Service; use gateway.service",
+        ),
+        (
+            {"modelName": "x"},
+            "modelName: unknown field, has no effect; did you mean readerConfig.modelName?",
+        ),
         ({"minReplicaCount": 1}, "minReplicaCount: unknown field, has no effect"),
-        ({"readerConfig": {"modelNam": "x"}}, "readerConfig.modelNam: unknown field, did you mean modelName?"),
+        (
+            {"readerConfig": {"modelNam": "x"}},
+            "readerConfig.modelNam: unknown field, did you mean modelName?",
+        ),
         ({"scaling": {"spec": {"metricTarget": {}}}}, "scaling.spec.metricTarget: has no effect"),
         (
-            {"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "1Gi"}}, "readerConfig": {"tensorParallel": 2}},
+            {
+                "resources": {"limits": {"nvidia.com/gpu": 4, "memory": "1Gi"}},
+                "readerConfig": {"tensorParallel": 2},
+            },
             "readerConfig.tensorParallel: 2, but the limits give 4 GPUs: 2 of them stay idle",
         ),
         (
@@ -298,7 +388,10 @@ def test_sidecar_suffix_counts_for_the_length_of_names() -> None:
         ({"resources": {}}, "modelsVolume: the model is in memory"),
         ({"cache": {"size": "1Gi", "accessModes": ["ReadWriteMany"]}, "replicaCount": 2}, None),
         (
-            {"readerConfig": {"device": "cuda"}, "resources": {"limits": {"nvidia.com/mig-1g.5gb": 1, "memory": 1}}},
+            {
+                "readerConfig": {"device": "cuda"},
+                "resources": {"limits": {"nvidia.com/mig-1g.5gb": 1, "memory": 1}},
+            },
             None,
         ),
         ({"readerConfig": {"newParameter": 1}}, None),
@@ -313,7 +406,9 @@ def test_warning_about_an_application(application: dict[str, Any], warning: str 
 
 def test_warnings_about_the_stack() -> None:
     (missing,) = warnings(stack(version=""))
-    assert missing.startswith("metadata.labels[operatorVersion]: not set, so no operator reconciles this stack")
+    assert missing.startswith(
+        "metadata.labels[operatorVersion]: not set, so no operator reconciles this stack"
+    )
     (port,) = warnings(stack(gateway={"config": {"internalPort": 4000}}))
     assert port.startswith("spec.gateway.config.internalPort: applications and KEDA use port 3005")
 
@@ -335,9 +430,16 @@ def test_update_is_rejected_only_for_new_errors() -> None:
 def test_selector_of_existing_deployment_cannot_change() -> None:
     old = stack(fullnameOverride="x")
     (error,) = validate_update(old, stack(fullnameOverride="x", nameOverride="y"), V2).errors
-    assert str(error).startswith("spec.nameOverride: Forbidden: changes the selectors of the Deployments")
+    assert str(error).startswith(
+        "spec.nameOverride: Forbidden: changes the selectors of the Deployments"
+    )
     assert validate_update(old, stack(fullnameOverride="y", nameOverride="y"), V2).errors == ()
-    assert validate_update({**old, "spec": []}, stack(fullnameOverride="x", nameOverride="y"), V2).errors == ()
+    assert (
+        validate_update(
+            {**old, "spec": []}, stack(fullnameOverride="x", nameOverride="y"), V2
+        ).errors
+        == ()
+    )
 
 
 @pytest.mark.parametrize(

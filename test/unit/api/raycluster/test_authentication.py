@@ -32,7 +32,11 @@ def cluster(*containers: str, auth_mode: str | None = None, **spec: Any) -> dict
     ("available", "spec", "expected"),
     [
         ({"required": False}, {}, Authentication.DISABLED),
-        ({"required": False, "ray_token": True, "auth_proxy": True}, TOKEN, Authentication.DISABLED),
+        (
+            {"required": False, "ray_token": True, "auth_proxy": True},
+            TOKEN,
+            Authentication.DISABLED,
+        ),
         ({}, {}, Authentication.UNAVAILABLE),
         ({}, TOKEN, Authentication.UNAVAILABLE),
         ({"openshift_oauth": True}, {}, Authentication.OAUTH_PROXY),
@@ -41,11 +45,17 @@ def cluster(*containers: str, auth_mode: str | None = None, **spec: Any) -> dict
         ({"auth_proxy": True}, TOKEN, Authentication.AUTH_PROXY),
         ({"auth_proxy": True, "ray_token": True}, TOKEN, Authentication.RAY_TOKEN),
         ({"openshift_oauth": True, "ray_token": True}, TOKEN, Authentication.RAY_TOKEN),
-        ({"auth_proxy": True, "ray_token": True}, {"authOptions": {"mode": "disabled"}}, Authentication.AUTH_PROXY),
+        (
+            {"auth_proxy": True, "ray_token": True},
+            {"authOptions": {"mode": "disabled"}},
+            Authentication.AUTH_PROXY,
+        ),
         ({"ray_token": True}, {}, Authentication.UNAVAILABLE),
     ],
 )
-def test_authentication(available: dict[str, bool], spec: dict[str, Any], expected: Authentication) -> None:
+def test_authentication(
+    available: dict[str, bool], spec: dict[str, Any], expected: Authentication
+) -> None:
     assert authentication_of(RayClusterFacts(cluster(**spec)), **{**NONE, **available}) is expected
 
 
@@ -71,7 +81,11 @@ def test_backend_is_the_proxy_only_if_it_was_injected() -> None:
     injected = cluster("oauth-proxy", "rbac-proxy")
     backend = dashboard_backend(RayClusterFacts(injected), Authentication.AUTH_PROXY)
     assert backend is not None
-    assert (backend.service, backend.port, backend.tls) == (names_of(injected).proxy_service, 443, True)
+    assert (backend.service, backend.port, backend.tls) == (
+        names_of(injected).proxy_service,
+        443,
+        True,
+    )
     assert dashboard_backend(RayClusterFacts(cluster()), Authentication.AUTH_PROXY) is None
     assert dashboard_backend(RayClusterFacts(injected), Authentication.UNAVAILABLE) is None
     for authentication in (Authentication.RAY_TOKEN, Authentication.DISABLED):

@@ -17,7 +17,9 @@ from cfo.api.raycluster.names import CLUSTER_LABEL
 
 def test_label_of_long_name_is_not_its_prefix() -> None:
     cluster = {"metadata": {"name": "n" * 100, "namespace": "ns"}}
-    child = {"metadata": {"namespace": "ns", "labels": {CLUSTER_LABEL: "n" * 63}, "ownerReferences": []}}
+    child = {
+        "metadata": {"namespace": "ns", "labels": {CLUSTER_LABEL: "n" * 63}, "ownerReferences": []}
+    }
     assert not has_cluster_labels(child, cluster)
 
 

@@ -19,8 +19,15 @@ TOKEN = {"mode": "token"}
 RULES = [{"from": []}]
 
 
-def required_in(cluster: Any, old: Any, enforced: frozenset[Concern], features: tuple[str, ...]) -> Enforcement:
-    return enforce(RayClusterFacts(cluster), RayClusterFacts(old) if old is not None else None, enforced, features)
+def required_in(
+    cluster: Any, old: Any, enforced: frozenset[Concern], features: tuple[str, ...]
+) -> Enforcement:
+    return enforce(
+        RayClusterFacts(cluster),
+        RayClusterFacts(old) if old is not None else None,
+        enforced,
+        features,
+    )
 
 
 def changed(spec: Any, old: Any = None, features: tuple[str, ...] = ACTIVE) -> dict[str, Any]:
@@ -99,7 +106,9 @@ def test_ingress_of_kuberay_is_turned_off() -> None:
 def test_nothing_is_changed_without_profile_or_for_another_actor() -> None:
     weak = {"networkPolicy": {"head": {"ingressRules": RULES}}, "tlsOptions": {"enabled": False}}
     assert not required_in({"spec": weak}, None, frozenset(), FEATURES)
-    assert not required_in({"spec": {**weak, "managedBy": MULTIKUEUE_CONTROLLER}}, None, ENFORCED, FEATURES)
+    assert not required_in(
+        {"spec": {**weak, "managedBy": MULTIKUEUE_CONTROLLER}}, None, ENFORCED, FEATURES
+    )
     annotated = {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}, "spec": {}}
     assert not required_in(annotated, None, ENFORCED, ACTIVE)
     withdrawn = required_in({"spec": {}}, annotated, ENFORCED, ACTIVE)
@@ -108,6 +117,8 @@ def test_nothing_is_changed_without_profile_or_for_another_actor() -> None:
 
 def test_missing_tls_is_reported() -> None:
     assert lacks_tls(RayClusterFacts({"spec": {}}), ENFORCED, ())
-    assert not lacks_tls(RayClusterFacts({"spec": {}}), {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ())
+    assert not lacks_tls(
+        RayClusterFacts({"spec": {}}), {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ()
+    )
     assert lacks_tls(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ())
     assert not lacks_tls(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ACTIVE)

@@ -15,7 +15,14 @@ from cfo.config.section import settings_of, value_type
 from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
-HEADER = ["The RayCluster has", "active feature", "NetworkPolicies", "mTLS", "authentication", "exposure"]
+HEADER = [
+    "The RayCluster has",
+    "active feature",
+    "NetworkPolicies",
+    "mTLS",
+    "authentication",
+    "exposure",
+]
 
 
 def cells(line: str) -> list[str]:
@@ -49,9 +56,17 @@ OTHERS = [
             ("managedBy: ray.io/kuberay-operator", "none"),
         )
     ],
-    ('metadata: {annotations: {odh.ray.io/secure-trusted-network: "false"}}', "secureTrustedNetwork", NO_ONE_ELSE),
+    (
+        'metadata: {annotations: {odh.ray.io/secure-trusted-network: "false"}}',
+        "secureTrustedNetwork",
+        NO_ONE_ELSE,
+    ),
     *[
-        (f"spec: {{networkPolicy: {{mode: {mode}}}}}", "networkPolicy", [Actor.KUBERAY.value, *NO_ONE_ELSE[1:]])
+        (
+            f"spec: {{networkPolicy: {{mode: {mode}}}}}",
+            "networkPolicy",
+            [Actor.KUBERAY.value, *NO_ONE_ELSE[1:]],
+        )
         for mode in ("DenyAll", "DenyAllIngress")
     ],
     (
@@ -73,7 +88,9 @@ def active(feature: str) -> tuple[str, ...]:
     return {"all": FEATURES, "none": ()}.get(feature, (feature,))
 
 
-@pytest.mark.parametrize(("text", "feature", "actors"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
+@pytest.mark.parametrize(
+    ("text", "feature", "actors"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES]
+)
 def test_documented_actor_provides_each_concern(text: str, feature: str, actors: list[str]) -> None:
     cluster: dict[str, Any] = yaml.safe_load(text)
     facts = RayClusterFacts(cluster)
@@ -86,7 +103,9 @@ def test_documented_actor_provides_each_concern(text: str, feature: str, actors:
 def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() -> None:
     assert set(FEATURES) <= {feature for _, feature, _ in DOCUMENTED}
     documented = {
-        (concern, actor) for _, _, actors in DOCUMENTED for concern, actor in zip(Concern, actors, strict=True)
+        (concern, actor)
+        for _, _, actors in DOCUMENTED
+        for concern, actor in zip(Concern, actors, strict=True)
     }
     named = set(ACTOR_EVENTS)
     assert named <= {(concern, Actor(actor)) for concern, actor in documented}
@@ -102,7 +121,12 @@ def test_each_change_of_actor_has_one_event() -> None:
     reasons = [reason for reason, _ in ACTOR_EVENTS.values()]
     assert len(reasons) == len(set(reasons))
     assert not any(actor is Actor.OPERATOR for _, actor in ACTOR_EVENTS)
-    assert [(concern, Actor.MULTIKUEUE) in ACTOR_EVENTS for concern in Concern] == [True, False, False, False]
+    assert [(concern, Actor.MULTIKUEUE) in ACTOR_EVENTS for concern in Concern] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert all(re.fullmatch("[A-Z][A-Za-z]+", reason) for reason in reasons)
 
 

@@ -22,7 +22,13 @@ from cfo.api.raycluster.names import (
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def cluster(name: str = "raycluster-kuberay", namespace: str = "ns", *, version: str | None = "UNKNOWN", **spec):
+def cluster(
+    name: str = "raycluster-kuberay",
+    namespace: str = "ns",
+    *,
+    version: str | None = "UNKNOWN",
+    **spec,
+):
     """Return a RayCluster; ``spec`` is that of the head group."""
     metadata = {"name": name, "namespace": namespace}
     if version is not None:
@@ -37,7 +43,10 @@ def test_names_of_cluster_with_version_end_in_hash() -> None:
     assert names.proxy_service == "raycluster-kuberay-oauth-feacfb96"
     assert names.proxy_service_account == "raycluster-kuberay-oauth-proxy-34d45785"
     assert names.proxy_tls_secret == "raycluster-kuberay-proxy-tls-secret-6c1fa935"
-    assert names.cluster_role_binding == "raycluster-kuberay-os-oauth-mtls-kuberay-sample-auth-2c55a751"
+    assert (
+        names.cluster_role_binding
+        == "raycluster-kuberay-os-oauth-mtls-kuberay-sample-auth-2c55a751"
+    )
     assert names.head_policy == "raycluster-kuberay-head-1582350a"
     assert names.workers_policy == "raycluster-kuberay-workers-958bd2aa"
     assert names.dashboard == "ray-dashboard-raycluster-kuberay"
@@ -92,9 +101,14 @@ def test_head_service_name_comes_from_status_then_spec_then_default() -> None:
     with_name = cluster("c", headService={"metadata": {"name": "chosen"}})
     assert head_service_name(cluster("c")) == "c-head-svc"
     assert head_service_name(with_name) == "chosen"
-    assert head_service_name({**with_name, "status": {"head": {"serviceName": "reported"}}}) == "reported"
+    assert (
+        head_service_name({**with_name, "status": {"head": {"serviceName": "reported"}}})
+        == "reported"
+    )
     assert head_service_name({**with_name, "status": {"head": {}}}) == "chosen"
-    assert head_service_name({"metadata": {"name": "c"}, "spec": None, "status": None}) == "c-head-svc"
+    assert (
+        head_service_name({"metadata": {"name": "c"}, "spec": None, "status": None}) == "c-head-svc"
+    )
 
 
 def test_default_head_service_name_is_truncated_as_by_kuberay() -> None:
@@ -102,11 +116,16 @@ def test_default_head_service_name_is_truncated_as_by_kuberay() -> None:
     assert head_service_name(cluster("a" + "n" * 41)) == "n" * 41 + "-head-svc"
     assert head_service_name(cluster("ab-" + "n" * 40)) == "r" + "n" * 40 + "-head-svc"
     assert head_service_name(cluster("a9" + "n" * 40)) == "r" + "n" * 40 + "-head-svc"
-    assert head_service_name(cluster("9lives")) == "9lives-head-svc"  # KubeRay ignores such a cluster
+    assert (
+        head_service_name(cluster("9lives")) == "9lives-head-svc"
+    )  # KubeRay ignores such a cluster
 
 
 def test_hosts_contain_name_namespace_and_suffix() -> None:
     assert dashboard_host(cluster("a-b", "c"), "apps.test") == "ray-dashboard-a-b-c.apps.test"
     assert client_host(cluster("a", "b-c"), "apps.test") == "rayclient-a-b-c.apps.test"
-    assert client_host(cluster("a", "b-c"), "apps.test", "0123abcd") == "rayclient-a-b-c-0123abcd.apps.test"
+    assert (
+        client_host(cluster("a", "b-c"), "apps.test", "0123abcd")
+        == "rayclient-a-b-c-0123abcd.apps.test"
+    )
     assert len(dashboard_host(cluster("n" * 253), "apps.test")) <= 253

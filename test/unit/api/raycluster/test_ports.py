@@ -10,18 +10,30 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.ports import MAX_SERVE_PORTS, ports_of
 from cfo.runtime.objects.unstructured import Object
 
-RAY_SERVICE = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "s", "uid": "1", "controller": True}
+RAY_SERVICE = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayService",
+    "name": "s",
+    "uid": "1",
+    "controller": True,
+}
 
 
 def cluster_with(params: Any = None, *ports: Any, **metadata: Any) -> Object:
     """Return a RayCluster whose head has these start parameters and container ports (``(name, number)`` or entries)."""
-    entries = [{"name": item[0], "containerPort": item[1]} if isinstance(item, tuple) else item for item in ports]
+    entries = [
+        {"name": item[0], "containerPort": item[1]} if isinstance(item, tuple) else item
+        for item in ports
+    ]
     containers = [
         {"name": "ray", "ports": entries},
         {"name": "side", "ports": [{"name": "client", "containerPort": 1}]},
     ]
     head = {"rayStartParams": params, "template": {"spec": {"containers": containers}}}
-    return {"metadata": {"name": "rc", "namespace": "ns", **metadata}, "spec": {"headGroupSpec": head}}
+    return {
+        "metadata": {"name": "rc", "namespace": "ns", **metadata},
+        "spec": {"headGroupSpec": head},
+    }
 
 
 def test_defaults_are_those_of_kuberay() -> None:
@@ -35,26 +47,55 @@ def test_defaults_are_those_of_kuberay() -> None:
 @pytest.mark.parametrize(
     ("cluster", "expected"),
     [
-        pytest.param(cluster_with({}, ("dashboard", 8266), ("client", 20001)), (8266, 20001, 8080), id="names"),
-        pytest.param(cluster_with({"dashboard-port": "9000", "ray-client-server-port": "20002"}), (9000, 20002, 8080)),
-        pytest.param(cluster_with({"metrics-export-port": "9100"}, ("metrics", 9101)), (8265, 10001, 9100)),
-        pytest.param(cluster_with({}, ("client", 20001), ("client", 20002)), (8265, 20001, 8080), id="first-of-a-name"),
         pytest.param(
-            cluster_with({}, {"name": "client", "containerPort": 20001, "protocol": "UDP"}), (8265, 10001, 8080)
+            cluster_with({}, ("dashboard", 8266), ("client", 20001)),
+            (8266, 20001, 8080),
+            id="names",
         ),
         pytest.param(
-            cluster_with({}, ("client", 0), ("dashboard", 65536), ("metrics", True), {"containerPort": 5}, "text"),
+            cluster_with({"dashboard-port": "9000", "ray-client-server-port": "20002"}),
+            (9000, 20002, 8080),
+        ),
+        pytest.param(
+            cluster_with({"metrics-export-port": "9100"}, ("metrics", 9101)), (8265, 10001, 9100)
+        ),
+        pytest.param(
+            cluster_with({}, ("client", 20001), ("client", 20002)),
+            (8265, 20001, 8080),
+            id="first-of-a-name",
+        ),
+        pytest.param(
+            cluster_with({}, {"name": "client", "containerPort": 20001, "protocol": "UDP"}),
+            (8265, 10001, 8080),
+        ),
+        pytest.param(
+            cluster_with(
+                {},
+                ("client", 0),
+                ("dashboard", 65536),
+                ("metrics", True),
+                {"containerPort": 5},
+                "text",
+            ),
             (8265, 10001, 8080),
             id="invalid-container-ports",
         ),
         pytest.param(
-            cluster_with({"min-worker-port": "30000", "max-worker-port": "30100", "ray-client-server-port": "10050"}),
+            cluster_with(
+                {
+                    "min-worker-port": "30000",
+                    "max-worker-port": "30100",
+                    "ray-client-server-port": "10050",
+                }
+            ),
             (8265, 10050, 8080),
             id="moved-worker-ports",
         ),
     ],
 )
-def test_start_parameters_and_names_set_ports(cluster: Object, expected: tuple[int, int, int]) -> None:
+def test_start_parameters_and_names_set_ports(
+    cluster: Object, expected: tuple[int, int, int]
+) -> None:
     ports = ports_of(cluster)
     assert (ports.dashboard, ports.client, ports.metrics) == expected
     assert not ports.refused
@@ -66,7 +107,11 @@ def test_start_parameters_and_names_set_ports(cluster: Object, expected: tuple[i
         (cluster_with({}, ("client", 6379)), "client", "Ray uses it for port"),
         (cluster_with({"port": "7000"}, ("client", 7000)), "client", "Ray uses it for port"),
         (cluster_with({}, ("dashboard", 52365)), "dashboard", "dashboard-agent-listen-port"),
-        (cluster_with({"node-manager-port": "9999", "dashboard-port": "9999"}), "dashboard", "node-manager-port"),
+        (
+            cluster_with({"node-manager-port": "9999", "dashboard-port": "9999"}),
+            "dashboard",
+            "node-manager-port",
+        ),
         (cluster_with({}, ("client", 8265)), "client", "another port"),
         (cluster_with({}, ("client", 8265)), "dashboard", "another port"),
         (cluster_with({"dashboard-port": "10001"}), "client", "another port"),
@@ -76,14 +121,24 @@ def test_start_parameters_and_names_set_ports(cluster: Object, expected: tuple[i
         (cluster_with({"dashboard-port": "8443"}), "dashboard", "proxy"),
         (cluster_with({"dashboard-port": "8443"}), "proxy", "proxy"),
         (cluster_with({"port": "8443"}), "proxy", "Ray uses it for port"),
-        (cluster_with({"min-worker-port": "8000", "max-worker-port": "9000"}), "proxy", "worker ports"),
-        (cluster_with({"ray-client-server-port": "10001 --dashboard-port=10001"}), "client", "not a port number"),
+        (
+            cluster_with({"min-worker-port": "8000", "max-worker-port": "9000"}),
+            "proxy",
+            "worker ports",
+        ),
+        (
+            cluster_with({"ray-client-server-port": "10001 --dashboard-port=10001"}),
+            "client",
+            "not a port number",
+        ),
         (cluster_with({"dashboard-port": "0"}), "dashboard", "not a port number"),
         (cluster_with({"dashboard-port": 8265}), "dashboard", "not a port number"),
         (cluster_with({"metrics-export-port": "9" * 100_000}), "metrics", "not a port number"),
     ],
 )
-def test_numbers_of_other_components_are_refused_with_a_reason(cluster: Object, role: str, reason: str) -> None:
+def test_numbers_of_other_components_are_refused_with_a_reason(
+    cluster: Object, role: str, reason: str
+) -> None:
     ports = ports_of(cluster)
     assert getattr(ports, role) is None
     assert any(reason in clause and len(clause) < 200 for clause in ports.refused), ports.refused
@@ -102,7 +157,9 @@ def test_numbers_of_other_components_are_refused_with_a_reason(cluster: Object, 
         (cluster_with({}), ()),
     ],
 )
-def test_serve_ports_are_those_of_clusters_that_serve(cluster: Object, expected: tuple[int, ...]) -> None:
+def test_serve_ports_are_those_of_clusters_that_serve(
+    cluster: Object, expected: tuple[int, ...]
+) -> None:
     assert ports_of(cluster).serve == expected
 
 
@@ -137,12 +194,23 @@ def test_name_of_a_port_does_not_show_that_ray_listens(cluster: Object, expected
 
 
 def test_port_of_service_is_that_of_the_container() -> None:
-    assert RayClusterFacts(cluster_with({}, ("client", 20001))).ports.service_port("client") == 20001
-    assert RayClusterFacts(cluster_with({"ray-client-server-port": "20001"})).ports.service_port("client") == 10001
+    assert (
+        RayClusterFacts(cluster_with({}, ("client", 20001))).ports.service_port("client") == 20001
+    )
+    assert (
+        RayClusterFacts(cluster_with({"ray-client-server-port": "20001"})).ports.service_port(
+            "client"
+        )
+        == 10001
+    )
     assert RayClusterFacts(cluster_with({}, ("client", 6379))).ports.service_port("client") == 10001
-    assert RayClusterFacts(cluster_with({}, ("dashboard", 80))).ports.service_port("dashboard") == 80
+    assert (
+        RayClusterFacts(cluster_with({}, ("dashboard", 80))).ports.service_port("dashboard") == 80
+    )
 
 
-@pytest.mark.parametrize("value", [None, [], "text", 5, {"headGroupSpec": {"template": {"spec": {"containers": [7]}}}}])
+@pytest.mark.parametrize(
+    "value", [None, [], "text", 5, {"headGroupSpec": {"template": {"spec": {"containers": [7]}}}}]
+)
 def test_values_of_wrong_types_are_ignored(value: Any) -> None:
     assert ports_of({"spec": value}) == ports_of({"spec": {}})

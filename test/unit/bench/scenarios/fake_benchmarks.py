@@ -20,7 +20,10 @@ from test.bench.harness import Case, Goal, Sample, benchmark
     goals=[Goal("cpu s", 2, 100), Goal("writes", 0, 10), Goal("no such value", 1, 10)],
 )
 async def small(case: Case) -> Sample:
-    return Sample({"cpu s": case.size / 100, "pid": float(os.getpid())}, {"list pods": 1, "create pods -> 409": 2})
+    return Sample(
+        {"cpu s": case.size / 100, "pid": float(os.getpid())},
+        {"list pods": 1, "create pods -> 409": 2},
+    )
 
 
 @benchmark(title="raises an exception", subjects=("cfo",))

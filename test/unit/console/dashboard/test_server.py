@@ -63,11 +63,21 @@ async def test_page_refers_only_to_its_own_files(dashboard: Dashboard) -> None:
     for path in paths:
         async with dashboard.request(path, headers={}) as response:
             text = (await response.text()).replace("http://www.w3.org/2000/svg", "")
-            assert "://" not in text.replace("https?://", "").replace(":\\/\\/", "").replace("^https?:", ""), path
+            assert "://" not in text.replace("https?://", "").replace(":\\/\\/", "").replace(
+                "^https?:", ""
+            ), path
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", ""]
+    "host",
+    [
+        "evil.example",
+        "evil.example:{port}",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "localhost.evil.example:{port}",
+        "",
+    ],
 )
 async def test_other_hosts_are_refused(dashboard: Dashboard, host: str) -> None:
     port = dashboard.address.rpartition(":")[2]
@@ -78,16 +88,27 @@ async def test_other_hosts_are_refused(dashboard: Dashboard, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
-async def test_names_of_the_loopback_interface_are_accepted(dashboard: Dashboard, host: str) -> None:
-    async with dashboard.request("/", headers={"Host": f"{host}:{dashboard.address.rpartition(':')[2]}"}) as response:
+async def test_names_of_the_loopback_interface_are_accepted(
+    dashboard: Dashboard, host: str
+) -> None:
+    async with dashboard.request(
+        "/", headers={"Host": f"{host}:{dashboard.address.rpartition(':')[2]}"}
+    ) as response:
         assert response.status == 200
 
 
 @pytest.mark.parametrize(
-    "authorization", [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {token}x", "Bearer ü"]
+    "authorization",
+    [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {token}x", "Bearer ü"],
 )
-async def test_data_requires_the_token(dashboard: Dashboard, overview: FakeOverview, authorization: str | None) -> None:
-    headers = {} if authorization is None else {"Authorization": authorization.format(token=dashboard.token)}
+async def test_data_requires_the_token(
+    dashboard: Dashboard, overview: FakeOverview, authorization: str | None
+) -> None:
+    headers = (
+        {}
+        if authorization is None
+        else {"Authorization": authorization.format(token=dashboard.token)}
+    )
     for path in ("/stream", "/object?id=RayCluster-default-one", "/unknown"):
         async with dashboard.request(path, headers=headers) as response:
             assert response.status == 401
@@ -97,7 +118,11 @@ async def test_data_requires_the_token(dashboard: Dashboard, overview: FakeOverv
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_requests_of_other_sites_are_refused(dashboard: Dashboard, site: str) -> None:
-    headers = {"Authorization": f"Bearer {dashboard.token}", "Sec-Fetch-Site": site, "Origin": "http://evil.example"}
+    headers = {
+        "Authorization": f"Bearer {dashboard.token}",
+        "Sec-Fetch-Site": site,
+        "Origin": "http://evil.example",
+    }
     for path in ("/stream", "/object?id=RayCluster-default-one"):
         async with dashboard.request(path, headers=headers) as response:
             assert response.status == 403
@@ -121,12 +146,17 @@ async def test_stream_begins_with_a_snapshot_and_continues_with_changes(
         overview.put(summary(name="two", state="failed", level=Level.FAILED), summary(name="three"))
         name, data = await stream.next()
         assert name == "changes"
-        assert [(row["name"], row["state"]) for row in data["rows"]] == [("two", "failed"), ("three", "ready")]
+        assert [(row["name"], row["state"]) for row in data["rows"]] == [
+            ("two", "failed"),
+            ("three", "ready"),
+        ]
         overview.remove("RayCluster-default-one")
         assert (await stream.next())[1]["removed"] == ["RayCluster-default-one"]
 
 
-async def test_change_that_a_page_does_not_show_is_not_sent(dashboard: Dashboard, overview: FakeOverview) -> None:
+async def test_change_that_a_page_does_not_show_is_not_sent(
+    dashboard: Dashboard, overview: FakeOverview
+) -> None:
     async with dashboard.stream() as stream:
         await stream.next()
         overview.put(summary(name="one", conditions=(Condition("A", "True", "", "", ""),)))
@@ -135,7 +165,9 @@ async def test_change_that_a_page_does_not_show_is_not_sent(dashboard: Dashboard
         assert [row["name"] for row in data["rows"]] == ["two"]
 
 
-async def test_hostile_strings_stay_inside_one_event(dashboard: Dashboard, overview: FakeOverview) -> None:
+async def test_hostile_strings_stay_inside_one_event(
+    dashboard: Dashboard, overview: FakeOverview
+) -> None:
     overview.put(summary(name="one", state=HOSTILE, problems=(Problem(HOSTILE, HOSTILE),)))
     async with dashboard.stream() as stream:
         _, data = await stream.next()
@@ -144,7 +176,9 @@ async def test_hostile_strings_stay_inside_one_event(dashboard: Dashboard, overv
         assert (await stream.next())[1]["rows"][0]["state"] == HOSTILE
 
 
-async def test_details_contain_conditions_and_warnings(dashboard: Dashboard, overview: FakeOverview) -> None:
+async def test_details_contain_conditions_and_warnings(
+    dashboard: Dashboard, overview: FakeOverview
+) -> None:
     overview.put(
         summary(
             name="one",
@@ -155,7 +189,9 @@ async def test_details_contain_conditions_and_warnings(dashboard: Dashboard, ove
     async with dashboard.stream() as stream:
         _, data = await stream.next()
         assert [(event["reason"], event["count"]) for event in data["events"]] == [("BackOff", 3)]
-        async with dashboard.request("/object", params={"id": "RayCluster-default-one"}) as response:
+        async with dashboard.request(
+            "/object", params={"id": "RayCluster-default-one"}
+        ) as response:
             assert response.content_type == "application/json"
             assert await response.json() == {
                 "Pods": [],
@@ -279,7 +315,10 @@ async def test_kinds_without_permission_are_named() -> None:
 
 async def test_lost_connection_of_the_server_is_named_until_it_returns() -> None:
     informer = FakeInformer(RAY_CLUSTER, synced=True)
-    async with running_dashboard(FakeOverview(informers=[informer])) as dashboard, dashboard.stream() as stream:
+    async with (
+        running_dashboard(FakeOverview(informers=[informer])) as dashboard,
+        dashboard.stream() as stream,
+    ):
         assert (await stream.next())[1]["kinds"] == []
         informer.set_problem("watch rayclusters: refused")
         (kind,) = (await stream.next())[1]["kinds"]
@@ -307,6 +346,8 @@ async def test_reconciles_follow_changes() -> None:
 
 
 async def test_dashboard_of_an_operator_requires_authorized_metrics() -> None:
-    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(metrics_bind_address="127.0.0.1:0"))
+    manager = Manager(
+        ClientConfig(server="https://localhost"), ManagerOptions(metrics_bind_address="127.0.0.1:0")
+    )
     with pytest.raises(RuntimeError, match="does not authorize clients"):
         in_cluster.setup(manager, [VIEWS[RAY_CLUSTER]])

@@ -34,8 +34,13 @@ def test_row_has_the_fields_of_its_kind() -> None:
 def test_row_of_a_fluxsetup_has_its_quotas() -> None:
     status = {"usedResources": 5, "admittedWorkloads": 3}
     setup = {"metadata": {"name": "x"}, "spec": {"max-size": 8, "max-jobs": 4}, "status": status}
-    assert summarize(VIEWS[FLUX_SETUP], setup).row["quotas"] == [("Pods", 5, 8, "5", "8"), ("Jobs", 3, 4, "3", "4")]
-    assert summarize(VIEWS[FLUX_SETUP], {"metadata": {"name": "x"}}).row["quotas"] == [("Pods", 0, 0, "0", "0")]
+    assert summarize(VIEWS[FLUX_SETUP], setup).row["quotas"] == [
+        ("Pods", 5, 8, "5", "8"),
+        ("Jobs", 3, 4, "3", "4"),
+    ]
+    assert summarize(VIEWS[FLUX_SETUP], {"metadata": {"name": "x"}}).row["quotas"] == [
+        ("Pods", 0, 0, "0", "0")
+    ]
 
 
 def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
@@ -43,7 +48,10 @@ def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
     state = State(VIEWS)
     created = "2026-01-01T00:00:00Z"
     changes = added(
-        setup, job(0, "team", "b", 2, created), job(0, "team", "a", 1, created), job(0, "team", "run", 0, created)
+        setup,
+        job(0, "team", "b", 2, created),
+        job(0, "team", "a", 1, created),
+        job(0, "team", "run", 0, created),
     )
     message = state.apply(changes, NOW)
     assert message["orders"] == {setup.uid: [(NOW, ("a", "b"))]}
@@ -107,7 +115,9 @@ def test_legend_of_the_timeline_has_the_colour_of_each_level() -> None:
 def test_job_without_a_position_waits_behind_the_others() -> None:
     state = State(VIEWS)
     created = "2026-01-01T00:00:00Z"
-    too_large = replace(job(0, "team", "too-large", 1, created), row={"position": 0, "queue": "team/batch"})
+    too_large = replace(
+        job(0, "team", "too-large", 1, created), row={"position": 0, "queue": "team/batch"}
+    )
     changes = added(
         summary(FLUX_SETUP, "batch", namespace="team", row={"quotas": []}),
         too_large,
@@ -191,4 +201,7 @@ def test_sections_are_those_of_the_shown_kinds_in_their_order() -> None:
     found = [section.id for section in State(VIEWS).snapshot()["sections"]]
     assert found == ["rayclusters", "queues", "miniclusters", "appwrappers", "inferencestacks"]
     shown = {gvk: view for gvk, view in VIEWS.items() if gvk in (APPWRAPPER, FLUX_SETUP)}
-    assert [section.id for section in State(shown).snapshot()["sections"]] == ["queues", "appwrappers"]
+    assert [section.id for section in State(shown).snapshot()["sections"]] == [
+        "queues",
+        "appwrappers",
+    ]

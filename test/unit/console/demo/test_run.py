@@ -8,7 +8,12 @@ from cfo.console.demo.run import CONFIGURATION, take_configuration
 from cfo.runtime import NamespacedName, Object
 
 KEY = NamespacedName("default", "codeflare-operator-config")
-OTHER: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}, "data": {"a": "b"}}
+OTHER: Object = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "other"},
+    "data": {"a": "b"},
+}
 
 
 @pytest.mark.parametrize("namespace", [{}, {"namespace": "default"}])

@@ -38,7 +38,9 @@ def test_syntax_errors_name_file_and_line(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-async def test_program_is_restarted_once_for_each_burst_and_kept_during_syntax_errors(tmp_path: Path) -> None:
+async def test_program_is_restarted_once_for_each_burst_and_kept_during_syntax_errors(
+    tmp_path: Path,
+) -> None:
     source, journal = tmp_path / "program.py", tmp_path / "journal"
     source.write_text(PROGRAM.format(journal=str(journal), line="first"))
     unsaved = tmp_path.parent / "unsaved"
@@ -73,17 +75,24 @@ async def test_program_is_restarted_once_for_each_burst_and_kept_during_syntax_e
         assert lines()[:2] == ["first", "stopped"]
 
         save(source, "raise SystemExit(3)")
-        await wait_for(lambda: reports[-1] == "the program ended with code 3; waiting for the next change")
-        assert 3 <= supervisor.starts < len(burst)  # a busy machine may write them in several bursts
+        await wait_for(
+            lambda: reports[-1] == "the program ended with code 3; waiting for the next change"
+        )
+        assert (
+            3 <= supervisor.starts < len(burst)
+        )  # a busy machine may write them in several bursts
         supervisor.stop()
 
 
 async def test_program_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     code = (
-        f"import signal, time, pathlib; signal.signal(15, signal.SIG_IGN); open({str(journal)!r}, 'w'); time.sleep(60)"
+        "import signal, time, pathlib; signal.signal(15, signal.SIG_IGN); "
+        f"open({str(journal)!r}, 'w'); time.sleep(60)"
     )
-    supervisor = Supervisor([sys.executable, "-c", code], [tmp_path], lambda _: None, grace_seconds=0.1)
+    supervisor = Supervisor(
+        [sys.executable, "-c", code], [tmp_path], lambda _: None, grace_seconds=0.1
+    )
     with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: supervisor.run(handle_signals=False))
@@ -93,16 +102,26 @@ async def test_program_that_does_not_stop_is_killed(tmp_path: Path) -> None:
 
 
 def test_unknown_program_is_reported_in_one_line(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["dev", "--watch", str(tmp_path), "--", "no-such-program"], prog_name="cfo")
-    assert (result.exit_code, result.output) == (2, "Error: cannot run no-such-program: there is no such program\n")
+    result = CliRunner().invoke(
+        cli, ["dev", "--watch", str(tmp_path), "--", "no-such-program"], prog_name="cfo"
+    )
+    assert (result.exit_code, result.output) == (
+        2,
+        "Error: cannot run no-such-program: there is no such program\n",
+    )
 
 
 def test_program_that_cannot_be_started_is_reported_in_one_line(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o700)
-    result = CliRunner().invoke(cli, ["dev", "--watch", str(tmp_path), "--", str(program)], prog_name="cfo")
-    assert (result.exit_code, result.output) == (1, f"Error: cannot run {program}: No such file or directory\n")
+    result = CliRunner().invoke(
+        cli, ["dev", "--watch", str(tmp_path), "--", str(program)], prog_name="cfo"
+    )
+    assert (result.exit_code, result.output) == (
+        1,
+        f"Error: cannot run {program}: No such file or directory\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +133,9 @@ def test_program_that_cannot_be_started_is_reported_in_one_line(tmp_path: Path) 
         ["--embedded", "--webhook-url", "https://h:1"],
     ],
 )
-def test_options_that_do_not_fit_are_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_do_not_fit_are_refused(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(Path(__file__).parents[4])
     result = CliRunner().invoke(cli, ["run", "--dev", *arguments], prog_name="cfo")
     assert (result.exit_code, result.output.count("\n")) == (2, 1)

@@ -11,7 +11,16 @@ from cfo.config.document import ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, components, other_operators, raycluster
-from cfo.console.doctor.components import CustomResource, Finding, document, fail, has_failed, lines, ok, warn
+from cfo.console.doctor.components import (
+    CustomResource,
+    Finding,
+    document,
+    fail,
+    has_failed,
+    lines,
+    ok,
+    warn,
+)
 from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
@@ -30,14 +39,21 @@ def states(findings: Any) -> list[str]:
     return [str(finding.status) for finding in findings]
 
 
-def deployment(image: str = "x/codeflare-operator:v0.1.0", *, replicas: int = 2, ready: int = 2) -> Object:
+def deployment(
+    image: str = "x/codeflare-operator:v0.1.0", *, replicas: int = 2, ready: int = 2
+) -> Object:
     template = {"spec": {"containers": [{"name": "manager", "image": image}]}}
-    return {"spec": {"replicas": replicas, "template": template}, "status": {"readyReplicas": ready}}
+    return {
+        "spec": {"replicas": replicas, "template": template},
+        "status": {"readyReplicas": ready},
+    }
 
 
 def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
     """Return what was found of an operator in another namespace, with these settings."""
-    found = OtherOperator(["ValidatingWebhookConfiguration v"] if webhooks else [], ["Deployment d"])
+    found = OtherOperator(
+        ["ValidatingWebhookConfiguration v"] if webhooks else [], ["Deployment d"]
+    )
     found.configuration = OperatorConfiguration.of(settings)
     return {"opendatahub": found}
 
@@ -56,14 +72,18 @@ def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
         (other(labelSelector="part=a"), {"labelSelector": "part=a"}, "warn"),
     ],
 )
-def test_other_operators_must_reconcile_other_objects(others: Any, own: dict[str, Any], expected: str) -> None:
+def test_other_operators_must_reconcile_other_objects(
+    others: Any, own: dict[str, Any], expected: str
+) -> None:
     (finding,) = other_operators.findings(others, OperatorConfiguration.of(own))
     assert finding.status == expected
     assert not others or next(iter(others)) in finding.message
     assert bool(finding.remedy) is (expected != "ok")
 
 
-def pod(image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T10:00:00Z") -> Object:
+def pod(
+    image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T10:00:00Z"
+) -> Object:
     status = {"containerStatuses": [{"state": {"running": {"startedAt": started}}}]}
     return {"spec": {"containers": [{"image": image}]}, "status": status}
 
@@ -88,12 +108,29 @@ def test_operator_has_ready_replicas_of_this_version(
     installed: Object | None, pods: tuple[Object, ...], url: bool, expected: list[str]
 ) -> None:
     installation = Installation("ops", deployment=installed, pods=pods)
-    assert states([*checks.check_operator(installation, url), *checks.check_version(installation, "0.1.0")]) == expected
+    assert (
+        states(
+            [
+                *checks.check_operator(installation, url),
+                *checks.check_version(installation, "0.1.0"),
+            ]
+        )
+        == expected
+    )
 
 
 def config_map(changed: str) -> Object:
-    managed = [{"manager": "old", "time": "2025-01-01T00:00:00Z"}, {"manager": "kubectl", "time": changed}]
-    return {"metadata": {"name": "config", "managedFields": managed, "creationTimestamp": "2024-01-01T00:00:00Z"}}
+    managed = [
+        {"manager": "old", "time": "2025-01-01T00:00:00Z"},
+        {"manager": "kubectl", "time": changed},
+    ]
+    return {
+        "metadata": {
+            "name": "config",
+            "managedFields": managed,
+            "creationTimestamp": "2024-01-01T00:00:00Z",
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -109,7 +146,9 @@ def config_map(changed: str) -> Object:
 def test_configuration_is_valid_and_was_read_by_the_operator(
     parsed: ParsedConfiguration | ConfigurationError, changed: str, expected: list[str]
 ) -> None:
-    installation = Installation("ops", config_map(changed), parsed, pods=(pod(), pod(started="2026-01-02T00:00:00Z")))
+    installation = Installation(
+        "ops", config_map(changed), parsed, pods=(pod(), pod(started="2026-01-02T00:00:00Z"))
+    )
     assert states(checks.check_configuration(installation)) == expected
 
 
@@ -118,7 +157,9 @@ def test_missing_configuration_is_no_warning_because_the_operator_creates_it() -
 
 
 def webhooks(**fields: Any) -> WebhookConfigurationFacts:
-    return WebhookConfigurationFacts(**{"name": "validating", "exists": True, "services": {SERVICE: 2}, **fields})
+    return WebhookConfigurationFacts(
+        **{"name": "validating", "exists": True, "services": {SERVICE: 2}, **fields}
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +174,9 @@ def webhooks(**fields: Any) -> WebhookConfigurationFacts:
         ([webhooks(services={}, urls=("https://127.0.0.1:9443/x",))], ["ok"]),
     ],
 )
-def test_webhooks_lead_to_ready_endpoints(facts: list[WebhookConfigurationFacts], expected: list[str]) -> None:
+def test_webhooks_lead_to_ready_endpoints(
+    facts: list[WebhookConfigurationFacts], expected: list[str]
+) -> None:
     assert states(checks.check_webhooks(facts)) == expected
 
 
@@ -158,10 +201,16 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
     assert missing.remedy.endswith("kubectl -n ops logs deployment/codeflare-operator-manager")
     assert states(findings_of(b"text", [trusting])) == ["fail"]
     for bundle in (other.cert_pem, b"", b"text"):
-        assert states(findings_of(leaf.cert_pem, [trusting, webhooks(bundles=(ca.cert_pem, bundle))])) == ["ok", "fail"]
+        assert states(
+            findings_of(leaf.cert_pem, [trusting, webhooks(bundles=(ca.cert_pem, bundle))])
+        ) == ["ok", "fail"]
     unnamed = create_certificate(ca, "webhooks", "other.ops.svc", days=365)
     assert states(findings_of(unnamed.cert_pem, [trusting])) == ["ok", "fail", "ok"]
-    assert states(findings_of(create_certificate(ca, "x", days=365).cert_pem, [trusting])) == ["ok", "fail", "ok"]
+    assert states(findings_of(create_certificate(ca, "x", days=365).cert_pem, [trusting])) == [
+        "ok",
+        "fail",
+        "ok",
+    ]
     assert states(findings_of(None, [webhooks(services={}, urls=("https://x",))])) == ["skip"]
 
 
@@ -176,20 +225,29 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
         (Admission(served=True, error="quota exceeded"), True, "warn"),
     ],
 )
-def test_dry_run_passes_through_the_webhooks(admission: Admission, enabled: bool, expected: str) -> None:
+def test_dry_run_passes_through_the_webhooks(
+    admission: Admission, enabled: bool, expected: str
+) -> None:
     configuration = parse(f"kuberay: {{enabled: {str(enabled).lower()}}}").configuration
     assert states(raycluster.check_admission(admission, configuration)) == [expected]
 
 
 def test_missing_permissions_are_shown_as_rules() -> None:
-    rules = (Rule("", "secrets", "get", ["a"], namespace="ops"), Rule("ray.io", "rayclusters", "list"))
+    rules = (
+        Rule("", "secrets", "get", ["a"], namespace="ops"),
+        Rule("ray.io", "rayclusters", "list"),
+    )
     missing = (*rules, Rule("ray.io", "rayclusters", "watch"))
     found = list(checks.check_permissions("me", 3, missing))
     assert [finding.message for finding in found] == [
         "missing: list, watch rayclusters.ray.io",
         "missing in namespace ops: get secrets named a",
     ]
-    many = tuple(Rule("", f"kind{index}", verb) for index in range(9) for verb in ["get", "list"][: index % 2 + 1])
+    many = tuple(
+        Rule("", f"kind{index}", verb)
+        for index in range(9)
+        for verb in ["get", "list"][: index % 2 + 1]
+    )
     assert len(list(checks.check_permissions("me", 9, (*many, *missing)))) <= 6
     assert states(checks.check_permissions("me", 3, ())) == ["ok"]
 
@@ -203,16 +261,25 @@ CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
     [
         (CustomResource(exists=False), [], ["fail"]),
         (CustomResource(exists=True), ["operator:v1.7.0"], ["fail"]),
-        (CustomResource(exists=True, established=True, served=("v1alpha1",)), ["operator:v1.7.0"], ["fail"]),
+        (
+            CustomResource(exists=True, established=True, served=("v1alpha1",)),
+            ["operator:v1.7.0"],
+            ["fail"],
+        ),
         (CRD, [], ["warn"]),
         (CRD, ["quay.io/kuberay/operator:v1.7.3"], ["ok"]),
         (CRD, ["quay.io/kuberay/operator:v1.4.2"], ["warn"]),
         (CRD, ["quay.io/kuberay/operator:nightly"], ["skip"]),
     ],
 )
-def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: list[str], expected: list[str]) -> None:
+def test_kuberay_is_installed_in_a_tested_version(
+    crd: CustomResource, images: list[str], expected: list[str]
+) -> None:
     operators = [(RAY, image) for image in images]
-    assert states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
+    assert (
+        states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0"))
+        == expected
+    )
     disabled = parse("kuberay: {enabled: false}").configuration
     assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
 
@@ -221,8 +288,18 @@ def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: l
     ("document", "crd", "images", "expected"),
     [
         ("", CustomResource(exists=False), [], ["skip"]),
-        ("appwrapper: {enabled: true, kueueIntegration: true}", CustomResource(exists=False), [], ["fail"]),
-        ("appwrapper: {enabled: true, slackQueueName: a}", CustomResource(exists=False), [], ["fail"]),
+        (
+            "appwrapper: {enabled: true, kueueIntegration: true}",
+            CustomResource(exists=False),
+            [],
+            ["fail"],
+        ),
+        (
+            "appwrapper: {enabled: true, slackQueueName: a}",
+            CustomResource(exists=False),
+            [],
+            ["fail"],
+        ),
         ("appwrapper: {kueueIntegration: true}", CustomResource(exists=False), [], ["skip"]),
         ("", CRD, [], ["warn"]),
         ("", CRD, ["kueue:v0.19.0"], ["ok"]),
@@ -231,8 +308,13 @@ def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: l
 def test_kueue_is_installed_if_it_is_needed(
     document: str, crd: CustomResource, images: list[str], expected: list[str]
 ) -> None:
-    operators = [(NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images]
-    assert states(components.check_kueue(crd, operators, parse(document).configuration, "v0.19.2")) == expected
+    operators = [
+        (NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images
+    ]
+    assert (
+        states(components.check_kueue(crd, operators, parse(document).configuration, "v0.19.2"))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,14 +337,21 @@ def test_domain_is_known(detected: str, document: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [("v1.34.0", "ok"), ("v1.37.9+k3s1", "ok"), ("v1.33.9", "warn"), ("v1.38.0", "warn"), ("", "skip")],
+    [
+        ("v1.34.0", "ok"),
+        ("v1.37.9+k3s1", "ok"),
+        ("v1.33.9", "warn"),
+        ("v1.38.0", "warn"),
+        ("", "skip"),
+    ],
 )
 def test_kubernetes_is_in_the_matrix(version: str, expected: str) -> None:
     assert states(checks.check_kubernetes(version, "1.34 to 1.37")) == [expected]
 
 
 @pytest.mark.parametrize(
-    ("skew", "expected"), [(None, "skip"), (0, "ok"), (-4.9, "ok"), (6, "warn"), (-59, "warn"), (61, "fail")]
+    ("skew", "expected"),
+    [(None, "skip"), (0, "ok"), (-4.9, "ok"), (6, "warn"), (-59, "warn"), (61, "fail")],
 )
 def test_clocks_agree(skew: float | None, expected: str) -> None:
     assert states(checks.check_clock(skew)) == [expected]
@@ -277,6 +366,11 @@ def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
         "1 ok, 0 warn, 1 fail, 0 skip",
     ]
     assert document(findings)["summary"] == {"ok": 1, "warn": 0, "fail": 1, "skip": 0}
-    assert document(findings)["checks"][0] == {"status": "ok", "check": "clock", "message": "fine", "remedy": ""}
+    assert document(findings)["checks"][0] == {
+        "status": "ok",
+        "check": "clock",
+        "message": "fine",
+        "remedy": "",
+    }
     assert has_failed(findings)
     assert not has_failed({"clock": [warn("x", "y")]})

@@ -22,7 +22,12 @@ def run(*arguments: str, stdin: str = "") -> Result:
 
 
 def manifest(**spec: Any) -> str:
-    return yaml.safe_dump({**stack({"a": {"readerConfig": {"modelName": "m"}}}, **spec), "status": {"profile": "v2.9"}})
+    return yaml.safe_dump(
+        {
+            **stack({"a": {"readerConfig": {"modelName": "m"}}}, **spec),
+            "status": {"profile": "v2.9"},
+        }
+    )
 
 
 def test_change_of_the_label_is_planned_from_standard_input() -> None:
@@ -34,7 +39,9 @@ def test_change_of_the_label_is_planned_from_standard_input() -> None:
 
 def test_edit_is_compared_with_the_current_stacks(tmp_path: Path) -> None:
     current, edited = tmp_path / "current.json", tmp_path / "edited.yaml"
-    current.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [yaml.safe_load(manifest())]}))
+    current.write_text(
+        json.dumps({"kind": "List", "apiVersion": "v1", "items": [yaml.safe_load(manifest())]})
+    )
     edited.write_text(manifest(gateway={"replicaCount": 2}) + "---\n")
     result = run(str(edited), "--current", str(current), "--exit-code")
     assert result.exit_code == 3
@@ -54,7 +61,10 @@ def test_stack_that_does_not_exist_yet_is_created(tmp_path: Path) -> None:
 
 def test_objects_can_be_applied() -> None:
     result = run("-", "-o", "objects", stdin=manifest())
-    assert [obj["kind"] for obj in yaml.safe_load_all(result.stdout)][:2] == ["ServiceAccount", "ConfigMap"]
+    assert [obj["kind"] for obj in yaml.safe_load_all(result.stdout)][:2] == [
+        "ServiceAccount",
+        "ConfigMap",
+    ]
 
 
 def test_warnings_are_on_standard_error() -> None:
@@ -73,10 +83,18 @@ def test_warnings_are_on_standard_error() -> None:
         (["-"], "kind: X", "X: metadata.name is missing"),
         (["-"], f'kind: "X\\n\\t{"y" * 20_000}"', "X y"),
         (["-"], "metadata: {name: s}", "s: apiVersion is missing"),
-        (["-"], "{apiVersion: v1, kind: X, metadata: {name: s, labels: [1]}}", "metadata.labels: must be an object"),
+        (
+            ["-"],
+            "{apiVersion: v1, kind: X, metadata: {name: s, labels: [1]}}",
+            "metadata.labels: must be an object",
+        ),
         (["-"], manifest() + "---\n" + manifest(), "InferenceStack ns/s is duplicated"),
         (["-"], manifest(securityProfil="x"), "InferenceStack ns/s: spec.securityProfil"),
-        (["-", "--operator-version", "2"], manifest(), "--operator-version: '2': must be v followed by a number"),
+        (
+            ["-", "--operator-version", "2"],
+            manifest(),
+            "--operator-version: '2': must be v followed by a number",
+        ),
     ],
 )
 def test_invalid_input_is_one_line(arguments: list[str], stdin: str, message: str) -> None:
@@ -94,9 +112,12 @@ def test_large_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STACK = (
-    "apiVersion: doublewordai.co/v1alpha1\nkind: InferenceStack\nmetadata: {name: s, labels: {operatorVersion: v2}}\n"
+    "apiVersion: doublewordai.co/v1alpha1\nkind: InferenceStack\nmetadata: "
+    "{name: s, labels: {operatorVersion: v2}}\n"
 )
-DEPLOYMENT = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: s-inference-stack-gateway}\n"
+DEPLOYMENT = (
+    "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: s-inference-stack-gateway}\n"
+)
 EXPANDING = "".join(
     f"  {name}: &{name} [{', '.join([value] * 99)}]\n"
     for name, value in zip("abcd", ("x", "*a", "*b", "*c"), strict=True)
@@ -121,11 +142,23 @@ def with_metadata(fields: str) -> str:
         (f"{STACK}spec: {{a: !!binary aGVsbG8=}}", "not bytes"),
         (f"{STACK}spec: {{a: {'9' * 5000}}}", "not valid YAML"),
         (STACK.replace("name: s,", 'name: "\\e[2J",'), "not a valid name"),
-        (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{template: {{metadata: {{labels: [a]}}}}}}", "must be an object"),
+        (
+            f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{template: {{metadata: {{labels: [a]}}}}}}",
+            "must be an object",
+        ),
         (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{replicas: x}}", "must be an integer"),
-        (with_metadata("ownerReferences: [1]"), r"metadata.ownerReferences\[0\]: must be an object"),
-        (with_metadata("managedFields: [{fieldsV1: {f:spec: 5}}]"), "metadata.managedFields: fieldsV1 must contain"),
-        (with_metadata("managedFields: [{fieldsV1: 5}]"), r"managedFields\[0\].fieldsV1: must be an object"),
+        (
+            with_metadata("ownerReferences: [1]"),
+            r"metadata.ownerReferences\[0\]: must be an object",
+        ),
+        (
+            with_metadata("managedFields: [{fieldsV1: {f:spec: 5}}]"),
+            "metadata.managedFields: fieldsV1 must contain",
+        ),
+        (
+            with_metadata("managedFields: [{fieldsV1: 5}]"),
+            r"managedFields\[0\].fieldsV1: must be an object",
+        ),
         (with_metadata("labels: {inference-stack-operator/kept-replicas: 5}"), "must be a string"),
         (STACK.replace("name: s,", 'name: "",'), "metadata.name is missing"),
     ],
@@ -144,7 +177,11 @@ def test_dates_are_strings() -> None:
 
 def test_invalid_stack_does_not_hide_the_others() -> None:
     invalid = yaml.safe_load(manifest())
-    invalid["metadata"] |= {"name": "bad", "namespace": "tenant", "labels": {"operatorVersion": "v99"}}
+    invalid["metadata"] |= {
+        "name": "bad",
+        "namespace": "tenant",
+        "labels": {"operatorVersion": "v99"},
+    }
     invalid["spec"] = {"applications": {"a\x1b[2J\u202e\n": {"replicaCount": "x"}}, "gateway": []}
     result = run("-", stdin=f"{yaml.safe_dump(invalid)}---\n{manifest()}")
     assert result.exit_code == 2
@@ -155,5 +192,8 @@ def test_invalid_stack_does_not_hide_the_others() -> None:
 
 def test_tokens_are_masked_in_linear_time() -> None:
     began = time.thread_time()
-    assert _masked("\n" * 60_000, "  access_token: abc\n") == ("\n" * 60_000, "  access_token: *** (after)\n")
+    assert _masked("\n" * 60_000, "  access_token: abc\n") == (
+        "\n" * 60_000,
+        "  access_token: *** (after)\n",
+    )
     assert time.thread_time() - began < 2

@@ -52,8 +52,13 @@ def test_upgrade_policy_automatic_applies_the_newest_profile() -> None:
 
 def test_upgrade_that_is_in_progress_is_continued() -> None:
     current = pinned(stack({"a": APPLICATION}), "v2.9")
-    assert plan_stack(current, current, render(current, PROFILES["v2.9"])).profile is PROFILES["v2.9"]
-    assert plan_stack(current, current, render(current, PROFILES["v2.13"])).profile is PROFILES["v2.13"]
+    assert (
+        plan_stack(current, current, render(current, PROFILES["v2.9"])).profile is PROFILES["v2.9"]
+    )
+    assert (
+        plan_stack(current, current, render(current, PROFILES["v2.13"])).profile
+        is PROFILES["v2.13"]
+    )
 
 
 def test_change_of_the_label_keeps_the_profile() -> None:
@@ -74,7 +79,9 @@ def test_edit_of_reader_config_restarts_exactly_its_pods() -> None:
 
 
 def test_removed_application_is_deleted_and_its_retained_cache_is_kept() -> None:
-    current = pinned(stack({"a": {**APPLICATION, "cache": {"size": "1Gi"}}, "b": APPLICATION}), "v2.13")
+    current = pinned(
+        stack({"a": {**APPLICATION, "cache": {"size": "1Gi"}}, "b": APPLICATION}), "v2.13"
+    )
     plan = plan_stack(pinned(stack({"b": APPLICATION}), "v2.13"), current)
     assert actions(plan) == {
         "ConfigMap/s-inference-stack-a": (Action.DELETE, 0),
@@ -98,10 +105,14 @@ def test_existing_objects_are_compared_without_their_defaults() -> None:
                 container["resources"]["limits"]["cpu"] = "1"
     plan = plan_stack(current, current, existing)
     assert (plan.changes, plan.unchanged, plan.is_compared_with_existing) == ((), 6, True)
-    (deployment,) = [obj for obj in existing if name_of(obj).endswith("-a") and obj["kind"] == "Deployment"]
+    (deployment,) = [
+        obj for obj in existing if name_of(obj).endswith("-a") and obj["kind"] == "Deployment"
+    ]
     deployment["spec"]["replicas"] = 5
     deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
-    assert actions(plan_stack(current, current, existing)) == {"Deployment/s-inference-stack-a": (Action.CHANGE, 5)}
+    assert actions(plan_stack(current, current, existing)) == {
+        "Deployment/s-inference-stack-a": (Action.CHANGE, 5)
+    }
 
 
 def test_kinds_without_existing_objects_are_compared_with_rendered_ones() -> None:
@@ -119,14 +130,19 @@ def test_removed_field_of_an_existing_object_is_a_change() -> None:
     edited = pinned(stack({"a": APPLICATION}), "v2.13")
     plan = plan_stack(edited, current, existing)
     assert actions(plan) == {"Deployment/s-inference-stack-a": (Action.CHANGE, 1)}
-    assert any(line.startswith("-") and "terminationGracePeriodSeconds" in line for line in diff(plan.changes))
+    assert any(
+        line.startswith("-") and "terminationGracePeriodSeconds" in line
+        for line in diff(plan.changes)
+    )
 
 
 def test_objects_of_other_owners_are_ignored() -> None:
     current = pinned(stack({}), "v2.13")
     other = deepcopy(render(pinned(stack({}, name="other"), "v2.13"), PROFILES["v2.13"]))
     foreign = deepcopy(render(current, PROFILES["v2.13"])[0])
-    foreign["metadata"]["ownerReferences"] = [{"uid": "x", "controller": True, "kind": "K", "name": "n"}]
+    foreign["metadata"]["ownerReferences"] = [
+        {"uid": "x", "controller": True, "kind": "K", "name": "n"}
+    ]
     plan = plan_stack(current, current, [*other, foreign])
     assert (plan.changes, plan.is_compared_with_existing) == ((), False)
 
@@ -157,11 +173,17 @@ def test_adopting_a_helm_release_restarts_no_pod() -> None:
             {"ports": [{"port": 2}, {"port": 1}]},
         ),
         ({"args": ["a", "b"]}, {"args": ["a"]}, {"args": ["a", "b"]}),
-        ({"paths": [{"path": "/", "x": 1}]}, {"paths": [{"path": "/"}]}, {"paths": [{"path": "/"}]}),
+        (
+            {"paths": [{"path": "/", "x": 1}]},
+            {"paths": [{"path": "/"}]},
+            {"paths": [{"path": "/"}]},
+        ),
         ({"spec": {"a": 1}}, {"spec": None}, {"spec": {"a": 1}}),
     ],
 )
-def test_existing_object_is_restricted_to_the_applied_fields(live: Any, shape: Any, expected: Any) -> None:
+def test_existing_object_is_restricted_to_the_applied_fields(
+    live: Any, shape: Any, expected: Any
+) -> None:
     assert restricted(live, shape) == expected
 
 

@@ -16,12 +16,51 @@ from cfo.console.summaries.summary import Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET
 from test.support.summaries import VIEWS
 
-ODD: list[Any] = ["text", None, [], {}, [None], [1, "x"], {"conditions": "no"}, 7, -1, 1e308, True, 10**400, "\x1b[2J"]
+ODD: list[Any] = [
+    "text",
+    None,
+    [],
+    {},
+    [None],
+    [1, "x"],
+    {"conditions": "no"},
+    7,
+    -1,
+    1e308,
+    True,
+    10**400,
+    "\x1b[2J",
+]
 
 FIELDS = {
-    "spec": ["suspend", "components", "max-size", "size", "headGroupSpec", "workerGroupSpecs", "managedBy", "command"],
-    "status": ["state", "conditions", "componentStatus", "applications", "phase", "position", "head", "operator"],
-    "metadata": ["annotations", "labels", "finalizers", "ownerReferences", "deletionTimestamp", "creationTimestamp"],
+    "spec": [
+        "suspend",
+        "components",
+        "max-size",
+        "size",
+        "headGroupSpec",
+        "workerGroupSpecs",
+        "managedBy",
+        "command",
+    ],
+    "status": [
+        "state",
+        "conditions",
+        "componentStatus",
+        "applications",
+        "phase",
+        "position",
+        "head",
+        "operator",
+    ],
+    "metadata": [
+        "annotations",
+        "labels",
+        "finalizers",
+        "ownerReferences",
+        "deletionTimestamp",
+        "creationTimestamp",
+    ],
 }
 
 
@@ -50,16 +89,26 @@ def strings(summary: Summary) -> Iterator[str]:
     for problem in summary.problems:
         yield from (problem.message, problem.remedy)
     for condition in summary.conditions:
-        yield from (condition.type, condition.status, condition.reason, condition.message, condition.since)
+        yield from (
+            condition.type,
+            condition.status,
+            condition.reason,
+            condition.message,
+            condition.since,
+        )
     for warning in summary.warnings:
         yield from (warning.reason, warning.message, warning.last)
 
 
 @pytest.mark.parametrize("gvk", VIEWS, ids=str)
 def test_fields_of_any_type_never_raise(gvk: GVK) -> None:
-    odd = [each for each in ODD if isinstance(each, dict)] + [{"metadata": value, "spec": value} for value in ODD]
+    odd = [each for each in ODD if isinstance(each, dict)] + [
+        {"metadata": value, "spec": value} for value in ODD
+    ]
     related = Related(
-        children=dict.fromkeys((INGRESS, ROUTE, HTTP_ROUTE, NETWORK_POLICY, SECRET), odd), pods=odd, events=odd
+        children=dict.fromkeys((INGRESS, ROUTE, HTTP_ROUTE, NETWORK_POLICY, SECRET), odd),
+        pods=odd,
+        events=odd,
     )
     for obj in objects(gvk):
         for others in (None, related):
@@ -80,7 +129,9 @@ def test_conditions_with_fields_of_any_type_are_read(value: Any) -> None:
 
 
 def test_an_unreadable_object_has_a_problem() -> None:
-    summary = summarize(VIEWS[RAY_CLUSTER], {"metadata": {"name": "x", "namespace": "n", "annotations": 7}})
+    summary = summarize(
+        VIEWS[RAY_CLUSTER], {"metadata": {"name": "x", "namespace": "n", "annotations": 7}}
+    )
     assert summary.key == ("n", "x")
     assert summary.problems[0].message.startswith("Fields of the object have types")
 
@@ -105,6 +156,9 @@ def test_text_is_bounded_and_printable(value: Any, expected: str) -> None:
 
 def test_a_million_conditions_are_not_read() -> None:
     condition = {"type": "T", "status": "True"}
-    obj = {"metadata": {"name": "x"}, "status": {"conditions": [condition] * 10**6, "componentStatus": [{}] * 10**6}}
+    obj = {
+        "metadata": {"name": "x"},
+        "status": {"conditions": [condition] * 10**6, "componentStatus": [{}] * 10**6},
+    }
     for gvk in VIEWS:
         assert len(summarize(VIEWS[gvk], obj).conditions) <= 24

@@ -32,7 +32,9 @@ def test_informers_have_limits_for_what_tenants_create() -> None:
     views = all_views()
     related = {CORE_EVENT, POD, *(child.gvk for view in views for child in view.children)}
     Overview(cache, views, related=related)
-    without = {informer.gvk for informer in cache.informers if informer.selection.max_objects > MAX_OBJECTS}
+    without = {
+        informer.gvk for informer in cache.informers if informer.selection.max_objects > MAX_OBJECTS
+    }
     assert without == {view.gvk for view in views}, "only the kinds that the page is about"
 
 
@@ -46,7 +48,12 @@ class StubInformer:
 def warning_event(name: str, namespace: str = "ns", uid: str = "") -> Event:
     regarding = {"kind": "RayCluster", "name": name, "namespace": namespace, "uid": uid or name}
     metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
-    obj = {"metadata": metadata, "involvedObject": regarding, "type": "Warning", "reason": namespace}
+    obj = {
+        "metadata": metadata,
+        "involvedObject": regarding,
+        "type": "Warning",
+        "reason": namespace,
+    }
     entry = EntryDecoder(CORE_EVENT).decode(orjson.dumps(obj))
     return Event(EventType.ADDED, entry.key, None, entry)
 
@@ -64,7 +71,9 @@ def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
     overview = Overview(cache, all_views(), related=(CORE_EVENT,))
     key = NamespacedName("victim", "shop")
     cluster = {"metadata": {"namespace": "victim", "name": "shop", "uid": "1"}, "spec": {}}
-    overview.informer_of[RAY_CLUSTER].store.put(EntryDecoder(RAY_CLUSTER).decode(orjson.dumps(cluster)))
+    overview.informer_of[RAY_CLUSTER].store.put(
+        EntryDecoder(RAY_CLUSTER).decode(orjson.dumps(cluster))
+    )
     (events,) = (informer for informer in cache.informers if informer.gvk == CORE_EVENT)
     for namespace in ("attacker", "victim", "zebra"):
         entry = warning_event("shop", namespace, uid="1").new
@@ -79,12 +88,21 @@ def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
 def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone in the namespace can let objects belong to a RayCluster, and each change of one updates its summary."""
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
-    overview = Overview(Cache(transport, RESTMapper(transport)), all_views(), related=(NETWORK_POLICY,))
+    overview = Overview(
+        Cache(transport, RESTMapper(transport)), all_views(), related=(NETWORK_POLICY,)
+    )
     monkeypatch.setattr(Informer, "has_synced", True)
-    cluster = EntryDecoder(RAY_CLUSTER).decode(b'{"metadata": {"namespace": "ns", "name": "shop", "uid": "1"}}')
+    cluster = EntryDecoder(RAY_CLUSTER).decode(
+        b'{"metadata": {"namespace": "ns", "name": "shop", "uid": "1"}}'
+    )
     overview.informer_of[RAY_CLUSTER].store.put(cluster)
     policies = overview.children_of[RAY_CLUSTER][NETWORK_POLICY]
-    owner = {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "name": "shop", "uid": "1"}
+    owner = {
+        "apiVersion": RAY_CLUSTER.api_version,
+        "kind": "RayCluster",
+        "name": "shop",
+        "uid": "1",
+    }
     for number in range(1000):
         policy = {"metadata": {"namespace": "ns", "name": f"p{number}", "ownerReferences": [owner]}}
         policies.store.put(EntryDecoder(NETWORK_POLICY).decode(orjson.dumps(policy)))

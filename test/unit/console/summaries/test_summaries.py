@@ -45,7 +45,11 @@ def obj(gvk: GVK, *, spec: Any = None, status: Any = None, **metadata: Any) -> O
 
 def cluster(state: str = "ready", *, pod: Any = None, **spec: Any) -> Object:
     status = {"state": state, "desiredWorkerReplicas": 3, "readyWorkerReplicas": 2}
-    return obj(RAY_CLUSTER, spec={"headGroupSpec": {"template": {"spec": pod or HEAD}}, **spec}, status=status)
+    return obj(
+        RAY_CLUSTER,
+        spec={"headGroupSpec": {"template": {"spec": pod or HEAD}}, **spec},
+        status=status,
+    )
 
 
 def condition(kind: str, status: str, reason: str = "Reason", message: str = "message") -> Object:
@@ -74,7 +78,11 @@ def related(**fields: Any) -> Related:
 )
 def test_level_of_a_raycluster_follows_its_state(ray_cluster: Object, level: Level) -> None:
     summary = summarize(RAY_CLUSTER, ray_cluster)
-    assert (summary.state, summary.level, summary.ready) == (ray_cluster["status"]["state"], level, "2/3")
+    assert (summary.state, summary.level, summary.ready) == (
+        ray_cluster["status"]["state"],
+        level,
+        "2/3",
+    )
 
 
 def test_facts_name_address_authentication_certificates_and_policies() -> None:
@@ -83,7 +91,12 @@ def test_facts_name_address_authentication_certificates_and_policies() -> None:
         "spec": {"rules": [{"host": "d.test"}], "tls": [{}]},
     }
     client = {"metadata": {"name": "rayclient-x"}, "spec": {"rules": [{"host": "c.test"}]}}
-    secret = {"metadata": {"name": "ca-secret-x", "annotations": {RENEWAL_ANNOTATION: "2030-01-01T00:00:00Z"}}}
+    secret = {
+        "metadata": {
+            "name": "ca-secret-x",
+            "annotations": {RENEWAL_ANNOTATION: "2030-01-01T00:00:00Z"},
+        }
+    }
     children = {INGRESS: [client, ingress], SECRET: [secret], NETWORK_POLICY: [{}, {}]}
     summary = summarize(RAY_CLUSTER, cluster(pod=TLS_HEAD), related(children=children))
     assert dict(summary.facts) == {
@@ -115,14 +128,27 @@ def test_missing_protection_of_a_running_cluster_is_a_problem() -> None:
 
 def test_other_actors_are_named_and_their_parts_are_not_missed() -> None:
     ray_cluster = cluster(managedBy="kueue.x-k8s.io/multikueue")
-    summary = summarize(RAY_CLUSTER, ray_cluster, related(children={ROUTE: [], NETWORK_POLICY: [], SECRET: []}))
+    summary = summarize(
+        RAY_CLUSTER, ray_cluster, related(children={ROUTE: [], NETWORK_POLICY: [], SECRET: []})
+    )
     names = ("dashboard", "authentication", "mTLS", "network policies")
-    assert [summary.fact(name) for name in names] == ["by MultiKueue", "MultiKueue", "by MultiKueue", "by MultiKueue"]
+    assert [summary.fact(name) for name in names] == [
+        "by MultiKueue",
+        "MultiKueue",
+        "by MultiKueue",
+        "by MultiKueue",
+    ]
     assert summary.problems == ()
 
 
 def event(reason: str, last: str, count: int = 1) -> Object:
-    return {"type": "Warning", "reason": reason, "message": "why", "lastTimestamp": last, "count": count}
+    return {
+        "type": "Warning",
+        "reason": reason,
+        "message": "why",
+        "lastTimestamp": last,
+        "count": count,
+    }
 
 
 @pytest.mark.parametrize(
@@ -139,13 +165,19 @@ def test_warning_events_are_problems_until_they_are_resolved(
 ) -> None:
     ray_cluster = cluster(state)
     ray_cluster["status"]["stateTransitionTimes"] = {"ready": "2026-01-02T00:00:00Z"}
-    summary = summarize(RAY_CLUSTER, ray_cluster, related(events=[event(reason, last)], children={INGRESS: []}))
+    summary = summarize(
+        RAY_CLUSTER, ray_cluster, related(events=[event(reason, last)], children={INGRESS: []})
+    )
     assert [warning.reason for warning in summary.warnings] == [reason]
     assert messages(summary) == ([f"{reason}: why"] if is_problem else [])
 
 
 def test_warning_events_are_the_newest_first_and_not_repeated() -> None:
-    events = [event("A", "2026-01-01T00:00:00Z"), event("B", "2026-01-02T00:00:00Z", 3), event("A", "2026-01-03")]
+    events = [
+        event("A", "2026-01-01T00:00:00Z"),
+        event("B", "2026-01-02T00:00:00Z", 3),
+        event("A", "2026-01-03"),
+    ]
     warnings = summarize(RAY_CLUSTER, cluster(), related(events=events)).warnings
     assert [(each.reason, each.count) for each in warnings] == [("A", 1), ("B", 3)]
 
@@ -156,11 +188,19 @@ POD_CASES = [
         "cannot be scheduled: no nodes",
     ),
     (
-        {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+        {
+            "containerStatuses": [
+                {"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+            ]
+        },
         "container ray waits: ImagePullBackOff",
     ),
     (
-        {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ErrImageNeverPull"}}}]},
+        {
+            "containerStatuses": [
+                {"name": "ray", "state": {"waiting": {"reason": "ErrImageNeverPull"}}}
+            ]
+        },
         "container ray waits: ErrImageNeverPull",
     ),
     (
@@ -168,11 +208,23 @@ POD_CASES = [
         "container i ended with exit code 3",
     ),
     (
-        {"containerStatuses": [{"name": "r", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+        {
+            "containerStatuses": [
+                {"name": "r", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+            ]
+        },
         "container r used more memory than its limit",
     ),
     (
-        {"containerStatuses": [{"name": "r", "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}]},
+        {
+            "containerStatuses": [
+                {
+                    "name": "r",
+                    "state": {"running": {}},
+                    "lastState": {"terminated": {"exitCode": 1}},
+                }
+            ]
+        },
         "",
     ),
 ]
@@ -216,8 +268,13 @@ def test_failed_attempts_of_an_appwrapper_are_one_problem() -> None:
         }
         for attempt in (2, 3, 1)
     ]
-    unhealthy = condition("Unhealthy", "True", "FoundFailedPods", f"{cause(3).partition(': ')[2]}; retry 3 of 3")
-    for conditions, expected in (([unhealthy], f"{cause(3)}; retry 3 of 3"), ([], f"Unhealthy: {cause(3)}")):
+    unhealthy = condition(
+        "Unhealthy", "True", "FoundFailedPods", f"{cause(3).partition(': ')[2]}; retry 3 of 3"
+    )
+    for conditions, expected in (
+        ([unhealthy], f"{cause(3)}; retry 3 of 3"),
+        ([], f"Unhealthy: {cause(3)}"),
+    ):
         wrapper = obj(APPWRAPPER, status={"phase": "Resetting", "conditions": conditions})
         assert messages(summarize(APPWRAPPER, wrapper, related(events=events))) == [expected]
 
@@ -234,27 +291,42 @@ def test_failed_attempts_of_an_appwrapper_are_one_problem() -> None:
         ("", False, {}, Level.PROGRESSING),
     ],
 )
-def test_level_of_an_appwrapper_follows_its_phase(phase: str, suspend: bool, labels: Any, level: Level) -> None:
+def test_level_of_an_appwrapper_follows_its_phase(
+    phase: str, suspend: bool, labels: Any, level: Level
+) -> None:
     wrapper = obj(APPWRAPPER, spec={"suspend": suspend}, status={"phase": phase}, labels=labels)
     summary = summarize(APPWRAPPER, wrapper)
     assert (summary.state, summary.level) == (phase, level)
 
 
 def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
-    errored = condition("ResourcesDeployed", "False", "ComponentCreationErrored", "forbidden: quota")
+    errored = condition(
+        "ResourcesDeployed", "False", "ComponentCreationErrored", "forbidden: quota"
+    )
     status = {
         "phase": "Resuming",
         "resettingCount": 2,
-        "conditions": [condition("QuotaReserved", "True"), condition("Unhealthy", "True", "CreateFailed", "")],
+        "conditions": [
+            condition("QuotaReserved", "True"),
+            condition("Unhealthy", "True", "CreateFailed", ""),
+        ],
         "componentStatus": [
             {"kind": "Job", "name": "j", "conditions": [errored]},
-            {"kind": "Service", "name": "s", "conditions": [condition("ResourcesDeployed", "True")]},
+            {
+                "kind": "Service",
+                "name": "s",
+                "conditions": [condition("ResourcesDeployed", "True")],
+            },
         ],
     }
     components = [{"template": {"kind": "Job"}}, {"template": {"kind": "Service"}}]
     summary = summarize(APPWRAPPER, obj(APPWRAPPER, spec={"components": components}, status=status))
     assert messages(summary) == ["CreateFailed", "Job j cannot be created: forbidden: quota"]
-    assert dict(summary.facts) == {"components": "1 Job, 1 Service", "quota reserved": "yes", "retries": "2"}
+    assert dict(summary.facts) == {
+        "components": "1 Job, 1 Service",
+        "quota reserved": "yes",
+        "retries": "2",
+    }
 
 
 def pod(phase: str, name: str = "p", **status: Any) -> Object:
@@ -262,22 +334,38 @@ def pod(phase: str, name: str = "p", **status: Any) -> Object:
 
 
 def running_wrapper(reason: str, message: str, status: str = "False", replicas: int = 1) -> Object:
-    component = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "podSets": [{"replicas": replicas}]}
-    conditions = [condition("ResourcesDeployed", "True"), condition("PodsReady", status, reason, message)]
+    component = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "j",
+        "podSets": [{"replicas": replicas}],
+    }
+    conditions = [
+        condition("ResourcesDeployed", "True"),
+        condition("PodsReady", status, reason, message),
+    ]
     fields = {"phase": "Running", "conditions": conditions, "componentStatus": [component]}
     return obj(APPWRAPPER, spec={"components": [{"template": {"kind": "Job"}}]}, status=fields)
 
 
 def test_pods_of_an_appwrapper_are_counted_as_pods() -> None:
-    pending = summarize(APPWRAPPER, running_wrapper("Resuming", "Suspend is false"), related(pods=[pod("Pending")]))
+    pending = summarize(
+        APPWRAPPER, running_wrapper("Resuming", "Suspend is false"), related(pods=[pod("Pending")])
+    )
     assert (pending.state, pending.level, pending.ready) == ("Running", Level.PROGRESSING, "0/1")
     assert pending.fact("pods") == "1 (1 pending)"
     assert "Suspend is false" not in dict(pending.facts).values()
     ready = pod("Running", conditions=[condition("Ready", "True")])
     wrapper = running_wrapper("SufficientPodsReady", "2 pods running", "True", replicas=3)
     found = summarize(APPWRAPPER, wrapper, related(pods=[ready, pod("Succeeded"), pod("Running")]))
-    assert (found.level, found.ready, found.fact("pods")) == (Level.OK, "2/3", "3 (2 running, 1 succeeded)")
-    assert summarize(APPWRAPPER, wrapper).ready == "3/3"  # who cannot read pods relies on the condition
+    assert (found.level, found.ready, found.fact("pods")) == (
+        Level.OK,
+        "2/3",
+        "3 (2 running, 1 succeeded)",
+    )
+    assert (
+        summarize(APPWRAPPER, wrapper).ready == "3/3"
+    )  # who cannot read pods relies on the condition
 
 
 def test_cause_of_pods_that_do_not_start_is_to_be_corrected() -> None:
@@ -287,15 +375,25 @@ def test_cause_of_pods_that_do_not_start_is_to_be_corrected() -> None:
     }
     pending = {"metadata": {"namespace": "n", "name": "a"}, "status": {"phase": "Pending"}}
     for pods in ([pending], []):  # a pod that did not start has no log to be kept
-        (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=pods)).problems
-        assert problem.remedy.startswith("correct what the pods wait for, and create the AppWrapper again; ")
+        (problem,) = summarize(
+            APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=pods)
+        ).problems
+        assert problem.remedy.startswith(
+            "correct what the pods wait for, and create the AppWrapper again; "
+        )
 
 
 def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
-    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 3}}}
+    waiting = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 3}},
+    }
     ended = {"state": {"terminated": {"exitCode": 4}}}
     pods = [
-        {"metadata": {"namespace": "n", "name": name}, "status": {"containerStatuses": [{"name": "r", **state}]}}
+        {
+            "metadata": {"namespace": "n", "name": name},
+            "status": {"containerStatuses": [{"name": "r", **state}]},
+        }
         for name, state in {"a": waiting, "b": waiting, "c": ended}.items()
     ]
     command = "read the log: kubectl logs -c r"
@@ -318,15 +416,22 @@ def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
     }
     (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
     assert problem.message == f"FailedComponent: {cause}"
-    assert problem.remedy.startswith("wait: the next attempt is at 2026-06-01 00:01:30 UTC; to keep the pods")
+    assert problem.remedy.startswith(
+        "wait: the next attempt is at 2026-06-01 00:01:30 UTC; to keep the pods"
+    )
     assert "deletionOnFailureGracePeriodDuration: 1h" in problem.remedy
     status["phase"] = "Failed"
-    failed = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=[pod("Failed", "j-x"), pod("Running")]))
+    failed = summarize(
+        APPWRAPPER,
+        obj(APPWRAPPER, status=status),
+        related(pods=[pod("Failed", "j-x"), pod("Running")]),
+    )
     assert failed.problems[0].remedy.startswith("kubectl logs -n n j-x; ")
 
 
 @pytest.mark.parametrize(
-    ("state", "pending"), [("Running", "is Running"), ("", "is new"), ("Failed", ""), ("Succeeded", "")]
+    ("state", "pending"),
+    [("Running", "is Running"), ("", "is new"), ("Failed", ""), ("Succeeded", "")],
 )
 def test_appwrapper_has_settled_when_it_has_ended(state: str, pending: str) -> None:
     assert summarize(APPWRAPPER, obj(APPWRAPPER, status={"phase": state})).pending == pending
@@ -336,7 +441,9 @@ def test_raycluster_has_settled_when_it_is_exposed_and_protected() -> None:
     ray_cluster, nothing = cluster(pod=TLS_HEAD), {INGRESS: [], NETWORK_POLICY: [], SECRET: []}
     pending = summarize(RAY_CLUSTER, ray_cluster, related(children=nothing)).pending
     assert pending.startswith("is missing NetworkPolicy ")
-    assert pending.endswith(", an address of the dashboard, an address of the client, Secret ca-secret-x")
+    assert pending.endswith(
+        ", an address of the dashboard, an address of the client, Secret ca-secret-x"
+    )
     assert summarize(RAY_CLUSTER, ray_cluster, related()).pending == ""  # nothing of it can be read
     suspended = cluster("suspended", pod=TLS_HEAD, suspend=True)
     assert summarize(RAY_CLUSTER, suspended, related(children=nothing)).pending == ""
@@ -344,7 +451,10 @@ def test_raycluster_has_settled_when_it_is_exposed_and_protected() -> None:
 
 def test_client_behind_a_gateway_is_shown_with_what_the_gateway_reports() -> None:
     parent = {"name": "shared", "sectionName": "ray-client", "port": 8443}
-    rejected = {**condition("Accepted", "False", "NotAllowedByListeners", "no"), "observedGeneration": 1}
+    rejected = {
+        **condition("Accepted", "False", "NotAllowedByListeners", "no"),
+        "observedGeneration": 1,
+    }
     route = obj(
         TLS_ROUTES[0],
         spec={"parentRefs": [parent], "hostnames": ["c.example.com"]},
@@ -354,14 +464,22 @@ def test_client_behind_a_gateway_is_shown_with_what_the_gateway_reports() -> Non
     )
     summary = summarize(RAY_CLUSTER, cluster(), related(children={TLS_ROUTES[0]: [route]}))
     assert summary.fact("ray client") == "ray://c.example.com:8443"
-    assert "The Gateway shared, listener ray-client does not accept the TLSRoute: no" in messages(summary)
+    assert "The Gateway shared, listener ray-client does not accept the TLSRoute: no" in messages(
+        summary
+    )
 
 
 def test_pods_and_children_are_shown_with_commands_for_the_logs() -> None:
-    containers = [{"name": "a", "ready": True, "restartCount": 2}, {"name": "b", "ready": False, "restartCount": 1}]
+    containers = [
+        {"name": "a", "ready": True, "restartCount": 2},
+        {"name": "b", "ready": False, "restartCount": 1},
+    ]
     running = obj(POD, name="w-0", status={"phase": "Running", "containerStatuses": containers})
     pods = [running, *(obj(POD, name=f"w-{number}") for number in range(1, 27))]
-    children = {NETWORK_POLICY: [obj(NETWORK_POLICY, name="c-head"), obj(NETWORK_POLICY, name="c-workers")], SECRET: []}
+    children = {
+        NETWORK_POLICY: [obj(NETWORK_POLICY, name="c-head"), obj(NETWORK_POLICY, name="c-workers")],
+        SECRET: [],
+    }
     view, key = VIEWS[RAY_CLUSTER], NamespacedName("team;rm", "c")
     shown = related_objects(view, key, Related(pods=pods, children=children))
     assert shown["Pods"][0] == ("w-0", "Running, 1/2 ready, 3 restarts")
@@ -376,10 +494,17 @@ def test_pods_and_children_are_shown_with_commands_for_the_logs() -> None:
 
 
 def test_details_contain_each_text_once() -> None:
-    conditions = [condition(kind, "True", "Resuming", "Suspend is false") for kind in ("A", "B", "C")]
-    status = {"phase": "Failed", "conditions": [*conditions, condition("Unhealthy", "True", "CreateFailed", "refused")]}
+    conditions = [
+        condition(kind, "True", "Resuming", "Suspend is false") for kind in ("A", "B", "C")
+    ]
+    status = {
+        "phase": "Failed",
+        "conditions": [*conditions, condition("Unhealthy", "True", "CreateFailed", "refused")],
+    }
     event = {"reason": "Unhealthy", "message": "CreateFailed: refused"}
-    details = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(events=[event])).details()
+    details = summarize(
+        APPWRAPPER, obj(APPWRAPPER, status=status), related(events=[event])
+    ).details()
     assert details == {
         "Conditions": [
             ("A: True", "Resuming: Suspend is false"),
@@ -394,7 +519,11 @@ def test_details_contain_each_text_once() -> None:
 def test_event_that_a_condition_repeats_with_more_detail_is_one_problem() -> None:
     status = {
         "phase": "Failed",
-        "conditions": [condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: a (exit 3); retry limit 0")],
+        "conditions": [
+            condition(
+                "Unhealthy", "True", "FoundFailedPods", "1 failed pods: a (exit 3); retry limit 0"
+            )
+        ],
     }
     wrapper = obj(APPWRAPPER, status=status)
     event = {
@@ -418,7 +547,10 @@ def test_fluxsetup_shows_used_and_total_quota() -> None:
     }
     summary = summarize(FLUX_SETUP, obj(FLUX_SETUP, spec={"max-size": 20}, status=status))
     assert (summary.state, summary.level, summary.ready) == ("Active", Level.OK, "12/20")
-    assert (summary.fact("quota"), summary.fact("jobs")) == ("12 of 20 pods used", "3 admitted, 4 waiting")
+    assert (summary.fact("quota"), summary.fact("jobs")) == (
+        "12 of 20 pods used",
+        "3 admitted, 4 waiting",
+    )
     status["conditions"] = [condition("Active", "False", "Replaced", "FluxSetup n/y is newer")]
     summary = summarize(FLUX_SETUP, obj(FLUX_SETUP, status=status))
     assert (summary.state, summary.level) == ("Replaced", Level.WARNING)
@@ -436,24 +568,38 @@ def test_fluxsetup_shows_used_and_total_quota() -> None:
             [],
         ),
         (
-            [condition("JobFinished", "True"), condition("Succeeded", "False", "Failed", "exit code 1")],
+            [
+                condition("JobFinished", "True"),
+                condition("Succeeded", "False", "Failed", "exit code 1"),
+            ],
             "JobFinished",
             Level.FAILED,
             ["exit code 1"],
         ),
         (
-            [condition("JobRequested", "True"), condition("QuotaReserved", "False", "TooLarge", "needs 9 pods")],
+            [
+                condition("JobRequested", "True"),
+                condition("QuotaReserved", "False", "TooLarge", "needs 9 pods"),
+            ],
             "JobRequested",
             Level.WARNING,
             ["TooLarge: needs 9 pods"],
         ),
         (
-            [condition("JobRequested", "True"), condition("QuotaReserved", "False", "InsufficientQuota")],
+            [
+                condition("JobRequested", "True"),
+                condition("QuotaReserved", "False", "InsufficientQuota"),
+            ],
             "JobRequested",
             Level.WAITING,
             [],
         ),
-        ([condition("Valid", "False", "Invalid", "spec.size")], "", Level.WARNING, ["Invalid: spec.size"]),
+        (
+            [condition("Valid", "False", "Invalid", "spec.size")],
+            "",
+            Level.WARNING,
+            ["Invalid: spec.size"],
+        ),
     ],
 )
 def test_fluxjob_shows_its_state_and_why_it_does_not_run(
@@ -467,21 +613,38 @@ def test_fluxjob_shows_its_state_and_why_it_does_not_run(
 def test_minicluster_shows_ready_brokers() -> None:
     status = {"conditions": [condition("JobMiniClusterReady", "True")], "ready": 2, "size": 4}
     summary = summarize(MINICLUSTER, obj(MINICLUSTER, status=status))
-    assert (summary.state, summary.level, summary.ready) == ("JobMiniClusterReady", Level.PROGRESSING, "2/4")
+    assert (summary.state, summary.level, summary.ready) == (
+        "JobMiniClusterReady",
+        Level.PROGRESSING,
+        "2/4",
+    )
 
 
 @pytest.mark.parametrize("gvk", INFERENCE_STACKS, ids=str)
 def test_inferencestack_shows_applications_and_their_failures(gvk: GVK) -> None:
-    failed = {"name": "chat", "state": "Failed", "reason": "ImagePullBackOff", "replicas": 2, "model": "m"}
+    failed = {
+        "name": "chat",
+        "state": "Failed",
+        "reason": "ImagePullBackOff",
+        "replicas": 2,
+        "model": "m",
+    }
     status = {
-        "conditions": [condition("Ready", "False", "ApplicationsNotReady"), condition("Degraded", "True", "Broken")],
+        "conditions": [
+            condition("Ready", "False", "ApplicationsNotReady"),
+            condition("Degraded", "True", "Broken"),
+        ],
         "applications": [failed],
         "readyApplications": "0/1",
         "url": "http://gateway",
         "operator": {"version": "2.0.0"},
     }
     summary = summarize(gvk, obj(gvk, status=status, labels={"operatorVersion": "v2"}))
-    assert (summary.state, summary.level, summary.ready) == ("ApplicationsNotReady", Level.FAILED, "0/1")
+    assert (summary.state, summary.level, summary.ready) == (
+        "ApplicationsNotReady",
+        Level.FAILED,
+        "0/1",
+    )
     assert messages(summary) == ["Application chat: ImagePullBackOff", "Broken: message"]
     assert summary.fact("app chat") == "Failed, 0/2, m"
     assert summary.fact("operator") == "v2 (2.0.0)"

@@ -25,8 +25,15 @@ PROBLEM = "Pod head cannot be scheduled: 0/3 nodes are available: insufficient n
 def objects() -> list:
     return [
         summary("b-is-well"),
-        summary("a-has-a-long-name-that-does-not-fit-everywhere", level=Level.WARNING, problem=PROBLEM),
-        summary("c-failed", level=Level.FAILED, state="failed", problem="KubeRay reports: [bold]quota[/bold]"),
+        summary(
+            "a-has-a-long-name-that-does-not-fit-everywhere", level=Level.WARNING, problem=PROBLEM
+        ),
+        summary(
+            "c-failed",
+            level=Level.FAILED,
+            state="failed",
+            problem="KubeRay reports: [bold]quota[/bold]",
+        ),
         summary("d-idle", level=Level.WAITING, state="suspended"),
     ]
 
@@ -50,14 +57,19 @@ async def settled(pilot: Pilot, rows: int) -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 24), (180, 50)])
 async def test_each_object_has_one_row_that_fits(width: int, height: int) -> None:
     log = LogBuffer()
-    app = OverviewApp(StubOverview(objects()).overview, title="https://plane", log=log, now=lambda: NOW)
+    app = OverviewApp(
+        StubOverview(objects()).overview, title="https://plane", log=log, now=lambda: NOW
+    )
     async with app.run_test(size=(width, height)) as pilot:
         await settled(pilot, 4)
         log.write("12:00:00 [error] Reconcile failed name=c-failed\n")
         await pilot.pause()
         lines = screen_lines(pilot)
         assert lines[0].startswith(" 4 objects: 1 failed, 1 warning, 1 waiting, 1 ok")
-        assert [next(line for line in lines if name in line)[1] for name in ("b-is", "a-has", "c-fai", "d-idle")] == [
+        assert [
+            next(line for line in lines if name in line)[1]
+            for name in ("b-is", "a-has", "c-fai", "d-idle")
+        ] == [
             "✓",
             "!",
             "✗",
@@ -160,7 +172,10 @@ async def test_a_lost_connection_is_shown_until_it_returns() -> None:
     app = OverviewApp(overview.overview, title="plane", now=lambda: NOW)
     async with app.run_test(size=(80, 10)) as pilot:
         await settled(pilot, 4)
-        for reason, start in (("watch rayclusters: refused", " Connection lost: watch ray"), ("", " 4 objects")):
+        for reason, start in (
+            ("watch rayclusters: refused", " Connection lost: watch ray"),
+            ("", " 4 objects"),
+        ):
             overview.interruptions.put_nowait(reason)
             with anyio.fail_after(120):
                 while not screen_lines(pilot)[0].startswith(start):

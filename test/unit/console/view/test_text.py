@@ -63,9 +63,15 @@ def test_table_has_one_line_for_each_object() -> None:
         "   NAMESPACE  NAME  STATUS      READY  AGE  INFORMATION",
         "✓  ns         j     JobRunning  -      5m",
     ]
-    assert list(table(objects[1:2], NOW, wide=True, namespaces=False))[2].endswith("dashboard: http://b; mTLS: no")
+    assert list(table(objects[1:2], NOW, wide=True, namespaces=False))[2].endswith(
+        "dashboard: http://b; mTLS: no"
+    )
     assert list(table([], NOW)) == []
-    assert list(problem_lines(objects)) == ["! RayCluster ns/a", "    it is broken", "      -> do something about it"]
+    assert list(problem_lines(objects)) == [
+        "! RayCluster ns/a",
+        "    it is broken",
+        "      -> do something about it",
+    ]
     assert counts(objects) == "3 objects: 1 warning, 2 ok"
 
 
@@ -100,7 +106,10 @@ def test_each_change_is_one_line() -> None:
     changed = Change(ChangeType.CHANGED, summary("a", problem="it is broken", level=Level.WARNING))
     assert change_text(changed) == "! RayCluster ns/a: ready 1/2, it is broken"
     assert change_text(Change(ChangeType.REMOVED, summary("a"))) == "– RayCluster ns/a: deleted"
-    assert change_text(Change(ChangeType.ADDED, summary("a", state="", ready=""))) == "✓ RayCluster ns/a: no state"
+    assert (
+        change_text(Change(ChangeType.ADDED, summary("a", state="", ready="")))
+        == "✓ RayCluster ns/a: no state"
+    )
 
 
 async def test_lines_are_printed_for_visible_changes_and_the_connection() -> None:
@@ -116,7 +125,9 @@ async def test_lines_are_printed_for_visible_changes_and_the_connection() -> Non
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(print_changes, overview.overview, write, clock)
         overview.send(Change(ChangeType.CHANGED, summary("a", created="2025-01-01T00:00:00Z")))
-        overview.send(Change(ChangeType.REMOVED, summary("a")), Change(ChangeType.ADDED, summary("a")))
+        overview.send(
+            Change(ChangeType.REMOVED, summary("a")), Change(ChangeType.ADDED, summary("a"))
+        )
         with anyio.fail_after(120):
             while len(lines) < 3:
                 await anyio.lowlevel.checkpoint()
@@ -156,10 +167,24 @@ def test_number_and_noun_agree() -> None:
 
 
 def test_filter_and_orders() -> None:
-    well, broken, young = summary("b"), summary("c", level=Level.FAILED), summary("a", created="2026-01-01T00:04:00Z")
-    assert [each.key.name for each in sort_summaries([well, broken, young], "attention", VIEWS)] == ["c", "a", "b"]
-    assert [each.key.name for each in sort_summaries([well, broken, young], "name", VIEWS)] == ["a", "b", "c"]
-    assert [each.key.name for each in sort_summaries([well, broken, young], "age", VIEWS)] == ["a", "b", "c"]
+    well, broken, young = (
+        summary("b"),
+        summary("c", level=Level.FAILED),
+        summary("a", created="2026-01-01T00:04:00Z"),
+    )
+    assert [
+        each.key.name for each in sort_summaries([well, broken, young], "attention", VIEWS)
+    ] == ["c", "a", "b"]
+    assert [each.key.name for each in sort_summaries([well, broken, young], "name", VIEWS)] == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert [each.key.name for each in sort_summaries([well, broken, young], "age", VIEWS)] == [
+        "a",
+        "b",
+        "c",
+    ]
     assert is_match(broken, "raycluster FAILED")
     assert not is_match(broken, "raycluster ok")
     assert is_match(broken, "", only_problems=True)

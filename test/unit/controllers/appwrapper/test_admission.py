@@ -31,7 +31,9 @@ NOT_SYSTEM = {"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system"]}
 
 def configuration(**changes: Any) -> Object:
     """Return the validating webhook configuration of the manifests, with changes to the webhook of AppWrappers."""
-    (found,) = [item for item in webhook_configurations("ns") if item["kind"].startswith("Validating")]
+    (found,) = [
+        item for item in webhook_configurations("ns") if item["kind"].startswith("Validating")
+    ]
     (hook,) = [hook for hook in found["webhooks"] if "appwrapper" in hook["name"]]
     hook |= changes
     return found
@@ -52,13 +54,25 @@ def test_webhook_of_the_manifests_validates_creations() -> None:
     "changes",
     [
         {"namespaceSelector": {}, "objectSelector": {}, "matchConditions": []},
-        {"rules": rule(operations=["*"], apiGroups=["*"], apiVersions=["*"], resources=["*"], scope="*")},
+        {
+            "rules": rule(
+                operations=["*"], apiGroups=["*"], apiVersions=["*"], resources=["*"], scope="*"
+            )
+        },
         {"rules": [*rule(operations=["DELETE"]), *rule()]},
-        {"clientConfig": {"url": "https://127.0.0.1:9443/validate-workload-codeflare-dev-v1beta2-appwrapper"}},
+        {
+            "clientConfig": {
+                "url": "https://127.0.0.1:9443/validate-workload-codeflare-dev-v1beta2-appwrapper"
+            }
+        },
         {"namespaceSelector": {"matchExpressions": [NOT_SYSTEM]}},
         {"namespaceSelector": {"matchLabels": {NAME_LABEL: "ns"}}},
         {"namespaceSelector": {"matchLabels": {OLM_LABEL: ""}}},
-        {"namespaceSelector": {"matchExpressions": [NOT_SYSTEM, {"key": OLM_LABEL, "operator": "Exists"}]}},
+        {
+            "namespaceSelector": {
+                "matchExpressions": [NOT_SYSTEM, {"key": OLM_LABEL, "operator": "Exists"}]
+            }
+        },
     ],
 )
 def test_equivalent_registrations_validate_creations(changes: dict[str, Any]) -> None:
@@ -71,11 +85,27 @@ def test_equivalent_registrations_validate_creations(changes: dict[str, Any]) ->
         {"failurePolicy": "Ignore"},
         {"namespaceSelector": {"matchLabels": {"checked": "true"}}},
         {"namespaceSelector": {"matchLabels": {NAME_LABEL: "ns", "checked": "true"}}},
-        {"namespaceSelector": {"matchExpressions": [{"key": OLM_LABEL, "operator": "DoesNotExist"}]}},
-        {"namespaceSelector": {"matchExpressions": [{"key": OLM_LABEL, "operator": "NotIn", "values": ["x"]}]}},
-        {"namespaceSelector": {"matchExpressions": [{"key": NAME_LABEL, "operator": "In", "values": ["?"]}]}},
+        {
+            "namespaceSelector": {
+                "matchExpressions": [{"key": OLM_LABEL, "operator": "DoesNotExist"}]
+            }
+        },
+        {
+            "namespaceSelector": {
+                "matchExpressions": [{"key": OLM_LABEL, "operator": "NotIn", "values": ["x"]}]
+            }
+        },
+        {
+            "namespaceSelector": {
+                "matchExpressions": [{"key": NAME_LABEL, "operator": "In", "values": ["?"]}]
+            }
+        },
         {"objectSelector": {"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]}},
-        {"matchConditions": [{"name": "not-bob", "expression": "request.userInfo.username != 'bob'"}]},
+        {
+            "matchConditions": [
+                {"name": "not-bob", "expression": "request.userInfo.username != 'bob'"}
+            ]
+        },
         {"rules": []},
         {"rules": rule(operations=["UPDATE", "DELETE"])},
         {"rules": rule(apiGroups=["ray.io"])},
@@ -94,9 +124,15 @@ def test_narrowed_registrations_do_not_validate_creations(changes: dict[str, Any
     ("changes", "reason"),
     [
         ({"failurePolicy": "Ignore"}, "its failurePolicy is not Fail"),
-        ({"objectSelector": {"matchLabels": {"a": "b"}}}, "its objectSelector can exclude AppWrappers"),
+        (
+            {"objectSelector": {"matchLabels": {"a": "b"}}},
+            "its objectSelector can exclude AppWrappers",
+        ),
         ({"matchConditions": [{"name": "a"}]}, "its matchConditions can exclude AppWrappers"),
-        ({"namespaceSelector": {"matchLabels": {"a": "b"}}}, "its namespaceSelector a=b depends on a label that can"),
+        (
+            {"namespaceSelector": {"matchLabels": {"a": "b"}}},
+            "its namespaceSelector a=b depends on a label that can",
+        ),
         ({"rules": []}, "its rules do not match all new AppWrappers"),
     ],
 )
@@ -104,9 +140,9 @@ def test_obstacle_names_the_setting(changes: dict[str, Any], reason: str) -> Non
     (webhook,) = webhooks_of(configuration(**changes))
     assert obstacle_of(webhook).startswith(reason)
     assert settings_of(configuration(**changes)) != settings_of(configuration())
-    assert settings_of(configuration(clientConfig=webhook["clientConfig"], timeoutSeconds=3)) == settings_of(
-        configuration()
-    )
+    assert settings_of(
+        configuration(clientConfig=webhook["clientConfig"], timeoutSeconds=3)
+    ) == settings_of(configuration())
 
 
 def namespace(name: str, *entries: Object, **labels: str) -> Object:
@@ -114,7 +150,9 @@ def namespace(name: str, *entries: Object, **labels: str) -> Object:
     return {
         "metadata": {
             "name": name,
-            "labels": {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()},
+            "labels": {
+                key.replace("__", "/").replace("_", "."): value for key, value in labels.items()
+            },
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "managedFields": list(entries),
         }
@@ -122,7 +160,10 @@ def namespace(name: str, *entries: Object, **labels: str) -> Object:
 
 
 def _labelled(time: str, *labels: str) -> Object:
-    return {"time": time, "fieldsV1": {"f:metadata": {"f:labels": {f"f:{label}": {} for label in labels}}}}
+    return {
+        "time": time,
+        "fieldsV1": {"f:metadata": {"f:labels": {f"f:{label}": {} for label in labels}}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -133,9 +174,17 @@ def _labelled(time: str, *labels: str) -> Object:
         ({"matchExpressions": [NOT_SYSTEM]}, {"metadata": {"name": "ns"}}, "0001-01-01"),
         ({"matchExpressions": [NOT_SYSTEM]}, namespace("kube-system"), ""),
         ({"matchLabels": {NAME_LABEL: "other"}}, namespace("ns"), ""),
-        ({"matchLabels": {NAME_LABEL: "other"}}, namespace("ns", kubernetes_io__metadata_name="other"), ""),
+        (
+            {"matchLabels": {NAME_LABEL: "other"}},
+            namespace("ns", kubernetes_io__metadata_name="other"),
+            "",
+        ),
         ({"matchLabels": {OLM_LABEL: ""}}, namespace("ns"), ""),
-        ({"matchLabels": {OLM_LABEL: ""}}, namespace("ns", olm_operatorgroup_uid__3f9a=""), "2026-01-01"),
+        (
+            {"matchLabels": {OLM_LABEL: ""}},
+            namespace("ns", olm_operatorgroup_uid__3f9a=""),
+            "2026-01-01",
+        ),
         (
             {"matchLabels": {OLM_LABEL: ""}},
             namespace(
@@ -149,7 +198,9 @@ def _labelled(time: str, *labels: str) -> Object:
         ),
     ],
 )
-def test_namespace_is_selected_since_its_label_was_set(selector: Object, selected: Object, since: str) -> None:
+def test_namespace_is_selected_since_its_label_was_set(
+    selector: Object, selected: Object, since: str
+) -> None:
     (webhook,) = webhooks_of(configuration(namespaceSelector=selector))
     assert not obstacle_of(webhook)
     found = selected_since(webhook, selected)
@@ -168,7 +219,11 @@ def test_registration_begins_with_the_last_change_of_its_settings() -> None:
     obj["metadata"]["managedFields"] = [
         _managed("2026-01-02T00:00:00Z", "kubectl", **{"f:failurePolicy": {}}),
         _managed("2026-03-01T00:00:00Z", "cfo", **{"f:clientConfig": {"f:caBundle": {}}}),
-        {"manager": "labels", "time": "2026-03-02T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+        {
+            "manager": "labels",
+            "time": "2026-03-02T00:00:00Z",
+            "fieldsV1": {"f:metadata": {"f:labels": {}}},
+        },
     ]
     assert registered_since(obj).isoformat() == "2026-01-02T00:00:00+00:00"
 
@@ -187,7 +242,9 @@ def test_digest_covers_what_the_webhook_makes_immutable() -> None:
         assert content_digest(changed) != digest
     queued = copy.deepcopy(obj)
     queued["spec"]["suspend"] = True
-    queued["spec"]["components"][0]["podSetInfos"] = [{"nodeSelector": {"a": "b"}}]  # set by queues on each admission
+    queued["spec"]["components"][0]["podSetInfos"] = [
+        {"nodeSelector": {"a": "b"}}
+    ]  # set by queues on each admission
     assert content_digest(queued) == digest
 
 
@@ -204,7 +261,9 @@ def test_components_are_not_created_without_validation(phase: str) -> None:
     again = decide(observe(stored, objects=[None]))
     assert not again.create
     assert "NotValidated" not in [event.reason for event in again.events]
-    accepted = decide(observe(stored, objects=[None], validation=Validation(True, "NotRequired", "sha256:0")))
+    accepted = decide(
+        observe(stored, objects=[None], validation=Validation(True, "NotRequired", "sha256:0"))
+    )
     if stored["status"]["phase"] == "Suspended":
         assert accepted.status.phase == "Resuming"
 

@@ -12,8 +12,18 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT
-from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
-from cfo.controllers.appwrapper.components import DELETED, InjectionError, components_of, desired_object, recorded_uids
+from cfo.config.appwrapper import (
+    AppWrapperConfiguration,
+    AutopilotConfiguration,
+    FaultToleranceConfiguration,
+)
+from cfo.controllers.appwrapper.components import (
+    DELETED,
+    InjectionError,
+    components_of,
+    desired_object,
+    recorded_uids,
+)
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of, pods_of
 from cfo.controllers.appwrapper.settings import Settings
@@ -44,7 +54,8 @@ def settings(**annotations: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("string", "seconds"), [("90s", 90), ("1h30m", 5400), ("-5s", 0), ("48h", 86400), ("0", 0), (" 2s ", 2)]
+    ("string", "seconds"),
+    [("90s", 90), ("1h30m", 5400), ("-5s", 0), ("48h", 86400), ("0", 0), (" 2s ", 2)],
 )
 def test_period_annotation_is_parsed(string: str, seconds: float) -> None:
     result = settings(failureGracePeriodDuration=string)
@@ -59,7 +70,9 @@ def test_invalid_period_is_ignored_and_reported(string: str) -> None:
     assert repr(string) in result.problems[0]
 
 
-@pytest.mark.parametrize(("string", "seconds"), [("1h", 3600), ("0s", 604800), ("900h", 604800), ("-1s", 604800)])
+@pytest.mark.parametrize(
+    ("string", "seconds"), [("1h", 3600), ("0s", 604800), ("900h", 604800), ("-1s", 604800)]
+)
 def test_success_ttl_is_limited_by_ceiling(string: str, seconds: float) -> None:
     assert settings(successTTLDuration=string).success_ttl.total_seconds() == seconds
 
@@ -72,8 +85,12 @@ def test_valid_exit_codes_are_used() -> None:
 
 
 def test_exit_codes_and_problems_are_limited() -> None:
-    assert settings(retryableExitCodes=",".join(map(str, range(100)))).retryable_exit_codes == set(range(100))
-    result = settings(retryableExitCodes=",".join(map(str, range(200))), terminalExitCodes=",".join("x" * 60_000))
+    assert settings(retryableExitCodes=",".join(map(str, range(100)))).retryable_exit_codes == set(
+        range(100)
+    )
+    result = settings(
+        retryableExitCodes=",".join(map(str, range(200))), terminalExitCodes=",".join("x" * 60_000)
+    )
     assert result.retryable_exit_codes == set(range(100))
     assert len(result.problems) == 10
     assert all(len(problem) < 300 and problem.isprintable() for problem in result.problems)
@@ -103,13 +120,21 @@ def pod(**spec: Any) -> Object:
 
 def test_pod_set_info_is_added_to_template() -> None:
     created = component(
-        pod(tolerations=[{"operator": "Exists"}], schedulingGates=[{"name": "a"}], nodeSelector={"x": "y"}),
+        pod(
+            tolerations=[{"operator": "Exists"}],
+            schedulingGates=[{"name": "a"}],
+            nodeSelector={"x": "y"},
+        ),
         labels={"l": "1", "m": "2"},
         nodeSelector={"pool": "gold"},
         tolerations=[{"key": "gold"}],
         schedulingGates=[{"name": "a"}, {"name": "b"}],
     )
-    assert created["metadata"]["labels"] == {"l": "1", "m": "2", "workload.codeflare.dev/appwrapper": "w"}
+    assert created["metadata"]["labels"] == {
+        "l": "1",
+        "m": "2",
+        "workload.codeflare.dev/appwrapper": "w",
+    }
     assert created["spec"]["nodeSelector"] == {"x": "y", "pool": "gold"}
     assert created["spec"]["tolerations"] == [{"operator": "Exists"}, {"key": "gold"}]
     assert created["spec"]["schedulingGates"] == [{"name": "a"}, {"name": "b"}]
@@ -120,8 +145,14 @@ def test_pod_set_info_is_added_to_template() -> None:
 @pytest.mark.parametrize(
     ("info", "message"),
     [
-        ({"nodeSelector": {"pool": "gold"}}, "conflict updating nodeSelector: conflict for key=pool, value1=silver"),
-        ({"labels": {"l": "2"}}, "conflict updating labels: conflict for key=l, value1=1, value2=2"),
+        (
+            {"nodeSelector": {"pool": "gold"}},
+            "conflict updating nodeSelector: conflict for key=pool, value1=silver",
+        ),
+        (
+            {"labels": {"l": "2"}},
+            "conflict updating labels: conflict for key=l, value1=1, value2=2",
+        ),
     ],
 )
 def test_conflicting_pod_set_info_is_an_error(info: dict[str, Any], message: str) -> None:
@@ -129,11 +160,15 @@ def test_conflicting_pod_set_info_is_an_error(info: dict[str, Any], message: str
         component(pod(nodeSelector={"pool": "silver"}), **info)
 
 
-@pytest.mark.parametrize("spec", [{"containers": [None]}, {"containers": ["x"]}, {"affinity": "x"}, "x"])
+@pytest.mark.parametrize(
+    "spec", [{"containers": [None]}, {"containers": ["x"]}, {"affinity": "x"}, "x"]
+)
 def test_component_without_a_pod_spec_is_an_error(spec: Any) -> None:
     """Admission rejects it, but an AppWrapper can be older than the webhooks."""
     wrapped = wrapper(status={"phase": "Resuming"})
-    wrapped["spec"]["components"] = [{"template": {**pod(), "spec": spec}, "podSets": [{"path": "template"}]}]
+    wrapped["spec"]["components"] = [
+        {"template": {**pod(), "spec": spec}, "podSets": [{"path": "template"}]}
+    ]
     with pytest.raises(InjectionError, match="content at template"):
         desired_object(wrapped, components_of(wrapped)[0], CONFIG)
 
@@ -149,10 +184,16 @@ def test_each_node_selector_term_excludes_marked_nodes() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {"matchFields": []}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     obj = pod(affinity={"nodeAffinity": required})
-    assert component(obj)["spec"]["affinity"] == {"nodeAffinity": required}, "it requests no marked resource"
+    assert component(obj)["spec"]["affinity"] == {"nodeAffinity": required}, (
+        "it requests no marked resource"
+    )
     obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
     nodes = component(obj)["spec"]["affinity"]["nodeAffinity"]
-    expected_expression = {"key": "autopilot.ibm.com/gpuhealth", "operator": "NotIn", "values": ["TESTING", "EVICT"]}
+    expected_expression = {
+        "key": "autopilot.ibm.com/gpuhealth",
+        "operator": "NotIn",
+        "values": ["TESTING", "EVICT"],
+    }
     for term in nodes["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]:
         assert term["matchExpressions"][-1] == expected_expression
     (preferred,) = nodes["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -166,7 +207,10 @@ def test_scheduler_name_of_template_takes_precedence() -> None:
 
 
 def test_pod_is_reduced_to_relevant_fields() -> None:
-    terminated_container = {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    terminated_container = {
+        "name": "main",
+        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+    }
     result = pod_of(
         entry(
             "Pod",
@@ -178,7 +222,10 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
                     {"resources": {"requests": {"example.com/nic": 2}}},
                 ],
             },
-            status={"phase": "Failed", "containerStatuses": [terminated_container, {"state": {"running": {}}}]},
+            status={
+                "phase": "Failed",
+                "containerStatuses": [terminated_container, {"state": {"running": {}}}],
+            },
         )
     )
     assert result == Pod(
@@ -215,7 +262,9 @@ def test_node_is_marked_by_label_or_taint() -> None:
     labels = {"autopilot.ibm.com/gpuhealth": "EVICT"}
     taint = {"key": "autopilot.ibm.com/gpuhealth", "value": "EVICT", "effect": "NoExecute"}
     gpu = frozenset({"nvidia.com/gpu"})
-    assert marked_resources(entry("Node", metadata={"labels": labels}), config, ["NoExecute"]) == gpu
+    assert (
+        marked_resources(entry("Node", metadata={"labels": labels}), config, ["NoExecute"]) == gpu
+    )
     assert marked_resources(entry("Node", spec={"taints": [taint]}), config, ["NoExecute"]) == gpu
     assert not marked_resources(entry("Node", metadata={"labels": labels}), config, ["NoSchedule"])
     assert not marked_resources(entry("Node", spec={}), config, ["NoExecute"])
@@ -223,7 +272,12 @@ def test_node_is_marked_by_label_or_taint() -> None:
 
 def test_uids_are_read_only_from_conditions_of_this_controller() -> None:
     def status_with(reason: str, message: str) -> Object:
-        condition = {"type": "ResourcesDeployed", "status": "True", "reason": reason, "message": message}
+        condition = {
+            "type": "ResourcesDeployed",
+            "status": "True",
+            "reason": reason,
+            "message": message,
+        }
         return {"conditions": [condition]}
 
     status = {
@@ -248,11 +302,20 @@ def test_lending_limits_are_reduced_by_unschedulable_capacity() -> None:
     def limits(groups: list[Object] | None) -> dict[str, str] | None:
         if groups is None:
             return None
-        return {item["name"]: item.get("lendingLimit", "") for item in groups[0]["flavors"][0]["resources"]}
+        return {
+            item["name"]: item.get("lendingLimit", "")
+            for item in groups[0]["flavors"][0]["resources"]
+        }
 
     assert lending_limits(cluster_queue(), {}) is None
-    assert limits(lending_limits(cluster_queue(), {"cpu": Decimal("2.5")})) == {"cpu": "5500m", "nvidia.com/gpu": ""}
-    assert limits(lending_limits(cluster_queue(), {"cpu": Decimal(9)})) == {"cpu": "0", "nvidia.com/gpu": ""}
+    assert limits(lending_limits(cluster_queue(), {"cpu": Decimal("2.5")})) == {
+        "cpu": "5500m",
+        "nvidia.com/gpu": "",
+    }
+    assert limits(lending_limits(cluster_queue(), {"cpu": Decimal(9)})) == {
+        "cpu": "0",
+        "nvidia.com/gpu": "",
+    }
     assert lending_limits(cluster_queue(cpu="6"), {"cpu": Decimal(2)}) is None
     assert limits(lending_limits(cluster_queue(cpu="6"), {})) == {"cpu": "", "nvidia.com/gpu": ""}
     assert lending_limits({"spec": {}}, {"cpu": Decimal(2)}) is None
@@ -261,9 +324,13 @@ def test_lending_limits_are_reduced_by_unschedulable_capacity() -> None:
 def test_unschedulable_capacity_of_node() -> None:
     config = AutopilotConfiguration()
     capacity = {"capacity": {"cpu": "4", "nvidia.com/gpu": "2", "pods": "10"}}
-    marked = entry("Node", metadata={"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}, status=capacity)
+    marked = entry(
+        "Node", metadata={"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}, status=capacity
+    )
     assert unschedulable_capacity(marked, config) == {"nvidia.com/gpu": 2}
-    assert unschedulable_capacity(entry("Node", spec={"unschedulable": True}, status=capacity), config) == {
+    assert unschedulable_capacity(
+        entry("Node", spec={"unschedulable": True}, status=capacity), config
+    ) == {
         "cpu": 4,
         "nvidia.com/gpu": 2,
     }
@@ -273,8 +340,13 @@ def test_unschedulable_capacity_of_node() -> None:
 def test_workload_has_pod_sets_of_all_components() -> None:
     obj = wrapper("Job", "Pod")
     obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
-    created = desired_workload(obj, WORKLOAD, ("kueue.x-k8s.io", "WorkloadPriorityClass", "high", 7))
-    assert [(item["name"], item["count"]) for item in created["spec"]["podSets"]] == [("w-0", 1), ("w-1", 1)]
+    created = desired_workload(
+        obj, WORKLOAD, ("kueue.x-k8s.io", "WorkloadPriorityClass", "high", 7)
+    )
+    assert [(item["name"], item["count"]) for item in created["spec"]["podSets"]] == [
+        ("w-0", 1),
+        ("w-1", 1),
+    ]
     assert created["spec"]["priority"] == 7
     assert created["spec"]["priorityClassRef"]["name"] == "high"
     assert created["metadata"]["name"] == workload_name(obj)
@@ -307,15 +379,24 @@ OWN_SUBMITTER = {"spec": {"containers": [{"name": "own", "image": "own"}]}}
 
 
 @pytest.mark.parametrize(
-    ("spec", "image"), [({}, "ray"), ({"submitterPodTemplate": OWN_SUBMITTER}, "own")], ids=["default", "own"]
+    ("spec", "image"),
+    [({}, "ray"), ({"submitterPodTemplate": OWN_SUBMITTER}, "own")],
+    ids=["default", "own"],
 )
-def test_submitter_of_rayjob_is_queued_and_runs_in_its_flavor(spec: dict[str, Any], image: str) -> None:
+def test_submitter_of_rayjob_is_queued_and_runs_in_its_flavor(
+    spec: dict[str, Any], image: str
+) -> None:
     obj = ray_job_wrapper(**spec)
     pod_sets = desired_workload(obj, WORKLOAD, ("", "", "", 0))["spec"]["podSets"]
     images = [item["template"]["spec"]["containers"][0]["image"] for item in pod_sets]
-    assert images == ["ray", "busybox", image], "the numbers of other pod sets are those of earlier versions"
+    assert images == ["ray", "busybox", image], (
+        "the numbers of other pod sets are those of earlier versions"
+    )
     infos = pod_set_infos(obj, admitted(0, 1, 2), flavor)
-    assert [[info["nodeSelector"]["flavor"] for info in item] for item in infos] == [["f0", "f2"], ["f1"]]
+    assert [[info["nodeSelector"]["flavor"] for info in item] for item in infos] == [
+        ["f0", "f2"],
+        ["f1"],
+    ]
     obj["spec"]["components"][0]["podSetInfos"] = infos[0]
     original = copy.deepcopy(obj)
     created = desired_object(obj, components_of(obj)[0], CONFIG)
@@ -325,22 +406,32 @@ def test_submitter_of_rayjob_is_queued_and_runs_in_its_flavor(spec: dict[str, An
     assert submitter["spec"]["containers"][0]["image"] == image
     head = created["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
     assert head["metadata"]["labels"]["workload.codeflare.dev/appwrapper"] == "w"
-    assert "workload.codeflare.dev/appwrapper" not in submitter["metadata"]["labels"], "its Job replaces it"
+    assert "workload.codeflare.dev/appwrapper" not in submitter["metadata"]["labels"], (
+        "its Job replaces it"
+    )
 
 
 def test_submitter_that_is_declared_first_gets_its_own_flavor() -> None:
     obj = ray_job_wrapper(submitterPodTemplate=OWN_SUBMITTER)
-    paths = ["template.spec.submitterPodTemplate", "template.spec.rayClusterSpec.headGroupSpec.template"]
+    paths = [
+        "template.spec.submitterPodTemplate",
+        "template.spec.rayClusterSpec.headGroupSpec.template",
+    ]
     obj["spec"]["components"][0]["podSets"] = [{"path": path} for path in paths]
     infos = pod_set_infos(obj, admitted(0, 1, 2), flavor)
     assert [info["nodeSelector"]["flavor"] for info in infos[0]] == ["f2", "f0"]
 
 
-@pytest.mark.parametrize("spec", [{}, {"submitterPodTemplate": OWN_SUBMITTER}], ids=["default", "own"])
+@pytest.mark.parametrize(
+    "spec", [{}, {"submitterPodTemplate": OWN_SUBMITTER}], ids=["default", "own"]
+)
 def test_workload_of_an_earlier_version_has_no_submitter(spec: dict[str, Any]) -> None:
     obj = ray_job_wrapper(**spec)
     infos = pod_set_infos(obj, admitted(0, 1), flavor)
-    assert [info.get("nodeSelector") for item in infos for info in item if info] == [{"flavor": "f0"}, {"flavor": "f1"}]
+    assert [info.get("nodeSelector") for item in infos for info in item if info] == [
+        {"flavor": "f0"},
+        {"flavor": "f1"},
+    ]
     obj["spec"]["components"][0]["podSetInfos"] = infos[0]
     created = desired_object(obj, components_of(obj)[0], CONFIG)
     assert ("submitterPodTemplate" in created["spec"]) == bool(spec)
@@ -354,9 +445,16 @@ def test_reclaimable_pods_are_numbered_without_submitters() -> None:
 
 def test_pod_set_infos_are_derived_from_admission() -> None:
     obj = wrapper("Job")
-    assignment = {"name": "w-0", "flavors": {"cpu": "gold", "memory": "gold"}, "topologyAssignment": {"levels": []}}
+    assignment = {
+        "name": "w-0",
+        "flavors": {"cpu": "gold", "memory": "gold"},
+        "topologyAssignment": {"levels": []},
+    }
     checks = [{"name": "c", "podSetUpdates": [{"name": "w-0", "nodeSelector": {"zone": "a"}}]}]
-    status = {"admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]}, "admissionChecks": checks}
+    status = {
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
+        "admissionChecks": checks,
+    }
     flavors = {"gold": {"nodeLabels": {"pool": "gold"}, "tolerations": [{"key": "gold"}]}}
     ((info,),) = pod_set_infos(obj, {"metadata": {"name": "x"}, "status": status}, flavors.get)
     assert info["nodeSelector"] == {"pool": "gold", "zone": "a"}
@@ -367,9 +465,12 @@ def test_pod_set_infos_are_derived_from_admission() -> None:
 
 
 @pytest.mark.parametrize(
-    ("completions", "succeeded", "expected"), [(None, 1, 1), (None, 9, 2), (5, 2, 0), (5, 4, 1), (None, 0, 0)]
+    ("completions", "succeeded", "expected"),
+    [(None, 1, 1), (None, 9, 2), (5, 2, 0), (5, 4, 1), (None, 0, 0)],
 )
-def test_only_pods_without_successors_are_reclaimable(completions: int | None, succeeded: int, expected: int) -> None:
+def test_only_pods_without_successors_are_reclaimable(
+    completions: int | None, succeeded: int, expected: int
+) -> None:
     obj = wrapper("Job")
     spec = obj["spec"]["components"][0]["template"]["spec"]
     spec["parallelism"] = 2
@@ -379,6 +480,8 @@ def test_only_pods_without_successors_are_reclaimable(completions: int | None, s
     assert result == ([{"name": "w-0", "count": expected}] if expected else [])
 
 
-@pytest.mark.parametrize(("count", "expected"), [("3", {"subGroupCount": 3}), ("9" * 5000, {}), ("-1", {}), ("x", {})])
+@pytest.mark.parametrize(
+    ("count", "expected"), [("3", {"subGroupCount": 3}), ("9" * 5000, {}), ("-1", {}), ("x", {})]
+)
 def test_count_of_subgroups_is_bounded(count: str, expected: Object) -> None:
     assert _topology({"annotations": {SUB_GROUP_COUNT: count}}, {}) == expected

@@ -35,11 +35,20 @@ class TakenClient:
 
     async def get(self, gvk: object, key: object, *, live: bool) -> Object | None:
         assert live
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata} if self._metadata is not None else None
+        return (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata}
+            if self._metadata is not None
+            else None
+        )
 
 
 def owned_by(uid: str, name: str = "", **metadata: Any) -> Object:
-    owner = {"kind": "AppWrapper", "name": name or WRAPPER["metadata"]["name"], "uid": uid, "controller": True}
+    owner = {
+        "kind": "AppWrapper",
+        "name": name or WRAPPER["metadata"]["name"],
+        "uid": uid,
+        "controller": True,
+    }
     return {"name": "c", "uid": "x", "ownerReferences": [owner], **metadata}
 
 
@@ -56,15 +65,31 @@ class OwnersClient:
 
 
 async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
-    client, owner = OwnersClient(), {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "uid-0"}
-    client.objects["c"] = {"metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}}
+    client, owner = (
+        OwnersClient(),
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "uid-0"},
+    )
+    client.objects["c"] = {
+        "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
+    }
     observer = Observer(*([cast("Any", client)] * 8))
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
     pods = [
         EntryDecoder(POD).decode(
-            orjson.dumps({"metadata": {"name": name, "uid": name, "ownerReferences": [{**reference, **known}]}})
+            orjson.dumps(
+                {
+                    "metadata": {
+                        "name": name,
+                        "uid": name,
+                        "ownerReferences": [{**reference, **known}],
+                    }
+                }
+            )
         )
-        for name, known in (("own", {"name": "c", "uid": "owner"}), ("foreign", {"name": "d", "uid": "other"}))
+        for name, known in (
+            ("own", {"name": "c", "uid": "owner"}),
+            ("foreign", {"name": "d", "uid": "other"}),
+        )
     ]
     for _ in range(3):
         assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "uid-0"}

@@ -10,11 +10,22 @@ import orjson
 import pytest
 
 from cfo.api.appwrapper.inference import JOB_SET, PYTORCH_JOB
-from cfo.api.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY, Phase
+from cfo.api.appwrapper.names import (
+    DELETING_RESOURCES,
+    FINALIZER,
+    RESOURCES_DEPLOYED,
+    UNHEALTHY,
+    Phase,
+)
 from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.appwrapper.component_informers import _from_entry, _from_object
-from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, desired_object
+from cfo.controllers.appwrapper.components import (
+    Component,
+    ComponentObject,
+    components_of,
+    desired_object,
+)
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
@@ -23,7 +34,14 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.kinds import JOB
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
 from cfo.runtime.process import printable
-from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
+from test.support.observations import (
+    CONFIG,
+    NOW,
+    observe,
+    seconds_later,
+    with_decided_status,
+    wrapper,
+)
 
 RUNNING_POD, PENDING_POD, FAILED_POD, SUCCEEDED_POD = (
     Pod("Running"),
@@ -48,7 +66,9 @@ def resumed_wrapper(*kinds: str, **annotations: str) -> Object:
 def running_wrapper(*kinds: str, **annotations: str) -> Object:
     obj = resumed_wrapper(*kinds, **annotations)
     observation = observe(obj)
-    created = [Creation(component, uid=f"uid-{component.index}") for component in observation.components]
+    created = [
+        Creation(component, uid=f"uid-{component.index}") for component in observation.components
+    ]
     return with_decided_status(obj, after_creation(observation, created))
 
 
@@ -85,7 +105,10 @@ def test_unchanged_observation_keeps_status() -> None:
 
 
 def test_transition_times_have_microseconds() -> None:
-    assert condition(running_wrapper(), RESOURCES_DEPLOYED)["lastTransitionTime"] == "2026-01-01T12:00:00.250000Z"
+    assert (
+        condition(running_wrapper(), RESOURCES_DEPLOYED)["lastTransitionTime"]
+        == "2026-01-01T12:00:00.250000Z"
+    )
 
 
 def test_failed_pods_are_tolerated_during_grace_period() -> None:
@@ -99,7 +122,9 @@ def test_failed_pods_are_tolerated_during_grace_period() -> None:
     obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(2))
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
     message = "1 failed pods: p0 (container main: exit code 1)"
-    assert [(item.type, item.message) for item in decision.events] == [("Warning", f"FoundFailedPods: {message}")]
+    assert [(item.type, item.message) for item in decision.events] == [
+        ("Warning", f"FoundFailedPods: {message}")
+    ]
     assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3"
 
 
@@ -108,7 +133,12 @@ def test_different_failure_restarts_grace_period() -> None:
     obj["status"]["conditions"] = [
         item
         if item["type"] != UNHEALTHY
-        else {**item, "status": "True", "reason": "AutopilotNoExecute", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        else {
+            **item,
+            "status": "True",
+            "reason": "AutopilotNoExecute",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
         for item in obj["status"]["conditions"]
     ]
     obj, decision = step(obj, pods=[FAILED_POD])
@@ -155,14 +185,18 @@ def test_each_retry_limit_reads_right(limit: int, outcome: str) -> None:
         ({"retryLimit": "-1"}, 1, "not retried, because the retry limit is -1"),
     ],
 )
-def test_failure_is_retried_or_the_refusal_is_reported(annotations: dict[str, str], code: int, refusal: str) -> None:
+def test_failure_is_retried_or_the_refusal_is_reported(
+    annotations: dict[str, str], code: int, refusal: str
+) -> None:
     obj = running_wrapper(failureGracePeriodDuration="0s", **annotations)
     failed_pod = Pod("Failed", terminated=(Termination("sidecar", 0), Termination("main", code)))
     obj, decision = step(obj, pods=[RUNNING_POD, failed_pod])
     message = f"1 failed pods: p1 (container main: exit code {code})"
     message = f"{message}; {refusal or 'retry 1 of 3'}"
     if refusal:
-        assert ("Failed", f"FoundFailedPods: {message}") in [(item.reason, item.message) for item in decision.events]
+        assert ("Failed", f"FoundFailedPods: {message}") in [
+            (item.reason, item.message) for item in decision.events
+        ]
     assert condition(obj, UNHEALTHY)["message"] == message
     assert phase(obj) == (Phase.FAILED if refusal else Phase.RESETTING)
 
@@ -173,7 +207,12 @@ def test_failure_is_retried_or_the_refusal_is_reported(annotations: dict[str, st
         ([Pod("Failed"), SUCCEEDED_POD], "1 failed pods: p0"),
         ([Pod("Failed", reason="Evicted")], "1 failed pods: p0 (Evicted)"),
         (
-            [Pod("Failed", terminated=(Termination("a", 137, "OOMKilled"), Termination("b", 1, "Error")))],
+            [
+                Pod(
+                    "Failed",
+                    terminated=(Termination("a", 137, "OOMKilled"), Termination("b", 1, "Error")),
+                )
+            ],
             "1 failed pods: p0 (container a: exit code 137, OOMKilled; container b: exit code 1)",
         ),
         (
@@ -194,7 +233,12 @@ def waiting(reason: str, message: str = "", **fields: Any) -> Pod:
 
 
 def unschedulable(message: str) -> Pod:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
     return Pod("Pending", status=msgspec.convert({"conditions": [condition]}, PodStatus))
 
 
@@ -210,18 +254,31 @@ CRASHED = {"lastState": {"terminated": {"exitCode": 3}}, "restartCount": 2}
         ([], "; 1 pods missing"),
         ([waiting("ContainerCreating")], "; 1 waiting pods: ContainerCreating"),
         (
-            [PULL_BACKOFF, waiting("ContainerCreating"), RUNNING_POD, PULL_BACKOFF, unschedulable("0/3 nodes")],
+            [
+                PULL_BACKOFF,
+                waiting("ContainerCreating"),
+                RUNNING_POD,
+                PULL_BACKOFF,
+                unschedulable("0/3 nodes"),
+            ],
             f"; 2 waiting pods: {PULLING}; 1 waiting pods: ContainerCreating; 1 more causes",
         ),
         (
             [waiting("CrashLoopBackOff", **CRASHED)],
             "; 1 waiting pods: CrashLoopBackOff (container main exited with code 3, 2 restarts)",
         ),
-        ([unschedulable("\x1b" + "x" * 9999)], f"; 1 waiting pods: Unschedulable (\\x1b{'x' * 296}...)"),
+        (
+            [unschedulable("\x1b" + "x" * 9999)],
+            f"; 1 waiting pods: Unschedulable (\\x1b{'x' * 296}...)",
+        ),
     ],
 )
-def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(pods: list[Pod], expected: str) -> None:
-    obj, decision = step(running_wrapper(*["Pod"] * (len(pods) or 1)), pods=pods, now=seconds_later(300))
+def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(
+    pods: list[Pod], expected: str
+) -> None:
+    obj, decision = step(
+        running_wrapper(*["Pod"] * (len(pods) or 1)), pods=pods, now=seconds_later(300)
+    )
     counts = f"{len(pods) - pods.count(RUNNING_POD)} pods pending; {pods.count(RUNNING_POD)} pods running"
     message = f"{counts}; 0 pods succeeded{expected}"
     assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3"
@@ -237,11 +294,17 @@ def test_eviction_from_node_is_not_counted_as_retry() -> None:
     obj, decision = step(obj, pods=[on_gpu], no_execute=marked)
     assert phase(obj) == Phase.RESETTING
     assert "resettingCount" not in obj["status"]
-    assert decision.events[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
+    assert (
+        decision.events[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
+    )
 
 
 def test_missing_component_fails_and_unserved_kind_is_reported() -> None:
-    obj, _ = step(running_wrapper("Pod", "Job"), objects=[ComponentObject(uid="uid-0"), None], unserved=frozenset({1}))
+    obj, _ = step(
+        running_wrapper("Pod", "Job"),
+        objects=[ComponentObject(uid="uid-0"), None],
+        unserved=frozenset({1}),
+    )
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"] == (
         "Only found 1 deployed components, but was expecting 2; the API server no longer serves Job (batch/v1)"
@@ -271,7 +334,9 @@ def test_retry_pause_starts_after_reset() -> None:
 
 
 def test_failed_components_are_kept_once_from_failure_on() -> None:
-    obj = running_wrapper(failureGracePeriodDuration="0s", retryLimit="0", deletionOnFailureGracePeriodDuration="4s")
+    obj = running_wrapper(
+        failureGracePeriodDuration="0s", retryLimit="0", deletionOnFailureGracePeriodDuration="4s"
+    )
     obj["status"]["conditions"].append(
         {
             "type": DELETING_RESOURCES,
@@ -283,10 +348,18 @@ def test_failed_components_are_kept_once_from_failure_on() -> None:
     )
     obj, _ = step(obj, pods=[FAILED_POD])
     obj, decision = step(obj, pods=[FAILED_POD])
-    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", seconds_later(4))
+    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == (
+        "DeletionPaused",
+        seconds_later(4),
+    )
     obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(4))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, objects=[ComponentObject(uid="uid-0", deleting=True)], pods=[FAILED_POD], now=seconds_later(5))
+    obj, _ = step(
+        obj,
+        objects=[ComponentObject(uid="uid-0", deleting=True)],
+        pods=[FAILED_POD],
+        now=seconds_later(5),
+    )
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
     obj, _ = step(obj, objects=[None], now=seconds_later(6))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionComplete"
@@ -301,14 +374,20 @@ def test_only_owned_pods_are_deleted_by_force_and_others_do_not_block() -> None:
     obj, _ = step(obj, pods=[RUNNING_POD])
     obj, decision = step(obj, pods=[RUNNING_POD])
     assert decision.deadline == seconds_later(6)
-    waiting, decision = step(obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(5.9))
+    waiting, decision = step(
+        obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(5.9)
+    )
     assert (phase(waiting), decision.deletions) == (Phase.SUSPENDING, [])
     forced, decision = step(obj, objects=[None], pods=[RUNNING_POD], now=seconds_later(6))
     assert [(item.uid, item.force) for item in decision.deletions] == [("pod-0", True)]
     assert phase(forced) == Phase.SUSPENDING
-    _, decision = step(obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=seconds_later(7))
+    _, decision = step(
+        obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=seconds_later(7)
+    )
     assert decision.deletions == []
-    done, decision = step(obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(6))
+    done, decision = step(
+        obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(6)
+    )
     assert (phase(done), decision.deletions) == (Phase.SUSPENDED, [])
 
 
@@ -352,12 +431,16 @@ def test_repeatedly_denied_component_creation_is_reported_once() -> None:
     obj, events = resumed_wrapper(), 0
     for seconds in range(5):
         observation = observe(obj, now=seconds_later(seconds))
-        decision = after_creation(observation, [Creation(observation.components[0], error="exceeded quota")])
+        decision = after_creation(
+            observation, [Creation(observation.components[0], error="exceeded quota")]
+        )
         obj, events = with_decided_status(obj, decision), events + len(decision.events)
     assert events == 1
 
 
-@pytest.mark.parametrize(("api_version", "kind"), [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet")])
+@pytest.mark.parametrize(
+    ("api_version", "kind"), [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet")]
+)
 def test_appwrapper_without_pods_succeeds_at_once(api_version: str, kind: str) -> None:
     obj = wrapper()
     spec = {"replicas": 0, "template": {"spec": {"containers": [{"name": "main"}]}}}
@@ -365,7 +448,9 @@ def test_appwrapper_without_pods_succeeds_at_once(api_version: str, kind: str) -
     obj["spec"]["components"] = [{"template": component}]
     obj, _ = step(obj)
     observation = observe(obj)
-    obj = with_decided_status(obj, after_creation(observation, [Creation(observation.components[0], uid="u")]))
+    obj = with_decided_status(
+        obj, after_creation(observation, [Creation(observation.components[0], uid="u")])
+    )
     obj, _ = step(obj)
     assert phase(obj) == Phase.SUCCEEDED
 
@@ -375,7 +460,9 @@ def running_component(**template: Any) -> Object:
     obj["spec"]["components"] = [{"template": {"metadata": {"name": "x"}, **template}}]
     obj, _ = step(obj)
     observation = observe(obj)
-    return with_decided_status(obj, after_creation(observation, [Creation(observation.components[0], uid="u")]))
+    return with_decided_status(
+        obj, after_creation(observation, [Creation(observation.components[0], uid="u")])
+    )
 
 
 def test_completed_mpi_job_succeeds_although_its_workers_run() -> None:
@@ -397,10 +484,15 @@ FINISHED = ComponentObject(uid="uid-0", completed=True)
 
 @pytest.mark.parametrize("left", [[], [FAILED_POD], [FAILED_POD, SUCCEEDED_POD]])
 def test_job_that_reports_completion_is_not_run_again(left: list[Pod]) -> None:
-    obj, decision = step(running_wrapper("Job"), pods=left, objects=[FINISHED], now=seconds_later(1000))
+    obj, decision = step(
+        running_wrapper("Job"), pods=left, objects=[FINISHED], now=seconds_later(1000)
+    )
     assert phase(obj) == Phase.SUCCEEDED
     assert not decision.events
-    assert condition(obj, "QuotaReserved")["message"] == "All components with pods report that they have completed"
+    assert (
+        condition(obj, "QuotaReserved")["message"]
+        == "All components with pods report that they have completed"
+    )
 
 
 def test_pods_of_a_completed_job_need_their_quota_until_they_end() -> None:
@@ -417,7 +509,9 @@ def test_pods_of_a_completed_job_need_their_quota_until_they_end() -> None:
 
 
 def test_fewer_pods_than_an_autoscaler_may_remove_are_expected_as_none() -> None:
-    component = Component(0, RAY_CLUSTER, NamespacedName("n", "c"), ({"path": "a", "replicas": 3},), removable=8)
+    component = Component(
+        0, RAY_CLUSTER, NamespacedName("n", "c"), ({"path": "a", "replicas": 3},), removable=8
+    )
     assert component.expected_pods == 0
 
 
@@ -430,8 +524,13 @@ def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others()
         assert condition(ready, "PodsReady")["message"] == "1 pods running; 0 pods succeeded"
         assert condition(ready, UNHEALTHY)["status"] == "False"
         missing, _ = step(obj, pods=left, objects=objects)
-        assert (phase(missing), condition(missing, "PodsReady")["status"]) == (Phase.RUNNING, "False")
-        done, _ = step(obj, pods=[*left, dataclasses.replace(SUCCEEDED_POD, ancestor="uid-1")], objects=objects)
+        assert (phase(missing), condition(missing, "PodsReady")["status"]) == (
+            Phase.RUNNING,
+            "False",
+        )
+        done, _ = step(
+            obj, pods=[*left, dataclasses.replace(SUCCEEDED_POD, ancestor="uid-1")], objects=objects
+        )
         assert phase(done) == Phase.SUCCEEDED
     failed, _ = step(obj, pods=[dataclasses.replace(FAILED_POD, ancestor="uid-1")], objects=objects)
     assert condition(failed, UNHEALTHY)["reason"] == "FoundFailedPods"
@@ -439,18 +538,29 @@ def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others()
 
 def test_job_set_succeeds_with_its_last_pod() -> None:
     template = {"spec": {"containers": [{"name": "main"}]}}
-    replicated = {"name": "a", "replicas": 2, "template": {"spec": {"completions": 3, "template": template}}}
-    obj = running_component(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", spec={"replicatedJobs": [replicated]})
+    replicated = {
+        "name": "a",
+        "replicas": 2,
+        "template": {"spec": {"completions": 3, "template": template}},
+    }
+    obj = running_component(
+        apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", spec={"replicatedJobs": [replicated]}
+    )
     for succeeded, expected in ((2, Phase.RUNNING), (5, Phase.RUNNING), (6, Phase.SUCCEEDED)):
         done, _ = step(obj, pods=[SUCCEEDED_POD] * succeeded)
         assert phase(done) == expected
-    done, _ = step(obj, pods=[SUCCEEDED_POD], objects=[FINISHED])  # its success policy may need fewer
+    done, _ = step(
+        obj, pods=[SUCCEEDED_POD], objects=[FINISHED]
+    )  # its success policy may need fewer
     assert phase(done) == Phase.SUCCEEDED
 
 
 def test_completed_ray_job_needs_its_quota_until_its_cluster_ends() -> None:
     pod_template = {"spec": {"containers": [{"name": "main"}]}}
-    cluster = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": [{"template": pod_template}]}
+    cluster = {
+        "headGroupSpec": {"template": pod_template},
+        "workerGroupSpecs": [{"template": pod_template}],
+    }
     obj = running_component(apiVersion="ray.io/v1", kind="RayJob", spec={"rayClusterSpec": cluster})
     for left in ([RUNNING_POD, RUNNING_POD], [RUNNING_POD, FAILED_POD], [RUNNING_POD]):
         running, _ = step(obj, pods=left, objects=[FINISHED], now=seconds_later(1000))
@@ -468,7 +578,9 @@ def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove
     spec = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": groups}
     for autoscaling, needed in ((True, 3), (False, 7)):
         obj = running_component(
-            apiVersion="ray.io/v1", kind="RayCluster", spec={**spec, "enableInTreeAutoscaling": autoscaling}
+            apiVersion="ray.io/v1",
+            kind="RayCluster",
+            spec={**spec, "enableInTreeAutoscaling": autoscaling},
         )
         for running, status in ((needed - 1, "False"), (needed, "True")):
             found, _ = step(obj, pods=[RUNNING_POD] * running)
@@ -489,7 +601,12 @@ def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove
         (RAY_JOB, {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, True, False),
         (RAY_JOB, {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}, False, False),
         (RAY_CLUSTER, {"conditions": [{"type": "Failed", "status": "True"}]}, False, False),
-        (JOB, {"conditions": ["Complete", 1, {"type": ["Failed"], "status": "True"}]}, False, False),
+        (
+            JOB,
+            {"conditions": ["Complete", 1, {"type": ["Failed"], "status": "True"}]},
+            False,
+            False,
+        ),
         (JOB, "Complete", False, False),
         (RAY_JOB, None, False, False),
     ],
@@ -497,14 +614,22 @@ def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove
 def test_result_is_what_the_own_controller_of_a_component_reports(
     gvk: GVK, status: Any, failed: bool, completed: bool
 ) -> None:
-    entry = EntryDecoder(gvk).decode(orjson.dumps({"metadata": {"name": "x", "namespace": "n"}, "status": status}))
-    for found in (_from_entry(entry, "", gvk), _from_object({"metadata": {}, "status": status}, "", gvk)):
+    entry = EntryDecoder(gvk).decode(
+        orjson.dumps({"metadata": {"name": "x", "namespace": "n"}, "status": status})
+    )
+    for found in (
+        _from_entry(entry, "", gvk),
+        _from_object({"metadata": {}, "status": status}, "", gvk),
+    ):
         assert (found.failed, found.completed) == (failed, completed)
 
 
 def test_rayjob_is_ready_before_its_submitter_exists() -> None:
     pod_template = {"spec": {"containers": [{"name": "main"}]}}
-    cluster = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": [{"template": pod_template}]}
+    cluster = {
+        "headGroupSpec": {"template": pod_template},
+        "workerGroupSpecs": [{"template": pod_template}],
+    }
     spec = {"rayClusterSpec": cluster, "submitterPodTemplate": pod_template}
     obj = running_component(apiVersion="ray.io/v1", kind="RayJob", spec=spec)
     assert len(obj["status"]["componentStatus"][0]["podSets"]) == 3
@@ -536,7 +661,11 @@ def test_finalizer_is_removed_after_components_are_deleted() -> None:
     obj = running_wrapper()
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     obj, decision = step(obj)
-    assert (phase(obj), decision.remove_finalizer, len(decision.deletions)) == (Phase.TERMINATING, False, 1)
+    assert (phase(obj), decision.remove_finalizer, len(decision.deletions)) == (
+        Phase.TERMINATING,
+        False,
+        1,
+    )
     obj, decision = step(obj, objects=[None])
     assert decision.remove_finalizer
     assert condition(obj, "QuotaReserved")["reason"] == "Terminating"

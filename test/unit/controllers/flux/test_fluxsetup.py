@@ -18,5 +18,9 @@ from cfo.runtime import LabelSelector
 def test_operator_selects_its_default_setup(selector: str, labels: dict[str, str]) -> None:
     parsed = LabelSelector.of(selector)
     metadata = default_setup(DefaultSetupConfiguration(), "operator", parsed)["metadata"]
-    assert metadata == {"name": "default", "namespace": "operator", **({"labels": labels} if labels else {})}
+    assert metadata == {
+        "name": "default",
+        "namespace": "operator",
+        **({"labels": labels} if labels else {}),
+    }
     assert parsed.matches(labels)

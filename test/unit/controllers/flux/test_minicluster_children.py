@@ -21,22 +21,38 @@ class Reports:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
-        recorder = SimpleNamespace(event=lambda _, __, reason, message: self.events.append((reason, message)))
+        recorder = SimpleNamespace(
+            event=lambda _, __, reason, message: self.events.append((reason, message))
+        )
         self.children = Children(cast("Client", None), cast("EventRecorder", recorder), CLUSTER)
 
 
 def job(owner: str = "", *, deleting: bool = False) -> Object:
-    references = [owner_reference({**CLUSTER, "metadata": {"name": owner, "uid": "other"}})] if owner else []
-    metadata = {"name": "a", "ownerReferences": references} | ({"deletionTimestamp": "now"} if deleting else {})
+    references = (
+        [owner_reference({**CLUSTER, "metadata": {"name": owner, "uid": "other"}})] if owner else []
+    )
+    metadata = {"name": "a", "ownerReferences": references} | (
+        {"deletionTimestamp": "now"} if deleting else {}
+    )
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
 
 
 @pytest.mark.parametrize(
     ("owner", "consequence", "problem", "retry"),
     [
-        ("", "it waits", ("NameTaken", "Job a already exists and does not belong to this MiniCluster."), 300),
+        (
+            "",
+            "it waits",
+            ("NameTaken", "Job a already exists and does not belong to this MiniCluster."),
+            300,
+        ),
         ("b", "", None, 0),
-        ("a", "", ("Deleting", "Job a of a deleted MiniCluster with the same name still exists."), 5),
+        (
+            "a",
+            "",
+            ("Deleting", "Job a of a deleted MiniCluster with the same name still exists."),
+            5,
+        ),
     ],
 )
 def test_taken_name_is_a_problem_if_the_object_is_required(
@@ -46,7 +62,9 @@ def test_taken_name_is_a_problem_if_the_object_is_required(
     reports.children.report_taken(NameTaken(job(owner), CLUSTER), consequence)
     assert reports.children.problem == problem
     assert reports.children.retry_after == retry
-    expected = [("NameTaken", "Job a already exists and does not belong to this MiniCluster: it waits")]
+    expected = [
+        ("NameTaken", "Job a already exists and does not belong to this MiniCluster: it waits")
+    ]
     assert reports.events == (expected if consequence else [])
 
 

@@ -33,7 +33,9 @@ KEY = NamespacedName("ns", "flux-sample")
 class RecordingClient:
     """Answers requests for one MiniCluster and its pods, and records the writes."""
 
-    def __init__(self, cluster: Object, *, is_deleted: bool = False, strips_labels: bool = False) -> None:
+    def __init__(
+        self, cluster: Object, *, is_deleted: bool = False, strips_labels: bool = False
+    ) -> None:
         self.cluster = cluster
         self.is_deleted = is_deleted
         self.strips_labels = strips_labels
@@ -48,7 +50,9 @@ class RecordingClient:
             raise NotFound(404)
         return obj
 
-    async def patch(self, gvk: GVK, key: NamespacedName, patch: Object, *, subresource: str = "") -> Object:
+    async def patch(
+        self, gvk: GVK, key: NamespacedName, patch: Object, *, subresource: str = ""
+    ) -> Object:
         self.writes.append(key.name)
         return {"metadata": {}} if self.strips_labels else patch
 
@@ -64,7 +68,15 @@ async def reconcile(client: RecordingClient, pods: int) -> Result:
     cluster = client.cluster
     job = desired_job(Plan.of(cluster))
     job["metadata"] |= {"uid": "j", "ownerReferences": [owner_reference(cluster)]}
-    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "flux-sample", "uid": "j", "controller": True}]
+    owner = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "flux-sample",
+            "uid": "j",
+            "controller": True,
+        }
+    ]
     entries = [
         entry(
             "Pod",
@@ -88,7 +100,10 @@ async def reconcile(client: RecordingClient, pods: int) -> Result:
     )
     events = SimpleNamespace(event=lambda *args: None)
     reconciler = MiniClusterReconciler(
-        cast("Client", client), cast("EventRecorder", events), SystemClock(), cast("Informers", informers)
+        cast("Client", client),
+        cast("EventRecorder", events),
+        SystemClock(),
+        cast("Informers", informers),
     )
     return await reconciler.reconcile(KEY)
 

@@ -34,7 +34,9 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def plan_of(machine: Machine | None = None, *, container: Mapping[str, Any] | None = None, **spec: Any) -> Plan:
+def plan_of(
+    machine: Machine | None = None, *, container: Mapping[str, Any] | None = None, **spec: Any
+) -> Plan:
     """Return a plan; on a machine, the view is mounted inside its folder."""
     cluster = mini_cluster(**spec)
     cluster["spec"]["containers"][0] |= container or {}
@@ -44,7 +46,9 @@ def plan_of(machine: Machine | None = None, *, container: Mapping[str, Any] | No
     return Plan.of(cluster)
 
 
-def lead(machine: Machine, container: Mapping[str, Any] | None = None, **spec: Any) -> subprocess.CompletedProcess[str]:
+def lead(
+    machine: Machine, container: Mapping[str, Any] | None = None, **spec: Any
+) -> subprocess.CompletedProcess[str]:
     """Run the script of the container that runs Flux."""
     plan = plan_of(machine, container=container, **spec)
     return machine.run(wait_script(plan, plan.containers[plan.runner]))
@@ -60,15 +64,25 @@ def test_scripts_and_broker_configuration_of_recorded_clusters_are_valid() -> No
                 scripts |= {text for _, text in script_files(plan).values()}
                 assert "bootstrap" in tomllib.loads(broker_config(plan))
     for script in scripts:
-        checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+        checked = subprocess.run(
+            ["bash", "-n"], input=script, capture_output=True, text=True, check=False
+        )
         assert checked.returncode == 0, f"{checked.stderr}{script}"
 
 
 @pytest.mark.parametrize(
     ("size", "tasks", "flags"),
-    [(4, 0, ["-N4"]), (4, 4, ["-N4", "-n4"]), (2, 8, ["-N2", "-n8"]), (4, 2, ["-n2"]), (1, 1, ["-N1", "-n1"])],
+    [
+        (4, 0, ["-N4"]),
+        (4, 4, ["-N4", "-n4"]),
+        (2, 8, ["-N2", "-n8"]),
+        (4, 2, ["-n2"]),
+        (1, 1, ["-N1", "-n1"]),
+    ],
 )
-def test_submit_has_flags_for_nodes_and_tasks(machine: Machine, size: int, tasks: int, flags: list[str]) -> None:
+def test_submit_has_flags_for_nodes_and_tasks(
+    machine: Machine, size: int, tasks: int, flags: list[str]
+) -> None:
     assert lead(machine, size=size, tasks=tasks).returncode == 0
     assert machine.last() == ["submit", *flags, "--quiet", "--watch", "echo", "hello"]
 
@@ -103,14 +117,21 @@ def test_shell_operators_of_a_command_are_arguments(machine: Machine) -> None:
 
 def test_launcher_gets_the_instance_without_submit(machine: Machine) -> None:
     machine.program("snakemake", FLUX)
-    lead(machine, {"command": "snakemake --cores 1", "launcher": True, "commands": {"prefix": "env A=1"}})
+    lead(
+        machine,
+        {"command": "snakemake --cores 1", "launcher": True, "commands": {"prefix": "env A=1"}},
+    )
     assert machine.commands()[1][-5:] == ["env", "A=1", "snakemake", "--cores", "1"]
     assert machine.last() == ["--cores", "1"]
 
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_batch_submits_each_line(machine: Machine, raw: bool) -> None:
-    lead(machine, {"command": "echo 'a  b'\n\n# note\necho c\n", "batch": True, "batchRaw": raw}, tasks=2)
+    lead(
+        machine,
+        {"command": "echo 'a  b'\n\n# note\necho c\n", "batch": True, "batchRaw": raw},
+        tasks=2,
+    )
     assert ["batch", "-N2", "-n2", "--flags", "waitable", "./flux-job.batch"] in machine.commands()
     assert machine.last() == ["job", "wait", "--all"]
     lines = (machine.folder / "work" / "flux-job.batch").read_text().splitlines()
@@ -146,8 +167,12 @@ def test_exit_code_of_the_command_is_kept(machine: Machine) -> None:
         (machine.folder / "work" / "post-ran").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(("spec", "starts"), [({}, 1), ({"backoffLimit": 2}, 2), ({"logging": {"strict": True}}, 2)])
-def test_failed_command_is_run_again_only_if_requested(machine: Machine, spec: dict[str, Any], starts: int) -> None:
+@pytest.mark.parametrize(
+    ("spec", "starts"), [({}, 1), ({"backoffLimit": 2}, 2), ({"logging": {"strict": True}}, 2)]
+)
+def test_failed_command_is_run_again_only_if_requested(
+    machine: Machine, spec: dict[str, Any], starts: int
+) -> None:
     machine.program("flux", FLUX.replace("exit 0", "exit 0; exit 3"))
     assert [lead(machine, **spec).returncode for _ in range(2)] == [3, 3]
     assert [words[0] for words in machine.commands()].count("start") == starts
@@ -182,14 +207,28 @@ def test_custom_script_replaces_the_command(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("sidecar", [False, True])
-@pytest.mark.parametrize("flux", [{}, {"scheduler": {"simple": True}}, {"container": {"disable": True}}])
-def test_environment_of_the_view_needs_a_view(machine: Machine, sidecar: bool, flux: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "flux", [{}, {"scheduler": {"simple": True}}, {"container": {"disable": True}}]
+)
+def test_environment_of_the_view_needs_a_view(
+    machine: Machine, sidecar: bool, flux: dict[str, Any]
+) -> None:
     plan = plan_of(machine, flux={"noWaitSocket": True, **flux})
-    script = sidecar_script(plan, {"command": "flux jobs"}) if sidecar else wait_script(plan, plan.containers[0])
+    script = (
+        sidecar_script(plan, {"command": "flux jobs"})
+        if sidecar
+        else wait_script(plan, plan.containers[0])
+    )
     machine.run(script, HOME="/")
-    found = {key: machine.calls()[-1].environment.get(key) for key in ("HOME", "USER", "FLUX_RC_EXTRA")}
+    found = {
+        key: machine.calls()[-1].environment.get(key) for key in ("HOME", "USER", "FLUX_RC_EXTRA")
+    }
     rc_extra = None if flux else f"{machine.folder}/view/view/etc/flux/rc1.d"
-    home = ("/", None) if "container" in flux else (f"{machine.folder}/home/flux-operator", "flux-operator")
+    home = (
+        ("/", None)
+        if "container" in flux
+        else (f"{machine.folder}/home/flux-operator", "flux-operator")
+    )
     assert (found["HOME"], found["USER"], found["FLUX_RC_EXTRA"]) == (*home, rc_extra)
 
 
@@ -203,7 +242,10 @@ def test_follower_starts_again_until_its_broker_ends_well(machine: Machine) -> N
     machine.program("hostname", "#!/bin/bash\necho flux-sample-1\n")
     machine.program("sleep", "#!/bin/bash\n")
     machine.program(
-        "flux", FLUX.replace("exit 0", 'exit 0; [ "$(tr -d "\\0" < "${CALLS}" | grep -c ^start)" -ge 3 ] || exit 1')
+        "flux",
+        FLUX.replace(
+            "exit 0", 'exit 0; [ "$(tr -d "\\0" < "${CALLS}" | grep -c ^start)" -ge 3 ] || exit 1'
+        ),
     )
     hooks = {"workerPre": "touch worker", "brokerPre": "touch broker"}
     assert lead(machine, {"commands": hooks}).returncode == 0
@@ -273,7 +315,10 @@ def test_init_script_writes_the_configuration_once(machine: Machine) -> None:
     view = machine.folder / "view"
     configuration = tomllib.loads((view / "config/etc/flux/config/broker.toml").read_text())
     assert configuration["bootstrap"]["hosts"] == [{"host": "flux-sample-[0-2]"}]
-    assert configuration["bootstrap"]["default_connect"] == "tcp://%h.flux-sample.ns.svc.cluster.local:%p"
+    assert (
+        configuration["bootstrap"]["default_connect"]
+        == "tcp://%h.flux-sample.ns.svc.cluster.local:%p"
+    )
     assert (view / "config/etc/flux/system/hostlist").read_text() == "flux-sample-[0-2]\n"
     assert (view / "view" / "bin" / "flux").exists()
     assert (view / "flux-operator-done.txt").exists()
@@ -305,11 +350,25 @@ def test_sidecar_waits_for_the_socket_and_runs_a_shell_command(machine: Machine)
         ({"size": 2, "maxSize": 4}, "flux-sample-[0-3]"),
         ({"flux": {"bursting": {"hostlist": "a[1-3],b"}}}, "a[1-3],b"),
         (
-            {"flux": {"bursting": {"clusters": [{"name": "gke", "size": 3}, {"name": "", "size": 0}, {"size": 1}]}}},
+            {
+                "flux": {
+                    "bursting": {
+                        "clusters": [
+                            {"name": "gke", "size": 3},
+                            {"name": "", "size": 0},
+                            {"size": 1},
+                        ]
+                    }
+                }
+            },
             "flux-sample-[0-1],gke-[0-2],burst-1-[0-1],burst-2-[0]",
         ),
         (
-            {"flux": {"bursting": {"leadBroker": {"address": "1.2.3.4", "name": "main", "size": 2}}}},
+            {
+                "flux": {
+                    "bursting": {"leadBroker": {"address": "1.2.3.4", "name": "main", "size": 2}}
+                }
+            },
             "main-[0-1],flux-sample-[0-1]",
         ),
     ],
@@ -329,7 +388,10 @@ def test_bursted_cluster_connects_to_the_address_of_its_lead_broker() -> None:
 
 def test_values_of_the_spec_cannot_change_a_script() -> None:
     hostile = '\'; touch /tmp/x; "$(touch /tmp/y)"\n`id`'
-    plan = plan_of(container={"command": hostile, "logs": hostile}, flux={"optionFlags": hostile, "wrap": hostile})
+    plan = plan_of(
+        container={"command": hostile, "logs": hostile},
+        flux={"optionFlags": hostile, "wrap": hostile},
+    )
     script = wait_script(plan, plan.containers[0])
     header = script.split("# Shared by")[0]
     words = shlex.split(header, comments=True)
@@ -341,11 +403,20 @@ def test_values_of_the_spec_cannot_change_a_script() -> None:
 ESCAPED = 'for rank in \\${FLUX_TASK_RANK}; do echo "$x \\`hostname\\`"; done'
 
 
-@pytest.mark.parametrize("container", [{"commands": {"script": ESCAPED}, "command": ""}, {"command": ESCAPED}])
-def test_escaped_variables_are_expanded_when_the_script_runs(machine: Machine, container: Object) -> None:
+@pytest.mark.parametrize(
+    "container", [{"commands": {"script": ESCAPED}, "command": ""}, {"command": ESCAPED}]
+)
+def test_escaped_variables_are_expanded_when_the_script_runs(
+    machine: Machine, container: Object
+) -> None:
     lead(machine, {**container, "batch": "commands" not in container, "batchRaw": True})
-    file = machine.folder / ("tmp/custom-entrypoint.sh" if "commands" in container else "work/flux-job.batch")
-    assert file.read_text().splitlines()[-1] == 'for rank in ${FLUX_TASK_RANK}; do echo "$x `hostname`"; done'
+    file = machine.folder / (
+        "tmp/custom-entrypoint.sh" if "commands" in container else "work/flux-job.batch"
+    )
+    assert (
+        file.read_text().splitlines()[-1]
+        == 'for rank in ${FLUX_TASK_RANK}; do echo "$x `hostname`"; done'
+    )
 
 
 def test_raw_batch_keeps_indentation_and_empty_lines(machine: Machine) -> None:
@@ -376,7 +447,10 @@ def test_hooks_have_the_variables_of_the_go_operator(machine: Machine) -> None:
 def test_sidecar_without_command_exits_with_the_code_of_its_post_hook(machine: Machine) -> None:
     plan = plan_of(machine, flux={"noWaitSocket": True})
     hooks = {"post": "fail() { return 7; }; fail"}
-    results = [machine.run(sidecar_script(plan, {"command": text, "commands": hooks})) for text in ("", "true")]
+    results = [
+        machine.run(sidecar_script(plan, {"command": text, "commands": hooks}))
+        for text in ("", "true")
+    ]
     assert [result.returncode for result in results] == [7, 0]
 
 

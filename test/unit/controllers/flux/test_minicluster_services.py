@@ -23,7 +23,9 @@ class RecordingChildren:
         self.problem: tuple[str, str] | None = None
         self.applied: list[str] = []
 
-    async def ensure(self, desired: Object, current: Entry | None, *, required: bool = True) -> bool:
+    async def ensure(
+        self, desired: Object, current: Entry | None, *, required: bool = True
+    ) -> bool:
         self.applied.append(name_of(desired))
         return True
 
@@ -32,9 +34,12 @@ class RecordingChildren:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "sidecars", "headless"), [("a", ["b"], "a-b"), ("c", ["c-b", "b"], ""), ("a", ["b"], "b")]
+    ("cluster", "sidecars", "headless"),
+    [("a", ["b"], "a-b"), ("c", ["c-b", "b"], ""), ("a", ["b"], "b")],
 )
-async def test_no_service_has_two_desired_states(cluster: str, sidecars: list[str], headless: str) -> None:
+async def test_no_service_has_two_desired_states(
+    cluster: str, sidecars: list[str], headless: str
+) -> None:
     containers: list[dict[str, Any]] = [{"runFlux": True, "image": "i", "command": "true"}]
     containers += [{"name": name, "image": "i", "ports": [80]} for name in sidecars]
     obj = mini_cluster(cluster, containers=containers, network={"headlessName": headless})

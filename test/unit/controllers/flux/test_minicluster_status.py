@@ -18,7 +18,12 @@ from cfo.controllers.flux.minicluster.job_changes import (
     limited_size,
     maximum_size,
 )
-from cfo.controllers.flux.minicluster.lead import LeadPod, lead_of, needs_reconcile, unlabelled_index
+from cfo.controllers.flux.minicluster.lead import (
+    LeadPod,
+    lead_of,
+    needs_reconcile,
+    unlabelled_index,
+)
 from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
 from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_encode
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
@@ -127,7 +132,11 @@ def test_times_change_only_with_the_status_of_a_condition() -> None:
             3,
             ("False", "BackoffLimitExceeded", "The command failed with exit code 3: m"),
         ),
-        (ended("Failed", "DeadlineExceeded"), None, ("False", "DeadlineExceeded", "The Job failed: m")),
+        (
+            ended("Failed", "DeadlineExceeded"),
+            None,
+            ("False", "DeadlineExceeded", "The Job failed: m"),
+        ),
     ],
 )
 def test_result_has_reason_and_exit_code(
@@ -191,7 +200,9 @@ def test_recorded_maximum_of_others_is_ignored_unless_it_is_a_number() -> None:
 def test_patch_of_an_unchanged_job_is_empty() -> None:
     for spec in ({}, {"suspend": True}, {"jobLabels": {"a": "b"}}, {"backoffLimit": 3}):
         cluster, job = stored(mini_cluster(**spec))
-        job["metadata"].setdefault("labels", {}).setdefault("flux-framework.org/minicluster", "flux-sample")
+        job["metadata"].setdefault("labels", {}).setdefault(
+            "flux-framework.org/minicluster", "flux-sample"
+        )
         assert job_patch(job, Plan.of(cluster)) == {}, spec
 
 
@@ -206,7 +217,9 @@ def test_patch_of_an_unchanged_job_is_empty() -> None:
         ({"backoffLimit": 5}, 3, None),
     ],
 )
-def test_job_gets_no_retries_after_its_command_failed(spec: Object, exit_code: int | None, limit: int | None) -> None:
+def test_job_gets_no_retries_after_its_command_failed(
+    spec: Object, exit_code: int | None, limit: int | None
+) -> None:
     cluster, job = stored(mini_cluster(**spec))
     patch = job_patch(job, Plan.of(cluster), exit_code)
     assert patch.get("spec", {}).get("backoffLimit") == limit
@@ -219,17 +232,37 @@ def test_job_follows_size_deadline_retries_and_labels() -> None:
     cluster, job = stored(mini_cluster(maxSize=4))
     cluster["spec"] |= {"size": 3, "deadlineSeconds": 9, "backoffLimit": 2, "jobLabels": {"a": "b"}}
     patch = job_patch(job, Plan.of(cluster, maximum=4))
-    assert patch["spec"] == {"activeDeadlineSeconds": 9, "backoffLimit": 2, "completions": 3, "parallelism": 3}
-    assert patch["metadata"]["labels"] == {"a": "b", "flux-framework.org/minicluster": "flux-sample"}
+    assert patch["spec"] == {
+        "activeDeadlineSeconds": 9,
+        "backoffLimit": 2,
+        "completions": 3,
+        "parallelism": 3,
+    }
+    assert patch["metadata"]["labels"] == {
+        "a": "b",
+        "flux-framework.org/minicluster": "flux-sample",
+    }
 
 
 def test_hash_covers_what_a_job_cannot_follow() -> None:
     base = mini_cluster()
     same = copy.deepcopy(base)
-    same["spec"] |= {"size": 5, "suspend": True, "cleanup": True, "interactive": False, "network": {}, "maxSize": 9}
+    same["spec"] |= {
+        "size": 5,
+        "suspend": True,
+        "cleanup": True,
+        "interactive": False,
+        "network": {},
+        "maxSize": 9,
+    }
     same["spec"]["containers"][0] |= {"pullAlways": False, "environment": {}}
     assert spec_hash(same) == spec_hash(base)
-    for change in ({"tasks": 2}, {"interactive": True}, {"containers": []}, {"flux": {"optionFlags": "-x"}}):
+    for change in (
+        {"tasks": 2},
+        {"interactive": True},
+        {"containers": []},
+        {"flux": {"optionFlags": "-x"}},
+    ):
         assert spec_hash({"spec": {**base["spec"], **change}}) != spec_hash(base)
 
 
@@ -237,7 +270,9 @@ def test_ignored_changes_are_named() -> None:
     cluster, job = stored(mini_cluster(maxSize=4))
     assert ignored_changes(job, cluster) == ""
     cluster["spec"]["maxSize"] = 6
-    assert "spec.maxSize: 6: the brokers were started for at most 4 hosts" in ignored_changes(job, cluster)
+    assert "spec.maxSize: 6: the brokers were started for at most 4 hosts" in ignored_changes(
+        job, cluster
+    )
     cluster["spec"]["tasks"] = 6
     assert "The spec was changed after the Job had started" in ignored_changes(job, cluster)
 
@@ -261,14 +296,27 @@ def test_suspension_is_decided_by_spec_annotation_or_kueue(
         cluster["metadata"]["annotations"] = {"flux-framework.org/suspend": annotation}
     assert wanted_suspend(cluster) is expected
     # A Job with a queue waits for Kueue, also if Kueue's webhook did not suspend it.
-    assert desired_job(Plan.of(cluster))["spec"].get("suspend") is (True if "jobLabels" in spec else expected)
+    assert desired_job(Plan.of(cluster))["spec"].get("suspend") is (
+        True if "jobLabels" in spec else expected
+    )
 
 
 def pod(
-    index: str = "0", *, uid: str = "j", version: str = "1", labels: dict[str, str] | None = None, **status: Any
+    index: str = "0",
+    *,
+    uid: str = "j",
+    version: str = "1",
+    labels: dict[str, str] | None = None,
+    **status: Any,
 ) -> Entry:
     """Return a pod of a Job as an informer stores it."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "flux-sample", "uid": uid, "controller": True}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "flux-sample",
+        "uid": uid,
+        "controller": True,
+    }
     metadata = {
         "name": f"p-{version}",
         "namespace": "ns",
@@ -287,7 +335,9 @@ def pod(
 
 def container(state_name: str = "state", exit_code: int = 3, name: str = "flux-sample") -> Object:
     """Return the status of a container that has ended."""
-    return {"containerStatuses": [{"name": name, state_name: {"terminated": {"exitCode": exit_code}}}]}
+    return {
+        "containerStatuses": [{"name": name, state_name: {"terminated": {"exitCode": exit_code}}}]
+    }
 
 
 def test_removed_job_labels_are_removed_from_the_job() -> None:
@@ -316,8 +366,12 @@ def test_exit_code_is_that_of_the_container_that_runs_flux() -> None:
     foreign = pod(version="99", uid="other", phase="Failed", **container(exit_code=7))
     worker = pod("1", version="98", phase="Failed", **container(exit_code=8))
     assert lead_of([newest, older, foreign, worker], "j", "flux-sample") == LeadPod("Running", 4)
-    assert lead_of([pod(version="10", phase="Pending"), older], "j", "flux-sample") == LeadPod("Pending", 3)
-    assert lead_of([pod(phase="Running", **container(name="side"))], "j", "flux-sample") == LeadPod("Running")
+    assert lead_of([pod(version="10", phase="Pending"), older], "j", "flux-sample") == LeadPod(
+        "Pending", 3
+    )
+    assert lead_of([pod(phase="Running", **container(name="side"))], "j", "flux-sample") == LeadPod(
+        "Running"
+    )
     assert lead_of([foreign, worker], "j", "flux-sample") is None
 
 
@@ -350,7 +404,8 @@ def test_certificates_have_different_matching_keys() -> None:
     for _ in range(2):
         lines = create_certificate("a-0").splitlines()
         public, secret = (
-            next(line for line in lines if key in line).split('"')[1] for key in ("public-key", "secret-key")
+            next(line for line in lines if key in line).split('"')[1]
+            for key in ("public-key", "secret-key")
         )
         private = X25519PrivateKey.from_private_bytes(z85_decode(secret))
         assert z85_encode(private.public_key().public_bytes_raw()) == public

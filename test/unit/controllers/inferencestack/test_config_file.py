@@ -29,7 +29,9 @@ def reader_file(config: dict[str, Any]) -> str:
 
 
 def value_in_file(value: Any) -> str:
-    (line,) = [line for line in reader_file({"x": value}).splitlines() if line.startswith("      x:")]
+    (line,) = [
+        line for line in reader_file({"x": value}).splitlines() if line.startswith("      x:")
+    ]
     return line.removeprefix("      x: ")
 
 
@@ -61,7 +63,9 @@ def value_in_file(value: Any) -> str:
         ("é\x85\u2028", '"é\\u0085\\u2028"'),
     ],
 )
-def test_value_is_printed_as_by_helm_unless_it_would_break_the_file(value: Any, printed: str) -> None:
+def test_value_is_printed_as_by_helm_unless_it_would_break_the_file(
+    value: Any, printed: str
+) -> None:
     assert value_in_file(value) == printed
 
 
@@ -70,7 +74,9 @@ def test_any_string_is_one_value_of_its_key() -> None:
     alphabet = "ab:# -\t\n\r\"'[]{},&*!|>%@`\\?~\x00\x85é\u2028\ufeff😀01.eE+_=<"
     for _ in range(3000):
         value = "".join(rng.choice(alphabet) for _ in range(rng.randrange(8)))
-        document = yaml.load(reader_file({"x": value, "y": 1}), Loader=yaml.BaseLoader)  # all scalars as strings
+        document = yaml.load(
+            reader_file({"x": value, "y": 1}), Loader=yaml.BaseLoader
+        )  # all scalars as strings
         reader = document["takeoff"]["readers_config"]["a"]
         assert (reader["y"], list(document)) == ("1", ["takeoff"])
         assert reader["x"] == value or isinstance(reader["x"], list), value
@@ -103,7 +109,9 @@ def test_gateway_address_can_be_set_and_its_position_depends_on_the_profile() ->
 
 
 def test_reference_to_the_access_token_is_not_in_the_file() -> None:
-    assert "access_token" not in reader_file({"accessTokenSecretRef": {"name": "hf", "key": "token"}})
+    assert "access_token" not in reader_file(
+        {"accessTokenSecretRef": {"name": "hf", "key": "token"}}
+    )
 
 
 OLD, NEW = "old\n", "new\n"

@@ -17,7 +17,10 @@ from cfo.runtime.objects.unstructured import gvk_of
 from test.support.inference_stacks import stack
 
 BUDGET = st.sampled_from([None, {}, {"minAvailable": 1}, {"maxUnavailable": "25%"}])
-METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
 SECTION = st.fixed_dictionaries(
     {
         "podDisruptionBudget": BUDGET,
@@ -36,7 +39,9 @@ SECTION = st.fixed_dictionaries(
 GATEWAY = st.fixed_dictionaries(
     {
         "podDisruptionBudget": BUDGET,
-        "ingress": st.sampled_from([None, {"enabled": False}, {"enabled": True, "hosts": [{"host": "h"}]}]),
+        "ingress": st.sampled_from(
+            [None, {"enabled": False}, {"enabled": True, "hosts": [{"host": "h"}]}]
+        ),
         "httpRoute": st.sampled_from([None, {"parentRefs": [{"name": "g"}]}]),
         "exportPrometheusMetrics": st.sampled_from([None, False, True]),
     }
@@ -56,7 +61,10 @@ GATEWAY = st.fixed_dictionaries(
     ),
 )
 def test_permissions_are_checked_for_exactly_what_is_rendered(
-    gateway: dict[str, Any], template: dict[str, Any], applications: dict[str, Any], spec: dict[str, Any]
+    gateway: dict[str, Any],
+    template: dict[str, Any],
+    applications: dict[str, Any],
+    spec: dict[str, Any],
 ) -> None:
     profile = newest_profile("v2")
     obj = stack(applications, gateway=gateway, applicationTemplate=template, **spec)
@@ -73,4 +81,6 @@ def test_permissions_are_checked_for_exactly_what_is_rendered(
     }
     assert {(gvr.group, gvr.resource) for gvr in created} <= granted
     suspended = {**obj, "spec": {**obj["spec"], "suspend": True}}
-    assert created_resources(resolve(suspended, profile)) == created, "the objects exist once it is resumed"
+    assert created_resources(resolve(suspended, profile)) == created, (
+        "the objects exist once it is resumed"
+    )

@@ -61,7 +61,9 @@ def split_hash(obj: Object) -> tuple[Object, str]:
 def test_objects_equal_those_of_the_chart(sample: str, expected: str, profile: str) -> None:
     (stack,) = samples(sample)
     rendered = [split_hash(obj) for obj in render(stack, PROFILES[profile])]
-    assert [obj for obj, _ in rendered] == [with_differences(obj) for obj in expected_objects(expected)]
+    assert [obj for obj, _ in rendered] == [
+        with_differences(obj) for obj in expected_objects(expected)
+    ]
     assert all(bool(found) == (obj["kind"] == "Deployment") for obj, found in rendered)
 
 
@@ -69,7 +71,11 @@ def test_objects_equal_those_of_the_chart(sample: str, expected: str, profile: s
 def test_released_operator_v1_adds_only_the_pod_name() -> None:
     (stack,) = samples("01-seed")
     deployments = [
-        next(obj for obj in render(stack, PROFILES[name]) if name_of(obj).endswith("hello-world") and "spec" in obj)
+        next(
+            obj
+            for obj in render(stack, PROFILES[name])
+            if name_of(obj).endswith("hello-world") and "spec" in obj
+        )
         for name in ("v0.2", "v1.0")
     ]
     old, new = (obj["spec"]["template"]["spec"]["containers"][0] for obj in deployments)
@@ -104,12 +110,18 @@ def test_adopted_stack_keeps_its_pod_templates(sample: str, expected: str, profi
     if deployments.keys() - {"console-inference-stack-gateway"}:
         assert found.name == profile
     facts = Facts(
-        deployments={name: LiveDeployment.of(obj, owns_replicas=False) for name, obj in deployments.items()},
+        deployments={
+            name: LiveDeployment.of(obj, owns_replicas=False) for name, obj in deployments.items()
+        },
         config_maps=config_maps,
     )
     for obj in render(stack, found, facts):
         if gvk_of(obj).kind == "Deployment":
-            original = next(one for one in existing if one["kind"] == "Deployment" and name_of(one) == name_of(obj))
+            original = next(
+                one
+                for one in existing
+                if one["kind"] == "Deployment" and name_of(one) == name_of(obj)
+            )
             template = as_stored(original)["spec"]["template"]
             rendered = obj["spec"]["template"]
             assert rendered["metadata"] == template["metadata"]
@@ -117,7 +129,9 @@ def test_adopted_stack_keeps_its_pod_templates(sample: str, expected: str, profi
             assert obj["spec"]["replicas"] == original["spec"]["replicas"]
         if gvk_of(obj).kind == "ConfigMap":
             assert obj["data"]["config.yaml"] == config_maps[name_of(obj)]["data"]["config.yaml"]
-            assert yaml.safe_load(obj["data"]["config.yaml"])["takeoff"]["server_config"] == {"internal_port": 3005}
+            assert yaml.safe_load(obj["data"]["config.yaml"])["takeoff"]["server_config"] == {
+                "internal_port": 3005
+            }
 
 
 def contains(whole: Any, part: Any) -> bool:

@@ -23,15 +23,32 @@ class Stacks:
     def entries(self) -> Iterator[Entry]:
         for number, status in enumerate(self._statuses):
             metadata = {"name": f"s{number}", "namespace": "ns", "uid": "u", "resourceVersion": "5"}
-            yield EntryDecoder(INFERENCE_STACKS[0]).decode(orjson.dumps({"metadata": metadata, "status": status}))
+            yield EntryDecoder(INFERENCE_STACKS[0]).decode(
+                orjson.dumps({"metadata": metadata, "status": status})
+            )
 
 
 def test_status_with_other_types_does_not_hide_the_other_stacks() -> None:
     registry = CollectorRegistry()
-    ready = {"conditions": [{"type": "Ready", "status": "True"}], "applications": [{"state": "Ready"}]}
+    ready = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "applications": [{"state": "Ready"}],
+    }
     metrics = StackMetrics(registry)
-    metrics.readers.append(cast("Reader", Stacks("x", {"conditions": [1]}, {"applications": [{"state": 1}]}, ready)))
+    metrics.readers.append(
+        cast("Reader", Stacks("x", {"conditions": [1]}, {"applications": [{"state": 1}]}, ready))
+    )
     labels = {"namespace": "ns"}
-    assert registry.get_sample_value("inferencestack_status_ready", {**labels, "ready": "True"}) == 1
-    assert registry.get_sample_value("inferencestack_status_ready", {**labels, "ready": "Unknown"}) == 3
-    assert registry.get_sample_value("inferencestack_status_applications", {**labels, "state": "Ready"}) == 1
+    assert (
+        registry.get_sample_value("inferencestack_status_ready", {**labels, "ready": "True"}) == 1
+    )
+    assert (
+        registry.get_sample_value("inferencestack_status_ready", {**labels, "ready": "Unknown"})
+        == 3
+    )
+    assert (
+        registry.get_sample_value(
+            "inferencestack_status_applications", {**labels, "state": "Ready"}
+        )
+        == 1
+    )

@@ -44,7 +44,9 @@ class Requests:
         self.sent += 1
         attributes = review["spec"]["resourceAttributes"]
         assert "namespace" not in attributes, "in the whole cluster"
-        allowed = review["spec"]["user"] in self.operators and attributes["group"] == "doublewordai.co"
+        allowed = (
+            review["spec"]["user"] in self.operators and attributes["group"] == "doublewordai.co"
+        )
         return {"status": {"allowed": allowed}}
 
 
@@ -68,7 +70,12 @@ class Leases:
     def renew(self, version: str, namespace: str = "ns", **spec: Any) -> None:
         """Emit the event of a Lease."""
         key = NamespacedName(namespace, f"inference-stack-operator-{version}")
-        spec = {"holderIdentity": "pod", "leaseDurationSeconds": 15, "renewTime": str(self.clock.now()), **spec}
+        spec = {
+            "holderIdentity": "pod",
+            "leaseDurationSeconds": 15,
+            "renewTime": str(self.clock.now()),
+            **spec,
+        }
         raw = orjson.dumps({"metadata": {"name": key.name, "namespace": namespace}, "spec": spec})
         entry = EntryDecoder(LEASE).decode(raw)
         for handler in self.handlers:
@@ -100,10 +107,15 @@ def test_time_without_change_is_measured_for_each_version_since_observation_bega
     leases.renew("v2")
     leases.clock.advance(10)
     leases.renew("v2")
-    assert (leases.operators.unchanged_seconds("v2"), leases.operators.unchanged_seconds("v3")) == (10, 110)
+    assert (leases.operators.unchanged_seconds("v2"), leases.operators.unchanged_seconds("v3")) == (
+        10,
+        110,
+    )
 
 
-async def test_lease_of_another_namespace_counts_if_its_holder_is_allowed_to_write_the_status_of_stacks() -> None:
+async def test_lease_of_another_namespace_counts_if_its_holder_is_allowed_to_write_the_status_of_stacks() -> (
+    None
+):
     leases = Leases()
     leases.renew("v2", "other", holderIdentity="pod-1_uuid")
     assert (leases.operators.live(), leases.changes) == ({}, 1), "it must be verified"
@@ -143,7 +155,9 @@ async def test_thousands_of_leases_of_a_tenant_cost_as_little_as_each_of_them() 
         leases.renew(f"v{number}", "tenant", leaseDurationSeconds=1 << 30)
     assert leases.clock.reads < 5 * 5000
     assert leases.clock.timers == 1
-    assert leases.changes == 2, "our own Lease, and those of the tenant, which are verified together"
+    assert leases.changes == 2, (
+        "our own Lease, and those of the tenant, which are verified together"
+    )
     await leases.operators.verify()
     assert leases.requests.sent == 1, "the namespace is rejected with its first Lease"
     assert leases.operators.live() == {"v2": ["ns"]}

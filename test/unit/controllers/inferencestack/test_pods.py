@@ -30,14 +30,27 @@ UNSCHEDULABLE = {
 @pytest.mark.parametrize(
     ("status", "reason", "message"),
     [
-        ({"conditions": [UNSCHEDULABLE]}, "Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
         (
-            container({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}),
+            {"conditions": [UNSCHEDULABLE]},
+            "Unschedulable",
+            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            container(
+                {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+            ),
             "ImagePullBackOff",
             "container main: Back-off pulling image",
         ),
         (
-            container({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "regcred" not found'}}),
+            container(
+                {
+                    "waiting": {
+                        "reason": "CreateContainerConfigError",
+                        "message": 'secret "regcred" not found',
+                    }
+                }
+            ),
             "CreateContainerConfigError",
             'container main: secret "regcred" not found',
         ),
@@ -47,12 +60,24 @@ UNSCHEDULABLE = {
             "container main exited with code 137 (OOMKilled), 3 restarts",
         ),
         (
-            {"initContainerStatuses": container({"waiting": {"reason": "ErrImagePull"}})["containerStatuses"]},
+            {
+                "initContainerStatuses": container({"waiting": {"reason": "ErrImagePull"}})[
+                    "containerStatuses"
+                ]
+            },
             "ErrImagePull",
             "container main",
         ),
-        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted", "low on memory"),
-        ({"phase": "Failed", "reason": "not a reason", "message": "x" * 999}, "PodFailed", "x" * 297 + "..."),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "Evicted",
+            "low on memory",
+        ),
+        (
+            {"phase": "Failed", "reason": "not a reason", "message": "x" * 999},
+            "PodFailed",
+            "x" * 297 + "...",
+        ),
     ],
 )
 def test_failure_is_explained(status: dict[str, Any], reason: str, message: str) -> None:

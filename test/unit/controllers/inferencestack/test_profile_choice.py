@@ -15,7 +15,12 @@ from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import stack
 
 OLD, NEW = PROFILES["v2.1"], PROFILES["v2.13"]
-NAMES = ["s-inference-stack-a", "s-inference-stack-b", "s-inference-stack-c", "s-inference-stack-gateway"]
+NAMES = [
+    "s-inference-stack-a",
+    "s-inference-stack-b",
+    "s-inference-stack-c",
+    "s-inference-stack-gateway",
+]
 
 
 def pinned(profile: str = "v2.1", *, observed: int | None = 1, **spec: Any) -> Object:
@@ -53,7 +58,10 @@ def deployments(obj: Object, **profiles: str) -> dict[str, Object]:
 def test_profile_changes_only_when_the_policy_allows_it(
     obj: Object, upgraded: dict[str, str], expected: tuple[Any, Any]
 ) -> None:
-    assert choose_profile(obj, "v2", deployments(obj, **upgraded) if obj.get("status") else {}) == expected
+    assert (
+        choose_profile(obj, "v2", deployments(obj, **upgraded) if obj.get("status") else {})
+        == expected
+    )
 
 
 def test_applications_are_upgraded_one_after_the_other() -> None:

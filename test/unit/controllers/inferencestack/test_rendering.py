@@ -37,7 +37,9 @@ GATEWAY = "s-inference-stack-gateway"
 APP = "s-inference-stack-a"
 
 
-def rendered(obj: Object, profile: Profile = V2, facts: Facts | None = None) -> dict[tuple[GVK, str], Any]:
+def rendered(
+    obj: Object, profile: Profile = V2, facts: Facts | None = None
+) -> dict[tuple[GVK, str], Any]:
     """Return the objects of a valid stack by kind and name."""
     assert validate(obj, profile).errors == ()
     before = copy.deepcopy(obj)
@@ -54,7 +56,10 @@ def application(own: dict[str, Any], profile: Profile = V2, **spec: Any) -> Any:
 
 
 def env_of(container: Any) -> dict[str, Any]:
-    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+    return {
+        variable["name"]: variable.get("value", variable.get("valueFrom"))
+        for variable in container["env"]
+    }
 
 
 def test_empty_stack_has_a_gateway() -> None:
@@ -68,7 +73,9 @@ def test_empty_stack_has_a_gateway() -> None:
 
 def test_applications_are_sorted_and_each_has_its_objects() -> None:
     found = list(rendered(stack({"b": {}, "a": {}})))[4:]
-    assert found == [(kind, f"s-inference-stack-{name}") for name in "ab" for kind in (CONFIG_MAP, DEPLOYMENT)]
+    assert found == [
+        (kind, f"s-inference-stack-{name}") for name in "ab" for kind in (CONFIG_MAP, DEPLOYMENT)
+    ]
 
 
 def test_stack_with_several_applications_has_the_objects_of_the_chart() -> None:
@@ -79,7 +86,8 @@ def test_stack_with_several_applications_has_the_objects_of_the_chart() -> None:
     )
     kinds = [kind.kind for kind, _ in rendered(obj)]
     assert sorted(kinds) == sorted(
-        ["ServiceAccount", "Service", "ServiceMonitor", "ScaledObject"] + ["ConfigMap", "Deployment"] * 4
+        ["ServiceAccount", "Service", "ServiceMonitor", "ScaledObject"]
+        + ["ConfigMap", "Deployment"] * 4
     )
 
 
@@ -89,7 +97,10 @@ def test_service_account_can_be_external() -> None:
     assert objects[DEPLOYMENT, GATEWAY]["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
     account = rendered(stack(serviceAccount={"automount": False, "annotations": {"a": "b"}}))
     found = account[SERVICE_ACCOUNT, "s-inference-stack"]
-    assert (found["automountServiceAccountToken"], found["metadata"]["annotations"]) == (False, {"a": "b"})
+    assert (found["automountServiceAccountToken"], found["metadata"]["annotations"]) == (
+        False,
+        {"a": "b"},
+    )
 
 
 def test_gateway_environment_of_the_user_has_precedence() -> None:
@@ -126,7 +137,10 @@ def test_external_engine_has_a_sidecar() -> None:
             "engine": "external",
             "readerConfig": {"enginePort": 8000, "isEmbedding": True},
             "sidecar": {
-                "env": [{"name": "A", "value": "1"}, {"name": "TAKEOFF_HEADLESS", "value": "false"}],
+                "env": [
+                    {"name": "A", "value": "1"},
+                    {"name": "TAKEOFF_HEADLESS", "value": "false"},
+                ],
                 "ports": [{"containerPort": 9, "protocol": "TCP"}],
                 "resources": {"limits": {"cpu": 0.5}},
             },
@@ -151,10 +165,14 @@ def test_external_engine_has_a_sidecar() -> None:
     assert [mount["mountPath"] for mount in sidecar["volumeMounts"]] == ["/code/config.yaml"]
 
 
-@pytest.mark.parametrize(("engine", "variable"), [("takeoff", "TAKEOFF_ACCESS_TOKEN"), ("external", "HF_TOKEN")])
+@pytest.mark.parametrize(
+    ("engine", "variable"), [("takeoff", "TAKEOFF_ACCESS_TOKEN"), ("external", "HF_TOKEN")]
+)
 def test_access_token_comes_from_a_secret(engine: str, variable: str) -> None:
     reference = {"name": "hf", "key": "token"}
-    objects = rendered(stack({"a": {"engine": engine, "readerConfig": {"accessTokenSecretRef": reference}}}))
+    objects = rendered(
+        stack({"a": {"engine": engine, "readerConfig": {"accessTokenSecretRef": reference}}})
+    )
     container = objects[DEPLOYMENT, APP]["spec"]["template"]["spec"]["containers"][0]
     assert env_of(container)[variable] == {"secretKeyRef": reference}
     assert "hf" not in objects[CONFIG_MAP, APP]["data"]["config.yaml"]
@@ -204,9 +222,14 @@ def test_explicit_liveness_probe_replaces_the_default() -> None:
 
 
 def test_restricted_pods_need_no_root() -> None:
-    pod = application({"securityContext": {"readOnlyRootFilesystem": True}}, securityProfile="restricted")
+    pod = application(
+        {"securityContext": {"readOnlyRootFilesystem": True}}, securityProfile="restricted"
+    )
     assert "initContainers" not in pod
-    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     assert pod["containers"][0]["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -225,17 +248,24 @@ def test_restricted_pods_need_no_root() -> None:
         ),
     ],
 )
-def test_cache_is_a_claim_that_outlives_the_stack(cache: dict[str, Any], spec: dict[str, Any], retained: bool) -> None:
+def test_cache_is_a_claim_that_outlives_the_stack(
+    cache: dict[str, Any], spec: dict[str, Any], retained: bool
+) -> None:
     objects = rendered(stack({"a": {"cache": cache}}))
     claim = objects[PERSISTENT_VOLUME_CLAIM, f"{APP}-models"]
     assert claim["spec"] == {**spec, "resources": {"requests": {"storage": str(cache["size"])}}}
     assert is_retained(claim) == retained
     pod = objects[DEPLOYMENT, APP]["spec"]["template"]["spec"]
-    assert pod["volumes"][2] == {"name": "models", "persistentVolumeClaim": {"claimName": f"{APP}-models"}}
+    assert pod["volumes"][2] == {
+        "name": "models",
+        "persistentVolumeClaim": {"claimName": f"{APP}-models"},
+    }
 
 
 def test_cache_with_a_group_needs_no_init_container() -> None:
-    assert "initContainers" not in application({"cache": {"size": "1Gi"}, "podSecurityContext": {"fsGroup": 1}})
+    assert "initContainers" not in application(
+        {"cache": {"size": "1Gi"}, "podSecurityContext": {"fsGroup": 1}}
+    )
     assert "initContainers" in application({"cache": {"size": "1Gi"}})
 
 
@@ -263,7 +293,10 @@ def test_keda_scales_by_the_queue_of_the_consumer_group() -> None:
         "triggers": [
             {
                 "type": "external-push",
-                "metadata": {"scalerAddress": f"{GATEWAY}.ns.svc.cluster.local:3005", "target_chat": "15"},
+                "metadata": {
+                    "scalerAddress": f"{GATEWAY}.ns.svc.cluster.local:3005",
+                    "target_chat": "15",
+                },
             }
         ],
     }
@@ -282,12 +315,21 @@ def test_horizontal_pod_autoscaler_can_be_chosen() -> None:
         "enabled": True,
         "type": "HPA",
         "spec": {"minReplicaCount": 2},
-        "metrics": [{"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}],
+        "metrics": [
+            {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
+        ],
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
     }
     spec = rendered(stack({"a": {"scaling": scaling}}))[HORIZONTAL_POD_AUTOSCALER, APP]["spec"]
-    assert (spec["minReplicas"], spec["maxReplicas"], spec["behavior"]) == (2, 4, scaling["behavior"])
-    assert spec["metrics"][0]["external"]["target"] == {"type": "AverageValue", "averageValue": "500m"}
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["behavior"]) == (
+        2,
+        4,
+        scaling["behavior"],
+    )
+    assert spec["metrics"][0]["external"]["target"] == {
+        "type": "AverageValue",
+        "averageValue": "500m",
+    }
 
 
 @pytest.mark.parametrize("kind", ["KEDA", "HPA"])
@@ -306,7 +348,9 @@ def test_kinds_that_are_not_served_are_left_out_and_reported() -> None:
     obj = stack({"a": {"scaling": scaling}}, gateway=gateway)
     served = frozenset({SERVICE_MONITOR})
     objects = rendered(obj, facts=Facts(served=served))
-    assert {key[0] for key in objects} & {SCALED_OBJECT, HTTP_ROUTE, SERVICE_MONITOR} == {SERVICE_MONITOR}
+    assert {key[0] for key in objects} & {SCALED_OBJECT, HTTP_ROUTE, SERVICE_MONITOR} == {
+        SERVICE_MONITOR
+    }
     assert objects[DEPLOYMENT, APP]["spec"]["replicas"] == 3
     assert unserved_kinds(obj, V2, served) == [HTTP_ROUTE, SCALED_OBJECT]
     assert unserved_kinds(stack(), V2, frozenset()) == []
@@ -345,14 +389,22 @@ def test_http_route_contains_the_defaults_of_the_api_server() -> None:
         "parentRefs": [{"name": "gw", "namespace": "infra"}],
         "hostnames": ["llm.example.com"],
         "rules": [
-            {"matches": [{"headers": [{"name": "x", "value": "1"}]}], "timeouts": {"request": "60s"}},
+            {
+                "matches": [{"headers": [{"name": "x", "value": "1"}]}],
+                "timeouts": {"request": "60s"},
+            },
             {"backendRefs": [{"name": "other", "port": 1}]},
         ],
     }
     spec = rendered(stack(gateway={"httpRoute": route}))[HTTP_ROUTE, GATEWAY]["spec"]
     path = {"type": "PathPrefix", "value": "/"}
     own = {"group": "", "kind": "Service", "name": GATEWAY, "port": 80, "weight": 1}
-    parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw", "namespace": "infra"}
+    parent = {
+        "group": "gateway.networking.k8s.io",
+        "kind": "Gateway",
+        "name": "gw",
+        "namespace": "infra",
+    }
     assert spec["parentRefs"] == [parent]
     assert spec["rules"] == [
         {
@@ -362,10 +414,14 @@ def test_http_route_contains_the_defaults_of_the_api_server() -> None:
         },
         {
             "matches": [{"path": path}],
-            "backendRefs": [{"group": "", "kind": "Service", "weight": 1, "name": "other", "port": 1}],
+            "backendRefs": [
+                {"group": "", "kind": "Service", "weight": 1, "name": "other", "port": 1}
+            ],
         },
     ]
-    default = rendered(stack(gateway={"httpRoute": {"parentRefs": [{"name": "gw"}]}}))[HTTP_ROUTE, GATEWAY]["spec"]
+    default = rendered(stack(gateway={"httpRoute": {"parentRefs": [{"name": "gw"}]}}))[
+        HTTP_ROUTE, GATEWAY
+    ]["spec"]
     assert default["rules"] == [{"matches": [{"path": path}], "backendRefs": [own]}]
 
 
@@ -379,9 +435,14 @@ def test_service_monitor_selects_only_its_own_stack() -> None:
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_network_policy_allows_only_the_stack_and_keda_to_reach_the_internal_port(scaled: bool) -> None:
+def test_network_policy_allows_only_the_stack_and_keda_to_reach_the_internal_port(
+    scaled: bool,
+) -> None:
     objects = rendered(
-        stack({"a": {"scaling": {"enabled": scaled}}}, networkPolicy={"enabled": True, "kedaNamespace": "scaling"})
+        stack(
+            {"a": {"scaling": {"enabled": scaled}}},
+            networkPolicy={"enabled": True, "kedaNamespace": "scaling"},
+        )
     )
     internal, public = objects[NETWORK_POLICY, GATEWAY]["spec"]["ingress"]
     own = {"app.kubernetes.io/name": "inference-stack", "app.kubernetes.io/instance": "s"}
@@ -402,7 +463,11 @@ def test_disruption_budgets() -> None:
             gateway={"podDisruptionBudget": {"minAvailable": 1}},
         )
     )
-    budgets = {name: item["spec"] for (kind, name), item in objects.items() if kind == POD_DISRUPTION_BUDGET}
+    budgets = {
+        name: item["spec"]
+        for (kind, name), item in objects.items()
+        if kind == POD_DISRUPTION_BUDGET
+    }
     assert budgets.keys() == {GATEWAY, APP}
     assert budgets[APP] == {
         "maxUnavailable": "25%",
@@ -412,7 +477,11 @@ def test_disruption_budgets() -> None:
 
 def test_only_the_deployment_with_a_changed_reader_configuration_restarts() -> None:
     def templates(obj: Object) -> dict[str, Any]:
-        return {name: item["spec"]["template"] for (kind, name), item in rendered(obj).items() if kind == DEPLOYMENT}
+        return {
+            name: item["spec"]["template"]
+            for (kind, name), item in rendered(obj).items()
+            if kind == DEPLOYMENT
+        }
 
     before = templates(stack({"a": {}, "b": {}}))
     after = templates(stack({"a": {"readerConfig": {"maxBatchSize": 8}}, "b": {}}))
@@ -421,15 +490,25 @@ def test_only_the_deployment_with_a_changed_reader_configuration_restarts() -> N
 
 def test_newer_profile_restarts_pods_and_the_same_does_not() -> None:
     obj = stack({"a": {}})
-    old = {name: item for (kind, name), item in rendered(obj, PROFILES["v2.12"]).items() if kind == DEPLOYMENT}
+    old = {
+        name: item
+        for (kind, name), item in rendered(obj, PROFILES["v2.12"]).items()
+        if kind == DEPLOYMENT
+    }
     for profile, restarted in ((PROFILES["v2.12"], []), (V2, [GATEWAY])):
-        new = {name: item for (kind, name), item in rendered(obj, profile).items() if kind == DEPLOYMENT}
+        new = {
+            name: item
+            for (kind, name), item in rendered(obj, profile).items()
+            if kind == DEPLOYMENT
+        }
         assert [name for name in new if restarts_pods(new[name], old[name])] == restarted
 
 
 def helm_deployments(obj: Object, profile: Profile) -> dict[str, Object]:
     """Return the Deployments as Helm creates them with the chart of ``profile``."""
-    found = {name: item for (kind, name), item in rendered(obj, profile).items() if kind == DEPLOYMENT}
+    found = {
+        name: item for (kind, name), item in rendered(obj, profile).items() if kind == DEPLOYMENT
+    }
     for item in found.values():
         labels = item["spec"]["template"]["metadata"]["labels"]
         labels |= {
@@ -443,7 +522,9 @@ def helm_deployments(obj: Object, profile: Profile) -> dict[str, Object]:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_profile_of_each_release_is_recognized(name: str) -> None:
-    own: dict[str, Any] = {"a": {}, "e": {"engine": "external"}} if PROFILES[name].engine_tag else {"a": {}}
+    own: dict[str, Any] = (
+        {"a": {}, "e": {"engine": "external"}} if PROFILES[name].engine_tag else {"a": {}}
+    )
     obj = stack(own)
     found = adopted_profile(obj, helm_deployments(obj, PROFILES[name]))
     assert found is not None
@@ -453,6 +534,8 @@ def test_profile_of_each_release_is_recognized(name: str) -> None:
 def test_profile_of_unknown_chart_is_not_recognized() -> None:
     obj = stack()
     deployments = helm_deployments(obj, V2)
-    deployments[GATEWAY]["spec"]["template"]["metadata"]["labels"]["helm.sh/chart"] = "inference-stack-77"
+    deployments[GATEWAY]["spec"]["template"]["metadata"]["labels"]["helm.sh/chart"] = (
+        "inference-stack-77"
+    )
     assert adopted_profile(obj, deployments) is None
     assert adopted_profile(obj, {}) is None

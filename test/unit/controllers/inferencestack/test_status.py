@@ -10,7 +10,13 @@ from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.controllers.cached import PodFailure
-from cfo.controllers.inferencestack.status import ComponentState, Outcome, State, component_state, stack_status
+from cfo.controllers.inferencestack.status import (
+    ComponentState,
+    Outcome,
+    State,
+    component_state,
+    stack_status,
+)
 from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.inference_stacks import stack
 
@@ -23,7 +29,9 @@ FAILED = ComponentState(State.FAILED, "CrashLoopBackOff", "container main exited
 SUSPENDED = ComponentState(State.SUSPENDED, "Suspended")
 
 
-def status_of(a: ComponentState, gateway: ComponentState = READY, **fields: Any) -> dict[str, tuple[str, str]]:
+def status_of(
+    a: ComponentState, gateway: ComponentState = READY, **fields: Any
+) -> dict[str, tuple[str, str]]:
     """Return status and reason of each condition of a stack with one application."""
     outcome = Outcome(profile=PROFILE, gateway=gateway, applications={"a": a}, **fields)
     status = stack_status(stack({"a": {}}), outcome, "2026-01-01T00:00:00Z")
@@ -35,18 +43,52 @@ def status_of(a: ComponentState, gateway: ComponentState = READY, **fields: Any)
     [
         (READY, READY, ("True", "AllReady"), ("False", "RolloutComplete"), ("False", "AsExpected")),
         (READY, IDLE, ("True", "AllReady"), ("False", "RolloutComplete"), ("False", "AsExpected")),
-        (READY, ROLLING, ("False", "ApplicationsNotReady"), ("True", "RollingOut"), ("False", "AsExpected")),
-        (ROLLING, READY, ("False", "GatewayNotReady"), ("True", "RollingOut"), ("False", "AsExpected")),
-        (READY, STALLED, ("False", "ApplicationsNotReady"), ("False", "RolloutStalled"), ("True", "RolloutStalled")),
-        (READY, FAILED, ("False", "ApplicationsNotReady"), ("False", "Failed"), ("True", "CrashLoopBackOff")),
-        (SUSPENDED, SUSPENDED, ("False", "Suspended"), ("False", "RolloutComplete"), ("False", "AsExpected")),
+        (
+            READY,
+            ROLLING,
+            ("False", "ApplicationsNotReady"),
+            ("True", "RollingOut"),
+            ("False", "AsExpected"),
+        ),
+        (
+            ROLLING,
+            READY,
+            ("False", "GatewayNotReady"),
+            ("True", "RollingOut"),
+            ("False", "AsExpected"),
+        ),
+        (
+            READY,
+            STALLED,
+            ("False", "ApplicationsNotReady"),
+            ("False", "RolloutStalled"),
+            ("True", "RolloutStalled"),
+        ),
+        (
+            READY,
+            FAILED,
+            ("False", "ApplicationsNotReady"),
+            ("False", "Failed"),
+            ("True", "CrashLoopBackOff"),
+        ),
+        (
+            SUSPENDED,
+            SUSPENDED,
+            ("False", "Suspended"),
+            ("False", "RolloutComplete"),
+            ("False", "AsExpected"),
+        ),
     ],
 )
 def test_conditions_follow_the_components(
     gateway: ComponentState, a: ComponentState, ready: Any, progressing: Any, degraded: Any
 ) -> None:
     found = status_of(a, gateway)
-    assert (found["Ready"], found["Progressing"], found["Degraded"]) == (ready, progressing, degraded)
+    assert (found["Ready"], found["Progressing"], found["Degraded"]) == (
+        ready,
+        progressing,
+        degraded,
+    )
 
 
 def test_missing_projects_and_failed_writes_are_reported() -> None:
@@ -54,7 +96,9 @@ def test_missing_projects_and_failed_writes_are_reported() -> None:
     assert found["RoutesReady"] == ("False", "GatewayAPINotInstalled")
     assert found["ScalingReady"] == ("False", "KEDANotInstalled")
     assert found["Ready"] == ("True", "AllReady")
-    found = status_of(READY, problems={"ScalingReady": ("TriggerError", "no scaler")}, failures=["quota"])
+    found = status_of(
+        READY, problems={"ScalingReady": ("TriggerError", "no scaler")}, failures=["quota"]
+    )
     assert found["ScalingReady"] == ("False", "TriggerError")
     assert found["Ready"] == ("False", "ReconcileError")
     assert found["ReleaseFailed"] == ("True", "InstallError")
@@ -62,7 +106,10 @@ def test_missing_projects_and_failed_writes_are_reported() -> None:
 
 def test_status_of_the_original_is_continued() -> None:
     """Its conditions lack a reason, and the time of a condition that stays is kept."""
-    obj = stack({"a": {}}, gateway={"ingress": {"enabled": True, "hosts": [{"host": "x.test"}], "tls": [{}]}})
+    obj = stack(
+        {"a": {}},
+        gateway={"ingress": {"enabled": True, "hosts": [{"host": "x.test"}], "tls": [{}]}},
+    )
     deployed = {"type": "Deployed", "status": "True", "lastTransitionTime": "2025-04-01T00:00:00Z"}
     obj["status"] = {
         "conditions": [deployed, {"type": "Unknown", "status": "True"}],
@@ -71,7 +118,10 @@ def test_status_of_the_original_is_continued() -> None:
     outcome = Outcome(profile=PROFILE, gateway=READY, applications={"a": READY})
     status = stack_status(obj, outcome, "2026-01-01T00:00:00Z")
     found = find_condition(status["conditions"], "Deployed") or {}
-    assert (found["lastTransitionTime"], found["reason"]) == ("2025-04-01T00:00:00Z", "UpgradeSuccessful")
+    assert (found["lastTransitionTime"], found["reason"]) == (
+        "2025-04-01T00:00:00Z",
+        "UpgradeSuccessful",
+    )
     assert find_condition(status["conditions"], "Unknown") is None
     assert status["deployedRelease"] == {"name": "s"}
     assert (status["url"], status["openai"]) == ("https://x.test", "https://x.test/v1")
@@ -88,8 +138,18 @@ def test_long_messages_are_shortened() -> None:
 
 
 POD_FAILURE = PodFailure("ImagePullBackOff", "no such image")
-DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
-QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+DEADLINE = {
+    "type": "Progressing",
+    "status": "False",
+    "reason": "ProgressDeadlineExceeded",
+    "message": "timed out",
+}
+QUOTA = {
+    "type": "ReplicaFailure",
+    "status": "True",
+    "reason": "FailedCreate",
+    "message": "exceeded quota",
+}
 
 
 def existing_deployment(want: int | None = 2, generation: int = 3, **status: Any) -> Object:
@@ -113,10 +173,17 @@ def existing_deployment(want: int | None = 2, generation: int = 3, **status: Any
         (existing_deployment(3), None, "Progressing", "WaitingForPods"),
         (existing_deployment(updatedReplicas=1), None, "Progressing", "RollingOut"),
         (existing_deployment(updatedReplicas=1), POD_FAILURE, "Failed", "ImagePullBackOff"),
-        (existing_deployment(updatedReplicas=1, conditions=[DEADLINE]), POD_FAILURE, "Stalled", "RolloutStalled"),
+        (
+            existing_deployment(updatedReplicas=1, conditions=[DEADLINE]),
+            POD_FAILURE,
+            "Stalled",
+            "RolloutStalled",
+        ),
         (existing_deployment(readyReplicas=0, conditions=[QUOTA]), None, "Failed", "FailedCreate"),
         (
-            existing_deployment(None, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1),
+            existing_deployment(
+                None, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1
+            ),
             None,
             "Ready",
             "RolloutComplete",
@@ -134,6 +201,8 @@ def test_pods_of_old_revisions_are_not_ready() -> None:
     """Two ready pods of which one is old: one replica of the new revision is ready, or none."""
     result = component_state(existing_deployment(updatedReplicas=1), None)
     assert (result.ready, result.updated, result.replicas) == (1, 1, 2)
-    stalled = component_state(existing_deployment(1, updatedReplicas=1, readyReplicas=1, conditions=[DEADLINE]), None)
+    stalled = component_state(
+        existing_deployment(1, updatedReplicas=1, readyReplicas=1, conditions=[DEADLINE]), None
+    )
     assert (stalled.ready, stalled.state, stalled.message) == (0, "Stalled", "timed out")
     assert component_state(existing_deployment(), None, suspended=True).state == "Suspended"

@@ -23,7 +23,9 @@ def objects_of(obj: Object) -> dict[tuple[str, str], Object]:
 
 
 def pod_of(obj: Object, component: str = "a") -> dict[str, Any]:
-    spec: dict[str, Any] = objects_of(obj)["Deployment", f"s-inference-stack-{component}"]["spec"]["template"]["spec"]
+    spec: dict[str, Any] = objects_of(obj)["Deployment", f"s-inference-stack-{component}"]["spec"][
+        "template"
+    ]["spec"]
     return spec
 
 
@@ -53,7 +55,8 @@ def test_stack_has_a_service_instead_of_a_config_map_for_each_application() -> N
 
 
 @pytest.mark.parametrize(
-    ("device", "image"), [("cpu", "vllm/vllm-openai-cpu:v0.28.0"), ("cuda", "vllm/vllm-openai:v0.28.0")]
+    ("device", "image"),
+    [("cpu", "vllm/vllm-openai-cpu:v0.28.0"), ("cuda", "vllm/vllm-openai:v0.28.0")],
 )
 def test_image_follows_the_device_unless_it_is_set(device: str, image: str) -> None:
     reader = {"modelName": "org/model", "device": device}
@@ -66,7 +69,10 @@ def test_settings_become_arguments_after_those_of_the_user() -> None:
     application = {
         "readerConfig": {"tensorParallel": 2, "maxSequenceLength": 4096, "consumerGroup": "chat"},
         "extraArgs": ["--dtype=float32", "--x=$(Y)"],
-        "loraAdapters": [{"name": "sql", "path": "/code/models/sql"}, {"name": "de", "path": "org/de"}],
+        "loraAdapters": [
+            {"name": "sql", "path": "/code/models/sql"},
+            {"name": "de", "path": "org/de"},
+        ],
     }
     container = container_of(vllm_stack({"a": application}))
     assert container["command"] == ["vllm", "serve"]
@@ -101,7 +107,9 @@ def test_models_and_caches_are_in_the_models_volume() -> None:
     ]
     assert "initContainers" not in pod
     assert pod["enableServiceLinks"] is False, "a Service named vllm would set VLLM_PORT"
-    own = container_of(vllm_stack({"a": {"env": [{"name": "HF_HOME", "value": "/x"}], "cache": {"size": "1Gi"}}}))
+    own = container_of(
+        vllm_stack({"a": {"env": [{"name": "HF_HOME", "value": "/x"}], "cache": {"size": "1Gi"}}})
+    )
     assert own["env"][0] == {"name": "HF_HOME", "value": "/x"}
 
 
@@ -117,7 +125,10 @@ def test_probes_wait_for_the_model_and_can_be_replaced() -> None:
 
 def test_gateway_calls_the_applications_by_group_and_adapter() -> None:
     applications = {
-        "a": {"readerConfig": {"consumerGroup": "chat"}, "loraAdapters": [{"name": "sql", "path": "org/sql"}]},
+        "a": {
+            "readerConfig": {"consumerGroup": "chat"},
+            "loraAdapters": [{"name": "sql", "path": "org/sql"}],
+        },
         "b": {"readerConfig": {"consumerGroup": "chat"}},
         "c": {},
     }
@@ -133,7 +144,11 @@ def test_gateway_is_onwards() -> None:
     obj = vllm_stack(gateway={"exportPrometheusMetrics": True})
     container = container_of(obj, "gateway")
     assert container["image"] == "ghcr.io/doublewordai/onwards:0.38.1"
-    assert container["args"] == ["--targets=/code/config.yaml", "--port=3003", "--metrics-port=9090"]
+    assert container["args"] == [
+        "--targets=/code/config.yaml",
+        "--port=3003",
+        "--metrics-port=9090",
+    ]
     assert container["volumeMounts"][0]["mountPath"] == "/code/config.yaml"
     assert container["readinessProbe"]["httpGet"] == {"path": "/v1/models", "port": 3003}
     assert "env" not in container
@@ -170,8 +185,12 @@ def test_restricted_pods_have_the_users_of_the_images() -> None:
         "fsGroup": 0,
     }
     assert pod_of(obj, "gateway")["securityContext"]["runAsUser"] == 1000
-    without = vllm_stack(gateway={"podSecurityContext": {"runAsUser": None}}, securityProfile="restricted")
-    assert "runAsUser" not in pod_of(without, "gateway")["securityContext"], "OpenShift chooses the user"
+    without = vllm_stack(
+        gateway={"podSecurityContext": {"runAsUser": None}}, securityProfile="restricted"
+    )
+    assert "runAsUser" not in pod_of(without, "gateway")["securityContext"], (
+        "OpenShift chooses the user"
+    )
 
 
 def test_change_of_an_adapter_restarts_only_its_application_and_the_gateway() -> None:
@@ -187,7 +206,9 @@ def test_change_of_an_adapter_restarts_only_its_application_and_the_gateway() ->
     ]
 
 
-@pytest.mark.parametrize("obj", [vllm_stack({"a": {"replicaCount": 2}}, replicas=3), stack({"a": {}}, replicas=3)])
+@pytest.mark.parametrize(
+    "obj", [vllm_stack({"a": {"replicaCount": 2}}, replicas=3), stack({"a": {}}, replicas=3)]
+)
 def test_replicas_of_the_stack_are_those_of_its_application(obj: Object) -> None:
     objects = objects_of(obj)
     assert objects["Deployment", "s-inference-stack-a"]["spec"]["replicas"] == 3
@@ -198,7 +219,9 @@ def test_replicas_of_the_stack_are_those_of_its_application(obj: Object) -> None
     ("replicas", "generation", "target"),
     [(2, 7, None), (3, 8, None), (2, 8, "v2.13"), (3, 9, "v2.13")],
 )
-def test_scaling_does_not_apply_newer_defaults(replicas: int, generation: int, target: str | None) -> None:
+def test_scaling_does_not_apply_newer_defaults(
+    replicas: int, generation: int, target: str | None
+) -> None:
     """Generation 7 was reconciled with two replicas."""
     obj = vllm_stack(replicas=replicas)
     obj["metadata"]["generation"] = generation

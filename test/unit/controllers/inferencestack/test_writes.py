@@ -66,7 +66,10 @@ def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
     assert writes.retry_after == 0.0
     writes.report_failure("refused", is_lasting=True)
     writes.report_taken(NameTaken(obj(), STACK), "")
-    assert writes.failures == ["refused", "ConfigMap a already exists and does not belong to this InferenceStack"]
+    assert writes.failures == [
+        "refused",
+        "ConfigMap a already exists and does not belong to this InferenceStack",
+    ]
     assert writes.retry_after == NAME_CONFLICT_RETRY_SECONDS
 
 

@@ -20,7 +20,9 @@ from test.support.go_certificates import NOW, go_certificate_authority
 def leaf(issuer: ca.CertificateAuthority) -> x509.Certificate:
     """Return a Ray node's certificate, signed with the CA as the node's init container does."""
     key = ec.generate_private_key(ec.SECP256R1())
-    identifier = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    identifier = issuer.certificate.extensions.get_extension_for_class(
+        x509.SubjectKeyIdentifier
+    ).value
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-head")]))
@@ -29,7 +31,10 @@ def leaf(issuer: ca.CertificateAuthority) -> x509.Certificate:
         .serial_number(x509.random_serial_number())
         .not_valid_before(NOW)
         .not_valid_after(NOW + timedelta(days=365))
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+            critical=False,
+        )
         .sign(issuer.key, hashes.SHA256())
     )
 
@@ -51,8 +56,12 @@ def test_new_ca_equals_that_of_go_operator_except_key_and_lifetime(algorithm, ki
     created = ca.create(algorithm, now=NOW)
     certificate = created.certificate
     assert isinstance(created.key, kind)
-    assert certificate.subject.rfc4514_string() == certificate.issuer.rfc4514_string() == "CN=root-ca"
-    assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=3650)
+    assert (
+        certificate.subject.rfc4514_string() == certificate.issuer.rfc4514_string() == "CN=root-ca"
+    )
+    assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(
+        days=3650
+    )
     assert certificate.not_valid_before_utc <= NOW < certificate.not_valid_after_utc
     assert certificate.version is x509.Version.v3
     assert isinstance(certificate.signature_hash_algorithm, hashes.SHA256)
@@ -62,7 +71,10 @@ def test_new_ca_equals_that_of_go_operator_except_key_and_lifetime(algorithm, ki
     assert usage.digital_signature
     assert usage.key_cert_sign
     assert not usage.crl_sign
-    assert extension(certificate, x509.BasicConstraints) == (True, x509.BasicConstraints(ca=True, path_length=None))
+    assert extension(certificate, x509.BasicConstraints) == (
+        True,
+        x509.BasicConstraints(ca=True, path_length=None),
+    )
     critical, extended = extension(certificate, x509.ExtendedKeyUsage)
     assert not critical
     assert set(extended) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
@@ -93,7 +105,9 @@ def test_renewal_is_due_with_a_third_of_the_lifetime_left() -> None:
     assert NOW + timedelta(days=2430) < own.renewal_due < NOW + timedelta(days=2435)
 
 
-@pytest.mark.parametrize("create_ca", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)])
+@pytest.mark.parametrize(
+    "create_ca", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)]
+)
 def test_renewal_keeps_key_subject_and_key_identifier(create_ca) -> None:
     old = create_ca()
     later = NOW + timedelta(days=300)
@@ -110,7 +124,9 @@ def test_renewal_keeps_key_subject_and_key_identifier(create_ca) -> None:
 
 
 @pytest.mark.skipif(which("openssl") is None, reason="openssl is not installed")
-@pytest.mark.parametrize("create_ca", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)])
+@pytest.mark.parametrize(
+    "create_ca", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)]
+)
 def test_openssl_trusts_old_and_new_leaves_under_old_and_new_ca(create_ca, tmp_path: Path) -> None:
     old = create_ca()
     new = ca.renew(old, now=NOW + timedelta(days=1))
@@ -120,7 +136,9 @@ def test_openssl_trusts_old_and_new_leaves_under_old_and_new_ca(create_ca, tmp_p
         ca_path.write_bytes(trusted.data()["ca.crt"])
         leaf_path.write_bytes(leaf(signer).public_bytes(serialization.Encoding.PEM))
         result = subprocess.run(
-            ["openssl", "verify", "-attime", timestamp, "-CAfile", ca_path, leaf_path], capture_output=True, text=True
+            ["openssl", "verify", "-attime", timestamp, "-CAfile", ca_path, leaf_path],
+            capture_output=True,
+            text=True,
         )
         assert result.returncode == 0, result.stderr
 
@@ -156,7 +174,9 @@ def test_expired_ca_is_not_invalid() -> None:
 def test_large_certificate_is_rejected_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = ca.create("ecdsa", now=NOW).data()
     monkeypatch.setattr(x509, "load_pem_x509_certificate", None)
-    with pytest.raises(ca.InvalidCertificateAuthority, match=r"ca\.crt has \d+ bytes, at most 65536") as caught:
+    with pytest.raises(
+        ca.InvalidCertificateAuthority, match=r"ca\.crt has \d+ bytes, at most 65536"
+    ) as caught:
         ca.load(data["ca.crt"] + b"#" * ca.MAX_CERTIFICATE_BYTES, data["ca.key"])
     assert caught.value.key is not None
 
@@ -165,5 +185,7 @@ def test_signature_is_not_verified_with_another_key() -> None:
     der = bytearray(ca.create("rsa", now=NOW).certificate.public_bytes(serialization.Encoding.DER))
     der[-1] ^= 1
     unsigned = x509.load_der_x509_certificate(bytes(der)).public_bytes(serialization.Encoding.PEM)
-    with pytest.raises(ca.InvalidCertificateAuthority, match="does not match"):  # and not: is not self-signed
+    with pytest.raises(
+        ca.InvalidCertificateAuthority, match="does not match"
+    ):  # and not: is not self-signed
         ca.load(unsigned, ca.create("ecdsa", now=NOW).data()["ca.key"])

@@ -27,7 +27,10 @@ def owner(uid: str, *, controller: bool = True) -> dict[str, Any]:
 
 
 def child(
-    *, namespace: str | None = "ns", labels: dict[str, str] | None = None, owner: dict[str, Any] | None = None
+    *,
+    namespace: str | None = "ns",
+    labels: dict[str, str] | None = None,
+    owner: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return an object with these labels and this owner; ``namespace`` is None for cluster-scoped ones."""
     metadata: dict[str, Any] = {"labels": labels or {}, "ownerReferences": [owner] if owner else []}
@@ -50,25 +53,36 @@ def child(
         (child(namespace=None, labels={CLUSTER_LABEL: "rc", NAMESPACE_LABEL: "elsewhere"}), False),
     ],
 )
-def test_child_belongs_to_cluster_by_owner_reference_or_label(obj: dict[str, Any], expected: bool) -> None:
+def test_child_belongs_to_cluster_by_owner_reference_or_label(
+    obj: dict[str, Any], expected: bool
+) -> None:
     assert belongs_to(obj, CLUSTER) is expected
 
 
 def recording_children() -> tuple[Children, list[tuple[str, str]]]:
     """Return the writes of the cluster, and the reason and message of each Event that they record."""
     events: list[tuple[str, str]] = []
-    recorder = SimpleNamespace(event=lambda _, __, reason, message: events.append((reason, message)))
+    recorder = SimpleNamespace(
+        event=lambda _, __, reason, message: events.append((reason, message))
+    )
     recent = RecentEvents(cast("EventRecorder", recorder), FakeClock())
     return Children(cast("Client", None), recent, CLUSTER, RayClusterFacts(CLUSTER)), events
 
 
 def test_repeated_event_is_recorded_once_a_minute() -> None:
     recorded: list[tuple[str, str]] = []
-    recorder = SimpleNamespace(event=lambda obj, _, reason, __: recorded.append((obj["metadata"]["uid"], reason)))
+    recorder = SimpleNamespace(
+        event=lambda obj, _, reason, __: recorded.append((obj["metadata"]["uid"], reason))
+    )
     clock = FakeClock()
     events = RecentEvents(cast("EventRecorder", recorder), clock)
     other = {"metadata": {"uid": "2"}}
-    for seconds, obj, reason in ((0, CLUSTER, "A"), (1, CLUSTER, "A"), (1, CLUSTER, "A"), (1, other, "A")):
+    for seconds, obj, reason in (
+        (0, CLUSTER, "A"),
+        (1, CLUSTER, "A"),
+        (1, CLUSTER, "A"),
+        (1, other, "A"),
+    ):
         clock.advance(seconds)
         events.event(obj, "Warning", reason, "message")
     assert recorded == [("1", "A"), ("2", "A")]
@@ -95,7 +109,9 @@ def taken_by(owner: dict[str, Any]) -> NameTaken:
 def test_taken_name_is_an_event_and_checked_again() -> None:
     children, events = recording_children()
     children.report_taken(taken_by(owner("2") | {"name": "other"}), "no CA")
-    assert events == [("NameTaken", "Secret ca already exists and does not belong to this RayCluster: no CA")]
+    assert events == [
+        ("NameTaken", "Secret ca already exists and does not belong to this RayCluster: no CA")
+    ]
     assert children.retry_after == 300
 
 

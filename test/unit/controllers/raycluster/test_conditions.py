@@ -38,13 +38,24 @@ UNAVAILABLE = Exposure(Authentication.UNAVAILABLE, None, "OAuthUnavailable", "no
 
 
 def child(name: str, *, annotations: dict[str, str] | None = None, **fields: Any) -> Object:
-    return {"metadata": {"name": name, "namespace": "ns", "annotations": annotations or {}}, **fields}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "annotations": annotations or {}},
+        **fields,
+    }
 
 
 def condition(
-    kind: str, cluster: Object, children: dict[GVK, list[Object]] | None = None, exposure: Exposure = ALLOWED
+    kind: str,
+    cluster: Object,
+    children: dict[GVK, list[Object]] | None = None,
+    exposure: Exposure = ALLOWED,
 ) -> tuple[str, str, str]:
-    found = find_condition(conditions_of(RayClusterFacts(cluster), children or {}, exposure, CONFIG), kind) or {}
+    found = (
+        find_condition(
+            conditions_of(RayClusterFacts(cluster), children or {}, exposure, CONFIG), kind
+        )
+        or {}
+    )
     return found["status"], found["reason"], found["message"]
 
 
@@ -90,14 +101,19 @@ def test_conditions_of_others_and_their_times_are_not_compared() -> None:
         ({"conditions": None}, True),
     ],
 )
-def test_only_what_predicates_read_of_a_status_is_compared(change: dict[str, Any], *, has_changed: bool) -> None:
+def test_only_what_predicates_read_of_a_status_is_compared(
+    change: dict[str, Any], *, has_changed: bool
+) -> None:
     before, after = entry(WRITTEN), entry({**WRITTEN, **change})
     assert STATUS_CHANGED(Event(EventType.UPDATED, before.key, before, after)) is has_changed
     assert not STATUS_CHANGED(Event(EventType.UPDATED, before.key, after, after))
 
 
 INGRESSES = [
-    child("ray-dashboard-rc", spec={"rules": [{"host": "d.example.com"}], "tls": [{"hosts": ["d.example.com"]}]}),
+    child(
+        "ray-dashboard-rc",
+        spec={"rules": [{"host": "d.example.com"}], "tls": [{"hosts": ["d.example.com"]}]},
+    ),
     child("rayclient-rc", spec={"rules": [{"host": "c.example.com"}]}),
 ]
 
@@ -112,7 +128,9 @@ def tls_route(**parent: Any) -> Object:
 
 
 @pytest.mark.parametrize("gvk", TLS_ROUTES, ids=str)
-@pytest.mark.parametrize(("parent", "port"), [({}, 443), ({"port": 8443}, 8443), ({"port": "x"}, 443)])
+@pytest.mark.parametrize(
+    ("parent", "port"), [({}, 443), ({"port": 8443}, 8443), ({"port": "x"}, 443)]
+)
 def test_client_behind_a_gateway_is_exposed_with_the_port_of_its_listener(
     gvk: GVK, parent: dict[str, Any], port: int
 ) -> None:
@@ -128,11 +146,27 @@ def test_client_behind_a_gateway_is_exposed_with_the_port_of_its_listener(
             {INGRESS: INGRESSES},
             ALLOWED,
             {},
-            ("True", "Exposed", "Dashboard: https://d.example.com; Ray client: ray://c.example.com"),
+            (
+                "True",
+                "Exposed",
+                "Dashboard: https://d.example.com; Ray client: ray://c.example.com",
+            ),
         ),
-        ({INGRESS: INGRESSES[:1]}, ALLOWED, {}, ("True", "Exposed", "Dashboard: https://d.example.com")),
         (
-            {ROUTE: [child("ray-dashboard-rc", spec={"host": "r.example.com", "tls": {"termination": "reencrypt"}})]},
+            {INGRESS: INGRESSES[:1]},
+            ALLOWED,
+            {},
+            ("True", "Exposed", "Dashboard: https://d.example.com"),
+        ),
+        (
+            {
+                ROUTE: [
+                    child(
+                        "ray-dashboard-rc",
+                        spec={"host": "r.example.com", "tls": {"termination": "reencrypt"}},
+                    )
+                ]
+            },
             ALLOWED,
             {},
             ("True", "Exposed", "Dashboard: https://r.example.com"),
@@ -142,7 +176,10 @@ def test_client_behind_a_gateway_is_exposed_with_the_port_of_its_listener(
     ],
 )
 def test_exposed_has_urls_or_the_reason(
-    children: dict[GVK, list[Object]], exposure: Exposure, spec: dict[str, Any], expected: tuple[str, str, str]
+    children: dict[GVK, list[Object]],
+    exposure: Exposure,
+    spec: dict[str, Any],
+    expected: tuple[str, str, str],
 ) -> None:
     assert condition(EXPOSED, ray_cluster(**spec), children, exposure) == expected
 
@@ -188,10 +225,17 @@ def test_mutual_tls_has_the_end_of_validity_of_the_ca(
     [
         (
             [],
-            ("False", "NoNetworkPolicy", "No NetworkPolicy of the operator or of KubeRay protects the pods"),
+            (
+                "False",
+                "NoNetworkPolicy",
+                "No NetworkPolicy of the operator or of KubeRay protects the pods",
+            ),
         ),
         (["rc-workers", "rc-head"], ("True", "Operator", "By the operator: rc-head, rc-workers")),
     ],
 )
 def test_network_policies_are_named(policies: list[str], expected: tuple[str, str, str]) -> None:
-    assert condition(NETWORK_POLICIES, ray_cluster(), {NETWORK_POLICY: list(map(child, policies))}) == expected
+    assert (
+        condition(NETWORK_POLICIES, ray_cluster(), {NETWORK_POLICY: list(map(child, policies))})
+        == expected
+    )

@@ -25,7 +25,9 @@ WITHOUT_TLS = ("old-names-annotated-by-hand", "old-names-unannotated")
 """The RayClusters of these scenarios have no parts for mTLS at first, but the Go operator opens their client port."""
 
 
-def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift: bool) -> list[Object]:
+def desired_objects(
+    cluster: Object, config: KubeRayConfiguration, *, openshift: bool
+) -> list[Object]:
     """Return all objects that the reconcilers create for a cluster, Secrets with empty data."""
     facts = RayClusterFacts(cluster)
     names = facts.names
@@ -54,7 +56,9 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
                 config.ingress_domain,
                 config.ingress,
                 backend=_backend(facts, Authentication.DISABLED),
-                ingress_class=ingress_resources.choose_ingress_class(config.ingress.class_name, "", None),
+                ingress_class=ingress_resources.choose_ingress_class(
+                    config.ingress.class_name, "", None
+                ),
             ),
             ingress_resources.desired_client_ingress(
                 facts,
@@ -81,7 +85,11 @@ def contains(actual: Any, desired: Any) -> bool:
             key in actual and contains(actual[key], value) for key, value in desired.items()
         )
     if isinstance(desired, list):
-        return isinstance(actual, list) and len(actual) == len(desired) and all(map(contains, actual, desired))
+        return (
+            isinstance(actual, list)
+            and len(actual) == len(desired)
+            and all(map(contains, actual, desired))
+        )
     return bool(actual == desired)
 
 
@@ -106,13 +114,17 @@ def test_desired_objects_equal_recorded_objects(case: str) -> None:
     scenario = case.partition("/")[2]
     config = KubeRayConfiguration.of(recording["config"]["kuberay"])
     for title, objects in observations(recording):
-        clusters = [item for item in objects if item["kind"] == "RayCluster" and not is_deleting(item)]
+        clusters = [
+            item for item in objects if item["kind"] == "RayCluster" and not is_deleting(item)
+        ]
         if len(clusters) != 1:
             continue
         cluster = clusters[0]
         if title == "suspended":
             continue  # existing objects are kept, which the reconcilers decide
-        observed = {(item["kind"], name_of(item)): item for item in objects if item["kind"] != "RayCluster"}
+        observed = {
+            (item["kind"], name_of(item)): item for item in objects if item["kind"] != "RayCluster"
+        }
         desired = {
             (item["kind"], name_of(item)): item
             for item in desired_objects(cluster, config, openshift=recording["config"]["openshift"])
@@ -125,17 +137,26 @@ def test_desired_objects_equal_recorded_objects(case: str) -> None:
             continue  # the proxy's Service has another name here; the recorded Routes lead to none
         for key, actual in observed.items():
             if scenario == "preexisting-objects" and any(
-                field["manager"] != "codeflare-raycluster-controller" for field in actual["metadata"]["managedFields"]
+                field["manager"] != "codeflare-raycluster-controller"
+                for field in actual["metadata"]["managedFields"]
             ):
                 continue
             expected = desired[key]
-            if scenario in WITHOUT_TLS and key[0] == "NetworkPolicy" and "create-cert" not in str(cluster):
+            if (
+                scenario in WITHOUT_TLS
+                and key[0] == "NetworkPolicy"
+                and "create-cert" not in str(cluster)
+            ):
                 actual = without_open_client_port(actual)
             if key[0] != "ClusterRoleBinding":
                 assert actual["metadata"]["ownerReferences"] == [owner_reference(cluster)]
             assert contains(actual, expected), (title, key, expected, actual)
             assert actual["metadata"].get("labels") == expected["metadata"]["labels"]
             assert actual["metadata"].get("annotations") == expected["metadata"].get("annotations")
-            fields = applied_fields(actual["metadata"]["managedFields"][0]["fieldsV1"].get("f:spec", {}))
+            fields = applied_fields(
+                actual["metadata"]["managedFields"][0]["fieldsV1"].get("f:spec", {})
+            )
             names = {path[0].removeprefix("f:") for path in fields if path}
-            assert names == set(expected.get("spec", {})) - ({"policyTypes"} if key[0] == "NetworkPolicy" else set())
+            assert names == set(expected.get("spec", {})) - (
+                {"policyTypes"} if key[0] == "NetworkPolicy" else set()
+            )

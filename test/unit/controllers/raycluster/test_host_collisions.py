@@ -61,7 +61,9 @@ class Claimants(Reader):
     def entry(self, key: NamespacedName) -> Entry | None:
         return next((entry for entry in self._entries if entry.key == key), None)
 
-    def entries(self, namespace: str = "", selector: Any = "", *, index: tuple[str, str] | None = None) -> list[Entry]:
+    def entries(
+        self, namespace: str = "", selector: Any = "", *, index: tuple[str, str] | None = None
+    ) -> list[Entry]:
         assert index is not None
         return [entry for entry in self._entries if index[1] in claims_of(entry)]
 
@@ -74,9 +76,18 @@ KEY = NamespacedName("ns", "ray-dashboard-rc")
 
 def claimant(name: str, namespace: str = "ns", *, uid: str = "", **spec: Any) -> Object:
     """Return an object that claims hosts; ``uid`` is that of its controller, which calls itself RayCluster rc."""
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "rc", "uid": uid, "controller": True}
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": "rc",
+        "uid": uid,
+        "controller": True,
+    }
     owners = [owner] if uid else []
-    return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": owners}, "spec": spec}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+        "spec": spec,
+    }
 
 
 def choice(*claimants: Claimants, kind: str = "HTTPRoute") -> HostChoice:
@@ -96,10 +107,15 @@ class CountingClaims(HostClaims):
 
 
 def test_few_of_many_objects_with_the_same_host_are_examined() -> None:
-    planted = [claimant(f"planted-{number}", "attacker", rules=[{"host": "plain.test"}]) for number in range(500)]
+    planted = [
+        claimant(f"planted-{number}", "attacker", rules=[{"host": "plain.test"}])
+        for number in range(500)
+    ]
     own = claimant(KEY.name, uid="cluster-uid", rules=[{"host": "plain.test"}])
     for own_objects, reason in (([], "HostTaken"), ([own], "HostShared")):
-        claims = CountingClaims(lambda own=own_objects: cast("list[Informer]", [Claimants(INGRESS, *own, *planted)]))
+        claims = CountingClaims(
+            lambda own=own_objects: cast("list[Informer]", [Claimants(INGRESS, *own, *planted)])
+        )
         found = choose_host(claims, NO_CLUSTERS, CLUSTER, "Ingress", KEY, HOSTS)
         assert (found.reason, claims.examined <= 5) == (reason, True)
 
@@ -108,7 +124,12 @@ class OlderCluster(Reader):
     """A reader of one RayCluster: rc-x in namespace ns, which has the address of rc in namespace x-ns."""
 
     def __init__(self) -> None:
-        content = {"name": "rc-x", "namespace": "ns", "uid": "older", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        content = {
+            "name": "rc-x",
+            "namespace": "ns",
+            "uid": "older",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        }
         self._entry = EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({"metadata": content}))
 
     def contains(self, key: NamespacedName) -> bool:
@@ -119,7 +140,12 @@ class OlderCluster(Reader):
 
 
 NEWER: Object = {
-    "metadata": {"name": "rc", "namespace": "x-ns", "uid": "newer", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    "metadata": {
+        "name": "rc",
+        "namespace": "x-ns",
+        "uid": "newer",
+        "creationTimestamp": "2026-02-01T00:00:00Z",
+    }
 }
 NEWER_KEY = NamespacedName("x-ns", "ray-dashboard-rc")
 
@@ -135,14 +161,22 @@ def test_owner_of_an_older_cluster_of_the_address_takes_no_hashed_host() -> None
 
 
 @pytest.mark.parametrize(
-    ("uid", "clusters"), [("newer", NO_CLUSTERS), ("older", OlderCluster()), ("other", OlderCluster())]
+    ("uid", "clusters"),
+    [("newer", NO_CLUSTERS), ("older", OlderCluster()), ("other", OlderCluster())],
 )
-def test_few_objects_of_the_own_or_an_older_cluster_are_examined(uid: str, clusters: Reader) -> None:
+def test_few_objects_of_the_own_or_an_older_cluster_are_examined(
+    uid: str, clusters: Reader
+) -> None:
     rules = [{"host": "plain.test"}]
     own = claimant(NEWER_KEY.name, "x-ns", uid="newer", rules=rules)
-    planted = [claimant(f"p{n}", "x-ns" if uid == "newer" else "ns", uid=uid, rules=rules) for n in range(2000)]
+    planted = [
+        claimant(f"p{n}", "x-ns" if uid == "newer" else "ns", uid=uid, rules=rules)
+        for n in range(2000)
+    ]
     for objects in ([own, *planted], planted):
-        claims = CountingClaims(lambda objects=objects: cast("list[Informer]", [Claimants(INGRESS, *objects)]))
+        claims = CountingClaims(
+            lambda objects=objects: cast("list[Informer]", [Claimants(INGRESS, *objects)])
+        )
         choose_host(claims, clusters, NEWER, "Ingress", NEWER_KEY, HOSTS)
         assert claims.examined < 500
 
@@ -158,7 +192,10 @@ class AllClusters(Reader):
 
 
 def test_object_with_the_hosts_of_all_clusters_wakes_few() -> None:
-    rules = [{"host": "unrelated.test"}, *({"host": f"ray-dashboard-c{n}-ns.apps.test"} for n in range(2000))]
+    rules = [
+        {"host": "unrelated.test"},
+        *({"host": f"ray-dashboard-c{n}-ns.apps.test"} for n in range(2000)),
+    ]
     (entry,) = Claimants(INGRESS, claimant("planted", "attacker", rules=rules))._entries
     found = list(clusters_of_claims(AllClusters(), entry, "apps.test"))
     assert found[0] == NamespacedName("ns", "c0")
@@ -177,7 +214,10 @@ def test_change_that_concerns_no_host_wakes_no_cluster() -> None:
             claimant("i", uid="cluster-uid", rules=rules),
         )
     )
-    changes = [CLAIMS_CHANGED(Event(EventType.UPDATED, old.key, old, new)) for new in (annotated, moved, owned)]
+    changes = [
+        CLAIMS_CHANGED(Event(EventType.UPDATED, old.key, old, new))
+        for new in (annotated, moved, owned)
+    ]
     assert changes == [False, True, True]
 
 
@@ -206,8 +246,19 @@ def test_claims_are_hosts_and_paths_of_dashboards() -> None:
             hostnames=["a.test"],
             rules=[
                 {"matches": [{"path": {"type": "Exact", "value": "/ray/ns/rc"}}]},
-                {"matches": [{"path": {"value": "/ray/ns/rc/"}}, {"path": {"value": "/other"}}, {"headers": []}]},
-                {"matches": [{"path": {"value": "/ray/ns/other/api/jobs/"}}, {"path": {"value": "/ray/ns/rc/api"}}]},
+                {
+                    "matches": [
+                        {"path": {"value": "/ray/ns/rc/"}},
+                        {"path": {"value": "/other"}},
+                        {"headers": []},
+                    ]
+                },
+                {
+                    "matches": [
+                        {"path": {"value": "/ray/ns/other/api/jobs/"}},
+                        {"path": {"value": "/ray/ns/rc/api"}},
+                    ]
+                },
                 {},
             ],
         ),

@@ -13,7 +13,9 @@ NGINX = "k8s.io/ingress-nginx"
 OLDER, NEWER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 
-def ingress_class(name: str, controller: str, *, default: bool = False, created: str = OLDER) -> Object:
+def ingress_class(
+    name: str, controller: str, *, default: bool = False, created: str = OLDER
+) -> Object:
     annotations = {"ingressclass.kubernetes.io/is-default-class": "true"} if default else {}
     metadata = {"name": name, "creationTimestamp": created, "annotations": annotations}
     return {"metadata": metadata, "spec": {"controller": controller}}
@@ -32,7 +34,11 @@ COMMUNITY = ingress_class("nginx", NGINX)
         (None, [TRAEFIK], ("nginx", NGINX)),
         (None, [TRAEFIK, HAPROXY], ("haproxy", "haproxy.org/ingress-controller/haproxy")),
         (None, [COMMUNITY, HAPROXY], ("nginx", NGINX)),
-        (None, [ingress_class("nginx", "nginx.org/ingress-controller")], ("nginx", "nginx.org/ingress-controller")),
+        (
+            None,
+            [ingress_class("nginx", "nginx.org/ingress-controller")],
+            ("nginx", "nginx.org/ingress-controller"),
+        ),
         ("traefik", [TRAEFIK, HAPROXY], ("traefik", "traefik.io/ingress-controller")),
         ("traefik", None, ("traefik", NGINX)),
         ("missing", [HAPROXY], ("missing", "")),
@@ -47,7 +53,9 @@ def test_client_uses_the_configured_class_then_nginx_then_the_default_class(
 
 
 def test_dashboard_has_no_class_unless_one_is_configured() -> None:
-    assert choose_ingress_class(None, "", [HAPROXY]) == IngressClass("", "haproxy.org/ingress-controller/haproxy")
+    assert choose_ingress_class(None, "", [HAPROXY]) == IngressClass(
+        "", "haproxy.org/ingress-controller/haproxy"
+    )
     assert choose_ingress_class("traefik", "", [TRAEFIK]).name == "traefik"
 
 
@@ -67,7 +75,11 @@ def test_newest_default_class_is_used_as_by_the_api_server() -> None:
             {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
         ),
         ("nginx.org/ingress-controller", None, {"nginx.org/ssl-services": "svc"}),
-        ("haproxy.org/ingress-controller", "haproxy.org/ssl-passthrough", {"haproxy.org/server-ssl": "true"}),
+        (
+            "haproxy.org/ingress-controller",
+            "haproxy.org/ssl-passthrough",
+            {"haproxy.org/server-ssl": "true"},
+        ),
         (
             "haproxy-ingress.github.io/controller/internal",
             "haproxy-ingress.github.io/ssl-passthrough",

@@ -78,7 +78,10 @@ def test_requester_is_the_pod_of_the_token() -> None:
         {"username": ACCOUNT, "extra": {POD_NAME: ["rc-head"]}},
         {"username": ACCOUNT, "extra": {**EXTRA, POD_UID: ["a", "b"]}},
         {"username": ACCOUNT, "extra": {**EXTRA, POD_UID: [""]}},
-        {"username": ACCOUNT, "extra": {"example.com/pod-name": ["rc-head"], "example.com/pod-uid": ["pod-uid"]}},
+        {
+            "username": ACCOUNT,
+            "extra": {"example.com/pod-name": ["rc-head"], "example.com/pod-uid": ["pod-uid"]},
+        },
     ],
 )
 def test_other_requesters_are_refused(spec: dict[str, Any]) -> None:
@@ -99,7 +102,9 @@ def test_other_requesters_are_refused(spec: dict[str, Any]) -> None:
     ids=["P-256", "P-384", "RSA-2048", "P-521", "secp256k1", "RSA-1024", "DSA"],
 )
 def test_keys_are_limited_in_kind_and_size(key: Any, is_allowed: bool) -> None:
-    spec = certificate_request("r", request=b64encode(request_pem(address("10.0.0.1"), key=key)).decode())["spec"]
+    spec = certificate_request(
+        "r", request=b64encode(request_pem(address("10.0.0.1"), key=key)).decode()
+    )["spec"]
     if is_allowed:
         assert parse_request(spec).public_key == key.public_key()
     else:
@@ -114,14 +119,22 @@ def altered(pem: bytes) -> bytes:
     der = old.public_bytes(serialization.Encoding.DER).replace(
         old.public_key().public_bytes(*form), new.public_bytes(*form)
     )
-    return b"-----BEGIN CERTIFICATE REQUEST-----\n" + b64encode(der) + b"\n-----END CERTIFICATE REQUEST-----\n"
+    return (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n"
+        + b64encode(der)
+        + b"\n-----END CERTIFICATE REQUEST-----\n"
+    )
 
 
 def with_version_9(pem: bytes) -> bytes:
     """Return the request with a version that does not exist."""
     der = x509.load_pem_x509_csr(pem).public_bytes(serialization.Encoding.DER)
     changed = der.replace(b"\x02\x01\x00", b"\x02\x01\x09", 1)
-    return b"-----BEGIN CERTIFICATE REQUEST-----\n" + b64encode(changed) + b"\n-----END CERTIFICATE REQUEST-----\n"
+    return (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n"
+        + b64encode(changed)
+        + b"\n-----END CERTIFICATE REQUEST-----\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,34 +147,66 @@ def with_version_9(pem: bytes) -> bytes:
         (altered(request_pem(address("10.0.0.1"))), "InvalidRequest"),
         (with_version_9(request_pem(address("10.0.0.1"))), "InvalidRequest"),
         (request_pem(*[address(f"10.0.0.{number}") for number in range(65)]), "TooManyNames"),
-        (request_pem(address("10.0.0.1"), x509.UniformResourceIdentifier("spiffe://a/b")), "NameNotAllowed"),
-        (request_pem(*[x509.DNSName(f"{'x' * 60}-{number}.example") for number in range(60)]), "RequestTooLarge"),
+        (
+            request_pem(address("10.0.0.1"), x509.UniformResourceIdentifier("spiffe://a/b")),
+            "NameNotAllowed",
+        ),
+        (
+            request_pem(*[x509.DNSName(f"{'x' * 60}-{number}.example") for number in range(60)]),
+            "RequestTooLarge",
+        ),
         (b"-----BEGIN CERTIFICATE REQUEST-----\n" + b"A" * MAX_REQUEST_BYTES, "RequestTooLarge"),
     ],
-    ids=["empty", "bytes", "certificate", "no-names", "signature", "version", "many", "uri", "large-names", "large"],
+    ids=[
+        "empty",
+        "bytes",
+        "certificate",
+        "no-names",
+        "signature",
+        "version",
+        "many",
+        "uri",
+        "large-names",
+        "large",
+    ],
 )
 def test_malformed_requests_are_refused(pem: bytes, reason: str) -> None:
-    assert reason_of(parse_request, {**certificate_request("r")["spec"], "request": b64encode(pem).decode()}) == reason
+    assert (
+        reason_of(
+            parse_request, {**certificate_request("r")["spec"], "request": b64encode(pem).decode()}
+        )
+        == reason
+    )
 
 
 def test_request_with_a_large_key_is_refused_before_its_signature_is_verified() -> None:
-    key = serialization.load_pem_private_key(composite_rsa_key(6144), None, unsafe_skip_rsa_key_validation=True)
+    key = serialization.load_pem_private_key(
+        composite_rsa_key(6144), None, unsafe_skip_rsa_key_validation=True
+    )
     pem = request_pem(address("10.0.0.1"), key=key)
     assert len(pem) < MAX_REQUEST_BYTES
     spec = certificate_request("r", request=b64encode(pem).decode())["spec"]
     assert reason_of(parse_request, spec) == "KeyNotAllowed"
 
 
-@pytest.mark.parametrize("usages", [[], ["client auth"], ["digital signature", "server auth", "client auth", "any"]])
+@pytest.mark.parametrize(
+    "usages", [[], ["client auth"], ["digital signature", "server auth", "client auth", "any"]]
+)
 def test_usages_are_those_of_a_node(usages: list[str]) -> None:
-    assert reason_of(parse_request, certificate_request("r", usages=usages)["spec"]) == "UsagesNotAllowed"
+    assert (
+        reason_of(parse_request, certificate_request("r", usages=usages)["spec"])
+        == "UsagesNotAllowed"
+    )
 
 
 def test_pod_of_the_token_is_required() -> None:
     assert check_pod(pod(), REQUESTER) == pod()
     assert reason_of(check_pod, None, REQUESTER) == "PodNotFound"
     assert reason_of(check_pod, pod(uid="recreated"), REQUESTER) == "PodNotFound"
-    assert reason_of(check_pod, pod(deletionTimestamp="2026-01-01T00:00:00Z"), REQUESTER) == "PodNotFound"
+    assert (
+        reason_of(check_pod, pod(deletionTimestamp="2026-01-01T00:00:00Z"), REQUESTER)
+        == "PodNotFound"
+    )
     other = Requester(REQUESTER.pod, REQUESTER.pod_uid, "other")
     assert reason_of(check_pod, pod(), other) == "ServiceAccountMismatch"
 
@@ -169,8 +214,15 @@ def test_pod_of_the_token_is_required() -> None:
 def test_cluster_is_the_controller_of_the_pod() -> None:
     assert cluster_of_pod(pod()) == (NamespacedName("ns", "rc"), "cluster-uid")
     reference = owner_reference(CLUSTER)
-    for changes in ({"controller": False}, {"kind": "RayService"}, {"apiVersion": "example.com/v1"}):
-        assert reason_of(cluster_of_pod, pod(ownerReferences=[{**reference, **changes}])) == "PodOfNoRayCluster"
+    for changes in (
+        {"controller": False},
+        {"kind": "RayService"},
+        {"apiVersion": "example.com/v1"},
+    ):
+        assert (
+            reason_of(cluster_of_pod, pod(ownerReferences=[{**reference, **changes}]))
+            == "PodOfNoRayCluster"
+        )
     assert reason_of(cluster_of_pod, pod(ownerReferences=[])) == "PodOfNoRayCluster"
 
 
@@ -178,13 +230,21 @@ def test_owner_and_labels_have_to_be_those_of_the_cluster() -> None:
     assert reason_of(node_names, pod(labels={}), CLUSTER, "") == "PodOfNoRayCluster"
     other = {**CLUSTER, "metadata": {**CLUSTER["metadata"], "uid": "recreated"}}
     assert reason_of(node_names, pod(), other, "") == "PodOfNoRayCluster"
-    deleted = {**CLUSTER, "metadata": {**CLUSTER["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    deleted = {
+        **CLUSTER,
+        "metadata": {**CLUSTER["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"},
+    }
     assert reason_of(node_names, pod(), deleted, "") == "RayClusterDeleted"
-    assert reason_of(node_names, {**pod(), "status": {"podIP": ""}}, CLUSTER, "") == "PodHasNoAddress"
+    assert (
+        reason_of(node_names, {**pod(), "status": {"podIP": ""}}, CLUSTER, "") == "PodHasNoAddress"
+    )
 
 
 def test_only_a_head_gets_the_names_of_the_service() -> None:
-    head, worker = node_names(pod(), CLUSTER, "apps.test"), node_names(pod("worker"), CLUSTER, "apps.test")
+    head, worker = (
+        node_names(pod(), CLUSTER, "apps.test"),
+        node_names(pod("worker"), CLUSTER, "apps.test"),
+    )
     assert [str(item) for item in head.addresses] == ["127.0.0.1", "::1", "10.0.0.1", "fd00::1"]
     assert head.hosts == (
         *("localhost", "rayclient-rc-ns.apps.test", "rc-head-svc.ns.svc"),
@@ -221,20 +281,37 @@ def test_issued_certificate_is_a_leaf_and_ends_with_the_ca() -> None:
     authority = ca.create("ecdsa", now=now)
     key = ec.generate_private_key(ec.SECP256R1()).public_key()
     names = node_names(pod(), CLUSTER, "")
-    for lifetime, expected in ((timedelta(days=1), timedelta(days=1)), (timedelta(days=9999), None)):
+    for lifetime, expected in (
+        (timedelta(days=1), timedelta(days=1)),
+        (timedelta(days=9999), None),
+    ):
         certificate = x509.load_pem_x509_certificate(
-            ca.issue(authority, key, addresses=names.addresses, hosts=names.hosts, lifetime=lifetime, now=now)
+            ca.issue(
+                authority,
+                key,
+                addresses=names.addresses,
+                hosts=names.hosts,
+                lifetime=lifetime,
+                now=now,
+            )
         )
         certificate.verify_directly_issued_by(authority.certificate)
         end = certificate.not_valid_after_utc
         assert end == (now + expected if expected else authority.certificate.not_valid_after_utc)
         assert certificate.public_key() == key
-        assert certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
-        assert certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign is False
+        assert (
+            certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
+        )
+        assert (
+            certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+            is False
+        )
 
 
 def test_ed25519_is_refused() -> None:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    request = builder.sign(ed25519.Ed25519PrivateKey.generate(), None).public_bytes(serialization.Encoding.PEM)
+    request = builder.sign(ed25519.Ed25519PrivateKey.generate(), None).public_bytes(
+        serialization.Encoding.PEM
+    )
     spec = certificate_request("r", request=b64encode(request).decode())["spec"]
     assert reason_of(parse_request, spec) == "KeyNotAllowed"

@@ -15,13 +15,27 @@ from cfo.runtime.objects.unstructured import NamespacedName
     ("rule", "granted"),
     [
         ({"apiGroups": ["ray.io"], "resources": ["rayclusters/status"], "verbs": ["update"]}, True),
-        ({"apiGroups": ["ray.io"], "resources": ["rayclusters", "rayclusters/status"], "verbs": ["*"]}, True),
+        (
+            {
+                "apiGroups": ["ray.io"],
+                "resources": ["rayclusters", "rayclusters/status"],
+                "verbs": ["*"],
+            },
+            True,
+        ),
         ({"apiGroups": ["ray.io"], "resources": ["*"], "verbs": ["update"]}, True),
         ({"apiGroups": ["ray.io"], "resources": ["*/status"], "verbs": ["update"]}, True),
         ({"apiGroups": ["*"], "resources": ["rayclusters/status"], "verbs": ["update"]}, True),
         ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, False),
         ({"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["update"]}, False),
-        ({"apiGroups": ["ray.io"], "resources": ["rayclusters/status"], "verbs": ["get", "patch"]}, False),
+        (
+            {
+                "apiGroups": ["ray.io"],
+                "resources": ["rayclusters/status"],
+                "verbs": ["get", "patch"],
+            },
+            False,
+        ),
         ({"apiGroups": ["other"], "resources": ["rayclusters/status"], "verbs": ["update"]}, False),
         (
             {
@@ -35,7 +49,9 @@ from cfo.runtime.objects.unstructured import NamespacedName
         ({"nonResourceURLs": ["*"], "verbs": ["*"]}, False),
     ],
 )
-def test_role_that_updates_raycluster_status_is_of_kuberay_operator(rule: dict[str, Any], granted: bool) -> None:
+def test_role_that_updates_raycluster_status_is_of_kuberay_operator(
+    rule: dict[str, Any], granted: bool
+) -> None:
     assert grants_status_update({"rules": [{"verbs": ["get"]}, rule]}) is granted
 
 
@@ -49,7 +65,9 @@ def authorization_header(payload: bytes) -> str:
 
 
 def test_service_account_is_read_from_token() -> None:
-    account = service_account_of(authorization_header(b'{"sub":"system:serviceaccount:ns:me","aud":["x"]}'))
+    account = service_account_of(
+        authorization_header(b'{"sub":"system:serviceaccount:ns:me","aud":["x"]}')
+    )
     assert account == NamespacedName("ns", "me")
     for authorization in (
         "",

@@ -21,16 +21,24 @@ EVERYONE = "everyone"
 OWN_CLUSTER, OWN_NAMESPACE = "own cluster", "own namespace"
 
 
-def cluster_with(params: Any = None, *ports: tuple[str, int], tls: bool = True, **metadata: Any) -> Object:
+def cluster_with(
+    params: Any = None, *ports: tuple[str, int], tls: bool = True, **metadata: Any
+) -> Object:
     """Return a RayCluster whose head has these start parameters and container ports."""
     container = {
         "name": "ray",
         "ports": [{"name": name, "containerPort": number} for name, number in ports],
         "env": [TLS_VARIABLE] if tls else [],
     }
-    pod = {"containers": [container], "initContainers": [{"name": CERTIFICATE_CONTAINER}] if tls else []}
+    pod = {
+        "containers": [container],
+        "initContainers": [{"name": CERTIFICATE_CONTAINER}] if tls else [],
+    }
     head = {"rayStartParams": params or {}, "template": {"spec": pod}}
-    return {"metadata": {"name": "rc", "namespace": "ns", **metadata}, "spec": {"headGroupSpec": head}}
+    return {
+        "metadata": {"name": "rc", "namespace": "ns", **metadata},
+        "spec": {"headGroupSpec": head},
+    }
 
 
 def peer_name(peer: Object) -> str:
@@ -50,13 +58,19 @@ def opened(policy: Object, direction: str = "ingress") -> dict[str, set[Any]]:
         assert peers != []
         assert rule.get("ports") != []
         for name in map(peer_name, peers) if peers else (EVERYONE,):
-            found.setdefault(name, set()).update(port["port"] for port in rule.get("ports", [{"port": "all"}]))
+            found.setdefault(name, set()).update(
+                port["port"] for port in rule.get("ports", [{"port": "all"}])
+            )
     return found
 
 
 def head(cluster: Object, **settings: Any) -> dict[str, set[Any]]:
     """Return the ports that the policy of the head opens, with ``settings`` in the configuration."""
-    return opened(desired_head_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings), ["ray-system"]))
+    return opened(
+        desired_head_policy(
+            RayClusterFacts(cluster), KubeRayConfiguration.of(settings), ["ray-system"]
+        )
+    )
 
 
 def test_ports_of_a_cluster_without_settings() -> None:
@@ -67,13 +81,17 @@ def test_ports_of_a_cluster_without_settings() -> None:
         "openshift-monitoring": {8080},
         EVERYONE: {8443, 10001},
     }
-    assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())) == {
-        OWN_CLUSTER: {"all"}
-    }
+    assert opened(
+        desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())
+    ) == {OWN_CLUSTER: {"all"}}
 
 
 def test_custom_ports_replace_the_defaults() -> None:
-    params = {"dashboard-port": "9000", "ray-client-server-port": "9001", "metrics-export-port": "9002"}
+    params = {
+        "dashboard-port": "9000",
+        "ray-client-server-port": "9001",
+        "metrics-export-port": "9002",
+    }
     assert head(cluster_with(params), ingress={"namespaces": ["nginx"]}) == {
         OWN_CLUSTER: {"all"},
         OWN_NAMESPACE: {9000, 9001},
@@ -92,13 +110,15 @@ def test_serve_is_open_to_its_namespace_kuberay_and_configured_namespaces() -> N
     assert found[OWN_NAMESPACE] == found["nginx"] == found["ray-system"] == {8265, 10001} | serve
     assert found["web"] == serve
     assert not found[EVERYONE] & serve
-    workers = opened(desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings)))
+    workers = opened(
+        desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings))
+    )
     assert workers == {OWN_CLUSTER: {"all"}, OWN_NAMESPACE: serve, "nginx": serve}
     (rule,) = [
         rule
-        for rule in desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings))["spec"][
-            "ingress"
-        ]
+        for rule in desired_workers_policy(
+            RayClusterFacts(cluster), KubeRayConfiguration.of(settings)
+        )["spec"]["ingress"]
         if "nginx" in str(rule)
     ]
     assert rule["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"] == ["nginx", "web"]
@@ -110,17 +130,33 @@ def test_serve_is_open_to_its_namespace_kuberay_and_configured_namespaces() -> N
         pytest.param(cluster_with({}, ("client", 6379)), {8443}, id="gcs-called-client"),
         pytest.param(cluster_with({}, ("client", 8265)), {8443}, id="dashboard-called-client"),
         pytest.param(cluster_with({}, ("client", 22)), {8443}, id="any-port-called-client"),
-        pytest.param(cluster_with({"dashboard-port": "10001"}), {8443}, id="dashboard-on-client-port"),
+        pytest.param(
+            cluster_with({"dashboard-port": "10001"}), {8443}, id="dashboard-on-client-port"
+        ),
         pytest.param(cluster_with({}, ("serve", 10001)), {8443}, id="serve-on-client-port"),
         pytest.param(cluster_with({"port": "8443"}), {10001}, id="gcs-on-proxy-port"),
-        pytest.param(cluster_with({"dashboard-port": "8443"}), {10001}, id="dashboard-on-proxy-port"),
-        pytest.param(cluster_with({"ray-client-server-port": "10001 --port=1"}), set(), id="smuggled-parameter"),
-        pytest.param(cluster_with({"dashboard-port": "10001 --x=y"}), set(), id="smuggled-dashboard-port"),
-        pytest.param(cluster_with({"ray-client-server-port": "20001"}, tls=False), {8443}, id="without-tls"),
-        pytest.param(cluster_with({"dashboard-port": "8443"}, tls=False), set(), id="nothing-authenticates"),
+        pytest.param(
+            cluster_with({"dashboard-port": "8443"}), {10001}, id="dashboard-on-proxy-port"
+        ),
+        pytest.param(
+            cluster_with({"ray-client-server-port": "10001 --port=1"}),
+            set(),
+            id="smuggled-parameter",
+        ),
+        pytest.param(
+            cluster_with({"dashboard-port": "10001 --x=y"}), set(), id="smuggled-dashboard-port"
+        ),
+        pytest.param(
+            cluster_with({"ray-client-server-port": "20001"}, tls=False), {8443}, id="without-tls"
+        ),
+        pytest.param(
+            cluster_with({"dashboard-port": "8443"}, tls=False), set(), id="nothing-authenticates"
+        ),
     ],
 )
-def test_ports_of_users_open_nothing_that_does_not_authenticate(cluster: Object, open_to_everyone: set[int]) -> None:
+def test_ports_of_users_open_nothing_that_does_not_authenticate(
+    cluster: Object, open_to_everyone: set[int]
+) -> None:
     """If nothing may be open to everyone, there is no such rule: a rule with an empty list would open all ports."""
     found = head(cluster)
     assert found.get(EVERYONE, set()) == open_to_everyone
@@ -129,19 +165,34 @@ def test_ports_of_users_open_nothing_that_does_not_authenticate(cluster: Object,
 
 
 def test_head_with_only_refused_ports_is_open_only_to_its_cluster() -> None:
-    params = {"dashboard-port": "x", "ray-client-server-port": "x", "metrics-export-port": "x", "port": "8443"}
+    params = {
+        "dashboard-port": "x",
+        "ray-client-server-port": "x",
+        "metrics-export-port": "x",
+        "port": "8443",
+    }
     assert head(cluster_with(params), ingress={"namespaces": ["nginx"]}) == {OWN_CLUSTER: {"all"}}
 
 
 @pytest.mark.parametrize(
     ("cluster", "behind_proxy", "requires_token", "expected"),
     [
-        (cluster_with(), True, False, {OWN_NAMESPACE: {10001}, "nginx": {10001}, EVERYONE: {8443, 10001}}),
+        (
+            cluster_with(),
+            True,
+            False,
+            {OWN_NAMESPACE: {10001}, "nginx": {10001}, EVERYONE: {8443, 10001}},
+        ),
         (cluster_with(), False, True, {EVERYONE: {8443, 10001, 8265}}),
         (cluster_with({"dashboard-port": "9000"}), False, True, {EVERYONE: {8443, 10001, 9000}}),
         (cluster_with({}, ("dashboard", 9000)), False, True, {EVERYONE: {8443, 10001}}),
         (cluster_with({"dashboard-port": "8443"}), False, True, {EVERYONE: {10001}}),
-        (cluster_with({}, ("serve", 8265)), True, False, {OWN_NAMESPACE: {10001}, "nginx": {10001}}),
+        (
+            cluster_with({}, ("serve", 8265)),
+            True,
+            False,
+            {OWN_NAMESPACE: {10001}, "nginx": {10001}},
+        ),
     ],
 )
 def test_dashboard_is_open_as_far_as_it_authenticates(
@@ -149,7 +200,11 @@ def test_dashboard_is_open_as_far_as_it_authenticates(
 ) -> None:
     config = KubeRayConfiguration.of({"ingress": {"namespaces": ["nginx"]}})
     policy = desired_head_policy(
-        RayClusterFacts(cluster), config, ["ray-system"], behind_proxy=behind_proxy, requires_token=requires_token
+        RayClusterFacts(cluster),
+        config,
+        ["ray-system"],
+        behind_proxy=behind_proxy,
+        requires_token=requires_token,
     )
     jobs = [rule for rule in policy["spec"]["ingress"] if "job-name" in str(rule)]
     assert bool(jobs) is (behind_proxy and "serve" not in str(cluster))
@@ -196,8 +251,12 @@ def test_egress_without_settings_is_not_restricted_and_without_destinations_is_c
     spec = desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert "egress" not in spec
-    closed = KubeRayConfiguration.of({"networkPolicy": {"egress": {"restrict": True, "dnsNamespaces": []}}})
-    assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), closed), "egress") == {OWN_CLUSTER: {"all"}}
+    closed = KubeRayConfiguration.of(
+        {"networkPolicy": {"egress": {"restrict": True, "dnsNamespaces": []}}}
+    )
+    assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), closed), "egress") == {
+        OWN_CLUSTER: {"all"}
+    }
 
 
 def test_default_deny_selects_all_ray_pods_and_admits_nothing() -> None:

@@ -31,9 +31,16 @@ class _Stored:
 async def test_ca_of_a_deleted_cluster_does_not_sign_for_another_one_of_its_name() -> None:
     former, cluster = ray_cluster(), ray_cluster()
     former["metadata"]["uid"], cluster["metadata"]["uid"] = "former", "current"
-    metadata = {"name": names_of(cluster).ca_secret, "namespace": "ns", "uid": "secret", "resourceVersion": "1"}
+    metadata = {
+        "name": names_of(cluster).ca_secret,
+        "namespace": "ns",
+        "uid": "secret",
+        "resourceVersion": "1",
+    }
     data = {name: b64encode(value).decode() for name, value in ca.create("ecdsa").data().items()}
-    stored: Any = _Stored({"metadata": {**metadata, "ownerReferences": [owner_reference(former)]}, "data": data})
+    stored: Any = _Stored(
+        {"metadata": {**metadata, "ownerReferences": [owner_reference(former)]}, "data": data}
+    )
     authorities = SigningAuthorities(stored, stored)
     await authorities.load(former)
     with pytest.raises(Refusal) as refusal:

@@ -32,13 +32,16 @@ from test.support.scripted_transport import (
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 MAPPER = ScriptedMapper(
-    Resource(gvk=RAY, plural="rayclusters", namespaced=True), Resource(gvk=SECRET, plural="secrets", namespaced=True)
+    Resource(gvk=RAY, plural="rayclusters", namespaced=True),
+    Resource(gvk=SECRET, plural="secrets", namespaced=True),
 )
 KEY = NamespacedName("ns", "a")
 
 
 @asynccontextmanager
-async def running_cache(*, run: bool = True, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Cache]]:
+async def running_cache(
+    *, run: bool = True, **options: Any
+) -> AsyncIterator[tuple[ScriptedServer, Cache]]:
     async with scripted_server() as (server, transport):
         cache = Cache(transport, MAPPER, clock=SkippingClock(), **options)  # type: ignore[arg-type]
         async with anyio.create_task_group() as tasks:
@@ -59,7 +62,9 @@ async def test_selectors_accept_classes_as_kinds() -> None:
         assert str(cache.informer(RAY).selection.label_selector) == "tier=gold"
 
 
-async def start_informer(server: ScriptedServer, cache: Cache, *items: dict[str, Any], **options: Any) -> Informer:
+async def start_informer(
+    server: ScriptedServer, cache: Cache, *items: dict[str, Any], **options: Any
+) -> Informer:
     """Return an informer that has listed ``items`` at version 9 and has opened its watch."""
     server.respond_with(list_response(9, *items))
     watch = server.respond_with_watch()
@@ -104,9 +109,13 @@ async def test_informer_without_size_limit_is_refused() -> None:
 
 async def test_secrets_cannot_be_cached_for_the_whole_cluster() -> None:
     async with running_cache(run=False) as (_, cache):
-        with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):
+        with pytest.raises(
+            ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"
+        ):
             cache.informer(SECRET)
-        with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):
+        with pytest.raises(
+            ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"
+        ):
             cache.informer(SECRET, max_bytes=1000)
         assert cache.informer(SECRET, label_selector="a") is not None
         assert cache.informer(SECRET, namespace="ns") is not None
@@ -140,7 +149,9 @@ async def test_informer_can_be_removed() -> None:
         assert cache.covering_reader(RAY, "ns") is None
         await wait_until(lambda: informer.problem == "stopped")
         assert cache.informer(RAY) is not informer
-        with pytest.raises(LookupError, match=r"RayCluster\.v1\.ray\.io: the informer was removed from the cache"):
+        with pytest.raises(
+            LookupError, match=r"RayCluster\.v1\.ray\.io: the informer was removed from the cache"
+        ):
             informer.reader.get(KEY)
         with pytest.raises(LookupError, match="removed"):
             KEY in informer.reader.entries()  # noqa: B015
@@ -211,19 +222,31 @@ async def test_selector_of_a_kind_limits_all_informers_and_reads_of_it() -> None
         reader = cache.covering_reader(RAY, "")
         assert reader is not None
         assert (reader.get(KEY) or {})["metadata"]["name"] == "a"
-        assert str(cache.informer(RAY, label_selector="team=x").selection.label_selector) == "operatorVersion=v1,team=x"
-        cache.record_write(RAY, orjson.dumps(ray_cluster("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
+        assert (
+            str(cache.informer(RAY, label_selector="team=x").selection.label_selector)
+            == "operatorVersion=v1,team=x"
+        )
+        cache.record_write(
+            RAY, orjson.dumps(ray_cluster("a", 20, metadata={"labels": {"operatorVersion": "v2"}}))
+        )
         assert reader.get(KEY) is None
         assert str(cache.informer(SECRET, label_selector="a=1").selection.label_selector) == "a=1"
 
 
 async def test_stored_object_may_come_from_an_informer_with_selector() -> None:
-    ours = {"manager": "cfo", "operation": "Apply", "apiVersion": "ray.io/v1", "fieldsV1": {"f:spec": {}}}
+    ours = {
+        "manager": "cfo",
+        "operation": "Apply",
+        "apiVersion": "ray.io/v1",
+        "fieldsV1": {"f:spec": {}},
+    }
     theirs = {**ours, "manager": "kubectl"}
     async with running_cache(field_managers=["cfo"]) as (server, cache):
         await start_informer(server, cache, ray_cluster("a", 5), metadata_only=True)
         assert cache.stored(RAY, KEY) is None
-        item = ray_cluster("a", 5, metadata={"managedFields": [theirs, ours], "labels": {"app": "x"}})
+        item = ray_cluster(
+            "a", 5, metadata={"managedFields": [theirs, ours], "labels": {"app": "x"}}
+        )
         await start_informer(server, cache, item, label_selector="app")
         stored = cache.stored(RAY, KEY)
         assert stored is not None
@@ -254,12 +277,16 @@ async def test_response_that_is_not_an_object_of_the_kind_is_not_recorded() -> N
         cache.record_write(RAY, b'{"kind":"Status","metadata":{},"status":"Success"}')
         with structlog.testing.capture_logs() as logs:
             cache.record_write(RAY, b"<html>")
-            cache.record_write(RAY, b'{"kind":"RayCluster","metadata":{"name":"a","labels":{"a":1}}}')
+            cache.record_write(
+                RAY, b'{"kind":"RayCluster","metadata":{"name":"a","labels":{"a":1}}}'
+            )
         assert len(informer.reader) == 0
         assert [entry["log_level"] for entry in logs] == ["warning", "warning"]
 
 
-async def test_key_is_uncertain_until_its_state_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_is_uncertain_until_its_state_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with running_cache() as (server, cache):
         await start_informer(server, cache)
         assert not cache.is_uncertain(RAY, KEY)
@@ -276,7 +303,11 @@ async def test_key_is_uncertain_until_its_state_is_recorded(monkeypatch: pytest.
         monkeypatch.setattr(cache_module, "MAX_UNCERTAIN", 2)
         for name in "abc":
             cache.mark_uncertain(RAY, NamespacedName("ns", name))
-        assert [cache.is_uncertain(RAY, NamespacedName("ns", name)) for name in "abc"] == [False, True, True]
+        assert [cache.is_uncertain(RAY, NamespacedName("ns", name)) for name in "abc"] == [
+            False,
+            True,
+            True,
+        ]
         assert [key.name for key in cache.uncertain_keys(RAY, "ns")] == ["b", "c"]
         assert [key.name for key in cache.uncertain_keys(RAY, "")] == ["b", "c"]
         assert not cache.uncertain_keys(RAY, "elsewhere")

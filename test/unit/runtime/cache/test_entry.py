@@ -28,12 +28,23 @@ METADATA: dict[str, Any] = {
     "finalizers": ["f"],
     "ownerReferences": [
         {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "ou"},
-        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "cu", "controller": True},
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "name": "c",
+            "uid": "cu",
+            "controller": True,
+        },
     ],
 }
 MANAGED_FIELDS = [
     {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}},
-    {"manager": "cfo", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {"f:data": {"f:cfo": {}}}},
+    {
+        "manager": "cfo",
+        "operation": "Apply",
+        "apiVersion": "v1",
+        "fieldsV1": {"f:data": {"f:cfo": {}}},
+    },
 ]
 
 
@@ -42,14 +53,23 @@ def raw(metadata: dict[str, Any], **rest: Any) -> bytes:
 
 
 def test_metadata_is_decoded_and_the_bytes_are_kept_unchanged() -> None:
-    body = raw(METADATA, apiVersion="ray.io/v1", kind="RayCluster", spec={"new": {"unknown": [1, 2.50, None]}})
+    body = raw(
+        METADATA,
+        apiVersion="ray.io/v1",
+        kind="RayCluster",
+        spec={"new": {"unknown": [1, 2.50, None]}},
+    )
     entry = EntryDecoder(RAY).decode(body)
     assert entry.raw == body
     assert entry.object() == orjson.loads(body)
     assert entry.object() is not entry.object()
     meta = entry.meta
     assert (meta.name, meta.namespace, meta.uid, meta.resource_version) == ("a", "ns", "u", "17")
-    assert (meta.generation, meta.creation_timestamp, meta.deletion_timestamp) == (3, "2026-01-01T00:00:00Z", None)
+    assert (meta.generation, meta.creation_timestamp, meta.deletion_timestamp) == (
+        3,
+        "2026-01-01T00:00:00Z",
+        None,
+    )
     assert (meta.labels, meta.finalizers) == ({"app": "x"}, ("f",))
     assert [reference.uid for reference in meta.owner_references] == ["ou", "cu"]
     assert meta.controller is not None
@@ -60,11 +80,23 @@ def test_metadata_is_decoded_and_the_bytes_are_kept_unchanged() -> None:
 
 def test_absent_and_null_metadata_fields_are_empty() -> None:
     nulls = dict.fromkeys(
-        ("labels", "annotations", "finalizers", "ownerReferences", "creationTimestamp", "namespace", "managedFields")
+        (
+            "labels",
+            "annotations",
+            "finalizers",
+            "ownerReferences",
+            "creationTimestamp",
+            "namespace",
+            "managedFields",
+        )
     )
     for metadata in ({"name": "a"}, {"name": "a", **nulls}):
         entry = EntryDecoder(POD).decode(raw(metadata))
-        assert (entry.meta.labels, entry.meta.finalizers, entry.meta.owner_references) == ({}, (), ())
+        assert (entry.meta.labels, entry.meta.finalizers, entry.meta.owner_references) == (
+            {},
+            (),
+            (),
+        )
         assert (entry.annotations, entry.key, entry.version) == ({}, ("", "a"), 0)
         assert (entry.meta.controller, entry.meta.is_deleting) == (None, False)
 
@@ -82,7 +114,12 @@ def test_managed_fields_are_removed_and_own_entries_are_kept_separately() -> Non
 
 def test_items_of_built_in_lists_get_api_version_and_kind() -> None:
     entry = EntryDecoder(POD).decode(raw({"name": "a"}, spec={}))
-    assert entry.object() == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}
+    assert entry.object() == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {},
+    }
 
 
 def test_metadata_only_keeps_the_metadata_of_partial_and_whole_objects() -> None:
@@ -90,7 +127,10 @@ def test_metadata_only_keeps_the_metadata_of_partial_and_whole_objects() -> None
     expected = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "a"}}
     partial = raw({"name": "a"}, kind="PartialObjectMetadata", apiVersion="meta.k8s.io/v1")
     whole = raw(
-        {"name": "a", "managedFields": MANAGED_FIELDS}, kind="RayCluster", apiVersion="ray.io/v1", spec={"x": 1}
+        {"name": "a", "managedFields": MANAGED_FIELDS},
+        kind="RayCluster",
+        apiVersion="ray.io/v1",
+        spec={"x": 1},
     )
     assert decoder.decode(partial).object() == expected
     assert decoder.decode(whole).object() == expected
@@ -100,7 +140,9 @@ def test_entry_keeps_its_list_page_only_until_metadata_is_dropped() -> None:
     item = raw(METADATA, kind="Pod", apiVersion="v1")
     page = b'{"items":[' + item + b"]}"
     references = sys.getrefcount(page)
-    entry = EntryDecoder(POD).decode(msgspec.json.decode(page, type=dict[str, list[Parts]])["items"][0])
+    entry = EntryDecoder(POD).decode(
+        msgspec.json.decode(page, type=dict[str, list[Parts]])["items"][0]
+    )
     assert type(entry.raw) is bytes
     assert entry.raw == item
     assert sys.getrefcount(page) > references
@@ -109,7 +151,9 @@ def test_entry_keeps_its_list_page_only_until_metadata_is_dropped() -> None:
 
 
 def test_part_is_the_json_of_a_top_level_field() -> None:
-    entry = EntryDecoder(POD).decode(raw(METADATA, kind="Pod", apiVersion="v1", status={"phase": "Running"}))
+    entry = EntryDecoder(POD).decode(
+        raw(METADATA, kind="Pod", apiVersion="v1", status={"phase": "Running"})
+    )
 
     def check() -> None:
         assert bytes(entry.part("status")) == b'{"phase":"Running"}'
@@ -137,19 +181,27 @@ def owned_metadata(*uids: str) -> dict[str, Any]:
         "name": f"of-{'-'.join(uids)}",
         "namespace": "ns",
         "resourceVersion": "7",
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid} for uid in uids],
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid} for uid in uids
+        ],
         "managedFields": [
             {
                 "manager": "cfo",
                 "operation": "Apply",
                 "time": f"2026-01-01T00:00:{len(uids):02}Z",
-                "fieldsV1": {"f:metadata": {"f:ownerReferences": {f'k:{{"uid":"{uid}"}}': {} for uid in uids}}},
+                "fieldsV1": {
+                    "f:metadata": {
+                        "f:ownerReferences": {f'k:{{"uid":"{uid}"}}': {} for uid in uids}
+                    }
+                },
             }
         ],
     }
 
 
-@pytest.mark.parametrize("uids", [(), ("3f2c",), ("0",), ("1", "0"), ("10", "0", "1"), ("a", "aa"), ("",), MANY])
+@pytest.mark.parametrize(
+    "uids", [(), ("3f2c",), ("0",), ("1", "0"), ("10", "0", "1"), ("a", "aa"), ("",), MANY]
+)
 def test_own_managed_fields_are_restored_with_the_uids_of_the_owners(uids: tuple[str, ...]) -> None:
     metadata = owned_metadata(*uids)
     entry = EntryDecoder(POD, field_managers=["cfo"]).decode(raw(metadata))
@@ -174,13 +226,19 @@ def test_own_managed_fields_are_restored_with_the_name_of_the_object(name: str) 
     assert entry.managers == (expected,)
 
 
-def test_managed_fields_that_any_client_wrote_as_our_manager_use_no_more_memory_than_their_json() -> None:
+def test_managed_fields_that_any_client_wrote_as_our_manager_use_no_more_memory_than_their_json() -> (
+    None
+):
     decoder = EntryDecoder(POD, field_managers=["cfo"])
-    uids = [str(number) for number in range(3000)]  # at index 1010, a placeholder would contain later uids
+    uids = [
+        str(number) for number in range(3000)
+    ]  # at index 1010, a placeholder would contain later uids
     metadata = owned_metadata(*uids)
     entry = decoder.decode(raw(metadata))
     assert len(entry._managers) <= len(orjson.dumps(metadata["managedFields"]))
-    metadata["managedFields"][0]["fieldsV1"]["f:data"] = {f"f:{number:06}": {} for number in range(5000)}
+    metadata["managedFields"][0]["fieldsV1"]["f:data"] = {
+        f"f:{number:06}": {} for number in range(5000)
+    }
     entry = decoder.decode(raw(metadata))
     assert entry._managers == b""
     assert entry.managers == ()
@@ -188,7 +246,9 @@ def test_managed_fields_that_any_client_wrote_as_our_manager_use_no_more_memory_
 
 def test_managed_fields_that_differ_only_in_names_and_owners_are_stored_once() -> None:
     decoder = EntryDecoder(POD, field_managers=["cfo"])
-    one, other = (decoder.decode(raw(container_metadata(name, name * 3))) for name in ("x-1", "x-2"))
+    one, other = (
+        decoder.decode(raw(container_metadata(name, name * 3))) for name in ("x-1", "x-2")
+    )
     assert one._managers is other._managers
 
 
@@ -196,7 +256,11 @@ def test_entries_use_less_than_1_3_times_the_memory_of_their_json() -> None:
     decoder = EntryDecoder(POD, field_managers=["cfo"])
     bodies = [
         raw(
-            {**METADATA, **owned_metadata(f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}"), "uid": f"{number:036}"},
+            {
+                **METADATA,
+                **owned_metadata(f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}"),
+                "uid": f"{number:036}",
+            },
             kind="Pod",
             apiVersion="v1",
             spec={"note": f"{number:0800}"},
@@ -217,7 +281,14 @@ def test_entries_use_less_than_1_3_times_the_memory_of_their_json() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"{", b"[]", b"{}", b'{"metadata":null}', b'{"metadata":{}}', b'{"metadata":{"name":"a","labels":{"x":1}}}'],
+    [
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"metadata":null}',
+        b'{"metadata":{}}',
+        b'{"metadata":{"name":"a","labels":{"x":1}}}',
+    ],
 )
 def test_body_without_valid_metadata_is_rejected(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
@@ -226,7 +297,15 @@ def test_body_without_valid_metadata_is_rejected(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("version", "number"),
-    [("1", 1), ("90071992547409931", 90071992547409931), ("", 0), ("0", 0), ("01", 0), ("x1", 0), ("²", 0)],
+    [
+        ("1", 1),
+        ("90071992547409931", 90071992547409931),
+        ("", 0),
+        ("0", 0),
+        ("01", 0),
+        ("x1", 0),
+        ("²", 0),
+    ],
 )
 def test_version_number_is_0_for_versions_that_are_not_numbers(version: str, number: int) -> None:
     assert version_number(version) == number

@@ -47,7 +47,11 @@ async def running_informer(
 ) -> AsyncIterator[tuple[ScriptedServer, Informer]]:
     async with scripted_server() as (server, transport):
         informer = Informer(
-            transport, mapper or ScriptedMapper(RESOURCE), RAY, Selection.of(**options), clock=clock or SkippingClock()
+            transport,
+            mapper or ScriptedMapper(RESOURCE),
+            RAY,
+            Selection.of(**options),
+            clock=clock or SkippingClock(),
         )
         task = asyncio.create_task(informer.run())
         try:
@@ -88,7 +92,9 @@ async def test_handler_receives_all_objects_whenever_it_is_added() -> None:
         await wait_for_sync(informer)
         informer.add_handler(late.append)
         assert early == late
-        assert [(event.type, event.key, event.initial) for event in late] == [(EventType.ADDED, ("ns", "a"), True)]
+        assert [(event.type, event.key, event.initial) for event in late] == [
+            (EventType.ADDED, ("ns", "a"), True)
+        ]
         await watch.send("MODIFIED", ray_cluster("a", 10, spec={"x": 1}))
         await wait_for_events(informer, lambda: len(late) == 2)
         assert (early[1].type, early[1].initial) == (EventType.UPDATED, False)
@@ -125,7 +131,9 @@ async def test_reader_sends_no_requests_and_returns_copies() -> None:
                 9,
                 ray_cluster("a", 5, spec={"size": 1}, metadata={"labels": {"app": "x"}}),
                 ray_cluster("b", 6, spec={"size": 1}),
-                ray_cluster("a", 7, spec={"size": 2}, metadata={"namespace": "other", "uid": "third"}),
+                ray_cluster(
+                    "a", 7, spec={"size": 2}, metadata={"namespace": "other", "uid": "third"}
+                ),
             )
         )
         server.respond_with_watch()
@@ -147,9 +155,14 @@ async def test_reader_sends_no_requests_and_returns_copies() -> None:
         assert len(reader.list()) == 3
         assert [obj["metadata"]["uid"] for obj in reader.list("other")] == ["third"]
         assert [obj["metadata"]["name"] for obj in reader.list("ns", "app=x")] == ["a"]
-        assert [obj["metadata"]["name"] for obj in reader.list(selector={"matchLabels": {"app": "x"}})] == ["a"]
+        assert [
+            obj["metadata"]["name"] for obj in reader.list(selector={"matchLabels": {"app": "x"}})
+        ] == ["a"]
         assert reader.keys("size", "1") == [("ns", "a"), ("ns", "b")]
-        assert [obj["metadata"]["name"] for obj in reader.list("ns", index=("size", "1"))] == ["a", "b"]
+        assert [obj["metadata"]["name"] for obj in reader.list("ns", index=("size", "1"))] == [
+            "a",
+            "b",
+        ]
         assert reader.list("other", index=("size", "1")) == []
         with pytest.raises(KeyError):
             reader.keys("color", "red")
@@ -190,7 +203,9 @@ async def test_missing_crd_is_looked_up_repeatedly() -> None:
     mapper, clock = ScriptedMapper(), SkippingClock()
     async with running_informer(mapper=mapper, clock=clock) as (server, informer):
         await wait_until(lambda: len(clock.sleeps) >= 3)
-        mapper.failure = TransportError("connection refused", outcome_unknown=False, verb="get", resource="/apis")
+        mapper.failure = TransportError(
+            "connection refused", outcome_unknown=False, verb="get", resource="/apis"
+        )
         lookups = mapper.lookups
         await wait_until(lambda: mapper.lookups >= lookups + 3)
         assert "connection refused" in informer.problem
@@ -255,7 +270,10 @@ async def test_each_namespace_is_listed_and_watched_separately() -> None:
             "/apis/ray.io/v1/namespaces/one/rayclusters",
             "/apis/ray.io/v1/namespaces/two/rayclusters",
         }
-        assert (informer.watches_namespace("one"), informer.watches_namespace("three")) == (True, False)
+        assert (informer.watches_namespace("one"), informer.watches_namespace("three")) == (
+            True,
+            False,
+        )
 
 
 async def test_cluster_scoped_kind_is_watched_without_namespaces() -> None:

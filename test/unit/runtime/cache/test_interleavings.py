@@ -35,14 +35,18 @@ class Simulation:
         self.selector = LabelSelector.of(selector)
         self.version = 10
         self.uids = 0
-        self.states: dict[NamespacedName, list[tuple[int, Entry | None]]] = {key: [(0, None)] for key in KEYS}
+        self.states: dict[NamespacedName, list[tuple[int, Entry | None]]] = {
+            key: [(0, None)] for key in KEYS
+        }
         self.watch: list[tuple[int, EventType, Entry]] = []
         self.responses: dict[NamespacedName, Callable[[], None]] = {}
         self.listing: tuple[Listing, int] | None = None
         self.mirror: dict[NamespacedName, Entry] = {}
         self.read_at = dict.fromkeys(KEYS, 0)
         self.store = Store(
-            deliver=self.mirror_event, clock=FakeClock(), selection=Selection(label_selector=self.selector)
+            deliver=self.mirror_event,
+            clock=FakeClock(),
+            selection=Selection(label_selector=self.selector),
         )
         self.feeds = Feeds(self.store)
         self.feeds.open([""])
@@ -83,7 +87,9 @@ class Simulation:
             self.record_change(key, before, None, last)
             stored = self.store.get(key)
             if own and stored is not None and stored.meta.uid == before.meta.uid:
-                self.responses[key] = lambda: self.receive_deletion_response(key, before.meta.uid, last.version)
+                self.responses[key] = lambda: self.receive_deletion_response(
+                    key, before.meta.uid, last.version
+                )
             return
         if before is None:
             self.uids += 1
@@ -94,10 +100,17 @@ class Simulation:
             self.responses[key] = lambda: self.receive_response(after)
 
     def entry(self, key: NamespacedName, uid: str, labels: dict[str, str]) -> Entry:
-        metadata = {"name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": str(self.version)}
+        metadata = {
+            "name": key.name,
+            "namespace": key.namespace,
+            "uid": uid,
+            "resourceVersion": str(self.version),
+        }
         return DECODER.decode(orjson.dumps({"metadata": metadata | {"labels": labels}}))
 
-    def record_change(self, key: NamespacedName, before: Entry | None, after: Entry | None, last: Entry) -> None:
+    def record_change(
+        self, key: NamespacedName, before: Entry | None, after: Entry | None, last: Entry
+    ) -> None:
         self.states[key].append((self.version, after))
         if self.visible(after) is not None:
             self.watch.append((self.version, EventType.UPDATED, last))
@@ -198,5 +211,8 @@ def test_reads_never_go_back_in_time_and_converge(selector: str, start: int) -> 
             simulation.check()
         simulation.converge()
         for key in KEYS:
-            expected, stored = simulation.visible(simulation.current(key)), simulation.store.get(key)
+            expected, stored = (
+                simulation.visible(simulation.current(key)),
+                simulation.store.get(key),
+            )
             assert (expected and expected.version) == (stored and stored.version), f"seed {seed}"

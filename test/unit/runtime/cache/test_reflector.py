@@ -30,7 +30,9 @@ from test.support.scripted_transport import (
 
 
 async def test_list_is_paged_and_watch_starts_at_its_version() -> None:
-    async with running_reflector(label_selector="app=x", field_selector="metadata.namespace=ns") as (server, harness):
+    async with running_reflector(
+        label_selector="app=x", field_selector="metadata.namespace=ns"
+    ) as (server, harness):
         server.respond_with(
             list_response(9, ray_cluster("a", 5), ray_cluster("b", 6), token="more"),
             list_response(9, ray_cluster("c", 7)),
@@ -44,7 +46,11 @@ async def test_list_is_paged_and_watch_starts_at_its_version() -> None:
         assert second == path | selectors | {"limit": "2", "continue": "more"}
         seconds = int(third.pop("timeoutSeconds"))
         assert 300 <= seconds <= 600
-        assert third == path | selectors | {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "9"}
+        assert third == path | selectors | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": "9",
+        }
         assert "gzip" in server.requests[0].headers["Accept-Encoding"]
         await watch.send("ADDED", ray_cluster("d", 10))
         await harness.wait_for_version("d", 10)
@@ -66,14 +72,24 @@ async def test_metadata_only_is_requested_by_media_type() -> None:
     async with running_reflector(metadata_only=True) as (server, harness):
         server.respond_with(list_response(9))
         await start_watch(server, harness)
-        assert server.requests[0].headers["Accept"].startswith("application/json;as=PartialObjectMetadataList;")
-        assert server.requests[1].headers["Accept"].startswith("application/json;as=PartialObjectMetadata;")
+        assert (
+            server.requests[0]
+            .headers["Accept"]
+            .startswith("application/json;as=PartialObjectMetadataList;")
+        )
+        assert (
+            server.requests[1]
+            .headers["Accept"]
+            .startswith("application/json;as=PartialObjectMetadata;")
+        )
 
 
 async def test_objects_that_are_too_large_are_left_out_and_reported_once() -> None:
     large = {"content": "x" * 1000}
     async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
-        server.respond_with(list_response(9, ray_cluster("a", 5), {**ray_cluster("large", 6), **large}))
+        server.respond_with(
+            list_response(9, ray_cluster("a", 5), {**ray_cluster("large", 6), **large})
+        )
         watch = await start_watch(server, harness)
         assert (harness.version("a"), harness.version("large")) == ("5", None)
         assert not harness.store.is_complete("ns")
@@ -90,7 +106,10 @@ async def test_objects_that_are_too_large_are_left_out_and_reported_once() -> No
         await watch.send("MODIFIED", ray_cluster("a", 15))
         await harness.wait_until(lambda: harness.store.is_complete("ns"))
         assert [event.key.name for event in harness.events[-3:]] == ["a", "large", "a"]
-    assert [(found.key.name, found.uid) for found in harness.left_out] == [("large", "uid-large"), ("a", "uid-a")]
+    assert [(found.key.name, found.uid) for found in harness.left_out] == [
+        ("large", "uid-large"),
+        ("a", "uid-a"),
+    ]
     assert "bytes, and at most 1000 are allowed" in harness.left_out[0].message
 
 
@@ -105,7 +124,10 @@ async def test_objects_of_a_namespace_that_has_too_many_are_left_out_until_there
             "5",
             None,
         )
-        assert (harness.store.is_complete("ns"), harness.store.is_complete("other")) == (False, True)
+        assert (harness.store.is_complete("ns"), harness.store.is_complete("other")) == (
+            False,
+            True,
+        )
         await watch.send("ADDED", ray_cluster("late", 10))
         await watch.send("MODIFIED", ray_cluster("n00000", 11))
         await watch.send("ADDED", ray_cluster("b", 12, metadata={"namespace": "other"}))
@@ -131,7 +153,10 @@ async def test_very_many_objects_that_are_too_large_cause_no_list() -> None:
         watch = await start_watch(server, harness)
         assert len(harness.left_out) == MAX_LEFT_OUT + 1
         for number, obj in enumerate(large):
-            await watch.send("DELETED", {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(10 + number)}})
+            await watch.send(
+                "DELETED",
+                {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(10 + number)}},
+            )
         await watch.send("ADDED", ray_cluster("a", 5000))
         await harness.wait_for_version("a", 5000)
         assert not harness.store.is_complete("ns")
@@ -143,7 +168,9 @@ async def test_very_many_objects_that_are_too_large_cause_no_list() -> None:
 
 async def test_objects_of_a_kind_without_a_limit_of_size_are_never_left_out() -> None:
     async with running_reflector(page_size=20_000) as (server, harness):
-        server.respond_with(list_response(9, *(ray_cluster(f"n{number}", 5) for number in range(MAX_OBJECTS + 2))))
+        server.respond_with(
+            list_response(9, *(ray_cluster(f"n{number}", 5) for number in range(MAX_OBJECTS + 2)))
+        )
         await start_watch(server, harness)
         assert len(harness.store) == MAX_OBJECTS + 2
 
@@ -183,9 +210,9 @@ async def test_watch_line_of_several_megabytes_in_many_chunks_is_decoded() -> No
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9))
         watch = await start_watch(server, harness)
-        body = watch_line("ADDED", ray_cluster("a", 10, spec={"text": "x" * 2_500_000})) + watch_line(
-            "ADDED", ray_cluster("b", 11)
-        )
+        body = watch_line(
+            "ADDED", ray_cluster("a", 10, spec={"text": "x" * 2_500_000})
+        ) + watch_line("ADDED", ray_cluster("b", 11))
         for start in range(0, len(body), 700_001):
             await watch.send_raw(body[start : start + 700_001])
         await harness.wait_for_version("b", 11)
@@ -194,7 +221,9 @@ async def test_watch_line_of_several_megabytes_in_many_chunks_is_decoded() -> No
         assert len(entry.object()["spec"]["text"]) == 2_500_000
 
 
-async def test_watch_line_over_the_size_limit_restarts_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_line_over_the_size_limit_restarts_the_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9))
@@ -224,7 +253,9 @@ async def test_blank_lines_and_unknown_event_types_are_ignored() -> None:
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9))
         watch = await start_watch(server, harness)
-        await watch.send_raw(b"\n \n" + watch_line("NEWS", {"x": 1}) + watch_line("ADDED", ray_cluster("a", 10)))
+        await watch.send_raw(
+            b"\n \n" + watch_line("NEWS", {"x": 1}) + watch_line("ADDED", ray_cluster("a", 10))
+        )
         await harness.wait_for_version("a", 10)
 
 
@@ -248,7 +279,13 @@ INVALID_OBJECTS = [b"null", b"[]", b'"x"', b"{}", b'{"\xff": 1, "metadata": {"na
 
 @pytest.mark.parametrize("invalid", INVALID_OBJECTS)
 async def test_invalid_object_does_not_affect_the_others(invalid: bytes) -> None:
-    items = b",".join([json.dumps(ray_cluster("a", 5)).encode(), invalid, json.dumps(ray_cluster("b", 6)).encode()])
+    items = b",".join(
+        [
+            json.dumps(ray_cluster("a", 5)).encode(),
+            invalid,
+            json.dumps(ray_cluster("b", 6)).encode(),
+        ]
+    )
     page = b'{"metadata": {"resourceVersion": "9"}, "items": [' + items + b"]}"
     with structlog.testing.capture_logs() as logs:
         async with running_reflector() as (server, harness):
@@ -286,7 +323,11 @@ async def test_watch_response_410_relists_and_backs_off_when_repeated() -> None:
     async with running_reflector() as (server, harness):
         expired = error_response(410, "Expired", "too old")
         server.respond_with(
-            list_response(9), expired, list_response(10), expired, list_response(11, ray_cluster("a", 11))
+            list_response(9),
+            expired,
+            list_response(10),
+            expired,
+            list_response(11, ray_cluster("a", 11)),
         )
         await harness.wait_for_version("a", 11)
         assert harness.clock.sleeps == [1.6]
@@ -297,7 +338,9 @@ async def test_other_error_event_relists_after_backoff() -> None:
         server.respond_with(list_response(9))
         watch = await start_watch(server, harness)
         server.respond_with(list_response(20, ray_cluster("a", 15)))
-        await watch.send("ERROR", status(500, "InternalError", "etcd event received with PrevKv=nil"))
+        await watch.send(
+            "ERROR", status(500, "InternalError", "etcd event received with PrevKv=nil")
+        )
         await harness.wait_for_version("a", 15)
         assert harness.clock.sleeps == [0.8]
 
@@ -323,11 +366,19 @@ async def test_invalid_watch_line_relists_after_backoff(line: bytes) -> None:
 async def test_rejected_watch_is_retried_with_backoff_and_without_a_list() -> None:
     async with running_reflector() as (server, harness):
         forbidden = error_response(403, "Forbidden", "rayclusters is forbidden")
-        server.respond_with(list_response(9), forbidden, error_response(500, "InternalError"), forbidden)
+        server.respond_with(
+            list_response(9), forbidden, error_response(500, "InternalError"), forbidden
+        )
         second_watch = server.respond_with_watch()
         await asyncio.wait_for(second_watch.opened.wait(), TIMEOUT_SECONDS)
         assert harness.clock.sleeps == [0.8, 1.6, 3.2]
-        assert [query.get("watch") for query in server.queries] == [None, "true", "true", "true", "true"]
+        assert [query.get("watch") for query in server.queries] == [
+            None,
+            "true",
+            "true",
+            "true",
+            "true",
+        ]
         await harness.wait_until(lambda: harness.reflector.error == "")
 
 
@@ -353,7 +404,10 @@ async def test_failed_list_is_retried_and_logs_verb_resource_and_cause() -> None
     warning = next(entry for entry in logs if entry["log_level"] == "warning")
     assert (warning["verb"], warning["resource"]) == ("list", "rayclusters.ray.io in ns")
     assert message in warning["error"]
-    assert warning["missing_rule"] == '{apiGroups: ["ray.io"], resources: ["rayclusters"], verbs: ["list", "watch"]}'
+    assert (
+        warning["missing_rule"]
+        == '{apiGroups: ["ray.io"], resources: ["rayclusters"], verbs: ["list", "watch"]}'
+    )
     assert warning["retry_in_seconds"] == 0.8
 
 
@@ -362,7 +416,12 @@ async def test_repeated_missing_permission_is_logged_once() -> None:
     with structlog.testing.capture_logs() as logs:
         async with running_reflector() as (server, harness):
             server.respond_with(
-                forbidden, forbidden, error_response(500, "InternalError"), forbidden, forbidden, list_response(9)
+                forbidden,
+                forbidden,
+                error_response(500, "InternalError"),
+                forbidden,
+                forbidden,
+                list_response(9),
             )
             await start_watch(server, harness)
             assert not harness.reflector.forbidden
@@ -373,7 +432,9 @@ async def test_repeated_missing_permission_is_logged_once() -> None:
 
 async def test_response_that_is_not_a_list_is_retried() -> None:
     async with running_reflector() as (server, harness):
-        server.respond_with(raw_response(b"<html>a proxy</html>"), list_response(9, ray_cluster("a", 5)))
+        server.respond_with(
+            raw_response(b"<html>a proxy</html>"), list_response(9, ray_cluster("a", 5))
+        )
         await harness.wait_for_version("a", 5)
         assert harness.clock.sleeps == [0.8]
 
@@ -393,9 +454,14 @@ async def test_expired_continue_token_restarts_the_list_and_then_disables_paging
         expired = error_response(410, "Expired", "The provided continue parameter is too old")
         for version in (9, 10):
             server.respond_with(
-                list_response(version, ray_cluster("old", 1), ray_cluster("b", 2), token=f"t{version}"), expired
+                list_response(
+                    version, ray_cluster("old", 1), ray_cluster("b", 2), token=f"t{version}"
+                ),
+                expired,
             )
-        server.respond_with(list_response(11, ray_cluster("a", 5), ray_cluster("b", 6), ray_cluster("c", 7)))
+        server.respond_with(
+            list_response(11, ray_cluster("a", 5), ray_cluster("b", 6), ray_cluster("c", 7))
+        )
         await harness.wait_for_version("c", 7)
         assert harness.version("old") is None
         assert [(query.get("limit"), query.get("continue")) for query in server.queries[:5]] == [
@@ -459,7 +525,9 @@ async def test_etcd_restore_is_detected_by_lower_versions_and_replaces_all_state
             server.respond_with(list_response(900, ray_cluster("a", 800), ray_cluster("b", 850)))
             watch = await start_watch(server, harness)
             server.respond_with(
-                error_response(504, "Timeout", "Timeout: Too large resource version: 900, current: 500")
+                error_response(
+                    504, "Timeout", "Timeout: Too large resource version: 900, current: 500"
+                )
             )
             server.respond_with(list_response(500, ray_cluster("a", 400)))
             await watch.send("ERROR", EXPIRED)
@@ -477,7 +545,9 @@ async def test_etcd_restore_is_detected_during_a_silent_watch() -> None:
         server.probe_response = None
         server.respond_with(list_response(900, ray_cluster("a", 800)))
         await start_watch(server, harness)
-        server.respond_with(list_response(500, token="rest"), list_response(500, ray_cluster("a", 400)))
+        server.respond_with(
+            list_response(500, token="rest"), list_response(500, ray_cluster("a", 400))
+        )
         await harness.wait_for_version("a", 400)
         assert server.queries[2]["limit"] == "1"
         assert "watch" not in server.queries[3]

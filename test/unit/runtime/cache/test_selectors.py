@@ -54,13 +54,23 @@ def test_label_selector_string_matches_as_in_the_api_server(
         ({}, {}, True),
         ({"matchLabels": {"a": "b"}}, {"a": "b"}, True),
         ({"matchLabels": {"a": "b"}}, {"a": "c"}, False),
-        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]}, {"a": "c"}, True),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]},
+            {"a": "c"},
+            True,
+        ),
         ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {}, True),
         ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}, False),
-        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}], "matchLabels": None}, {}, True),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}], "matchLabels": None},
+            {},
+            True,
+        ),
     ],
 )
-def test_label_selector_object_matches_labels(selector: dict[str, Any], labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_object_matches_labels(
+    selector: dict[str, Any], labels: dict[str, str], expected: bool
+) -> None:
     assert LabelSelector.of(selector).matches(labels) is expected
 
 
@@ -87,9 +97,18 @@ def test_equivalent_label_selectors_are_equal() -> None:
         ("-a=b", "'-a' is not a label key"),
         ("A.B/c/d=b", "is not a label key"),
         (f"a={'x' * 64}", "is not a label value"),
-        ({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}, "operator 'Gt': must be one of In"),
-        ({"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}, "a: In needs at least one value"),
-        ({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}, "a: Exists takes no values"),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
+            "operator 'Gt': must be one of In",
+        ),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]},
+            "a: In needs at least one value",
+        ),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
+            "a: Exists takes no values",
+        ),
         ({"labels": {}}, "not labels"),
     ],
 )
@@ -110,7 +129,9 @@ def test_invalid_label_selector_is_rejected_with_the_reason(selector: Any, messa
         ("metadata.namespace!=ns", ("ns", "a"), False),
     ],
 )
-def test_field_selector_matches_name_and_namespace(selector: str, key: tuple[str, str], expected: bool) -> None:
+def test_field_selector_matches_name_and_namespace(
+    selector: str, key: tuple[str, str], expected: bool
+) -> None:
     field_selector = FieldSelector.of(selector)
     assert field_selector.matches(NamespacedName(*key)) is expected
     assert field_selector.decidable

@@ -23,18 +23,29 @@ KEY = NamespacedName("ns", "a")
 ADDED, UPDATED, DELETED = EventType.ADDED, EventType.UPDATED, EventType.DELETED
 
 
-def entry(version: object, name: str = "a", *, uid: str = "", namespace: str = "ns", **metadata: Any) -> Entry:
+def entry(
+    version: object, name: str = "a", *, uid: str = "", namespace: str = "ns", **metadata: Any
+) -> Entry:
     """Return an entry whose content is its version, so that the contents of two versions differ."""
-    defaults = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+    defaults = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": str(version),
+    }
     return DECODER.decode(
-        orjson.dumps({"kind": "K", "apiVersion": "v1", "metadata": defaults | metadata, "content": version})
+        orjson.dumps(
+            {"kind": "K", "apiVersion": "v1", "metadata": defaults | metadata, "content": version}
+        )
     )
 
 
 class Harness:
     """A store with its first feed and a fake clock; ``events`` holds the emitted events."""
 
-    def __init__(self, labels: str = "", fields: str = "", namespaces: Iterable[str] = ("",)) -> None:
+    def __init__(
+        self, labels: str = "", fields: str = "", namespaces: Iterable[str] = ("",)
+    ) -> None:
         self.clock = FakeClock()
         self.events: list[Event] = []
         self.on_event: Callable[[Event], None] = self.events.append
@@ -48,7 +59,11 @@ class Harness:
         self.feed: Feed = next(iter(self.feeds.values()))
 
     def list(
-        self, version: object, *entries: Entry, discard_known: bool = False, feed: Feed | None = None
+        self,
+        version: object,
+        *entries: Entry,
+        discard_known: bool = False,
+        feed: Feed | None = None,
     ) -> list[Any]:
         listing = (feed or self.feed).begin()
         listing.discard_known = discard_known
@@ -142,7 +157,11 @@ def test_relist_emits_only_the_differences() -> None:
     deletion = next(event for event in harness.events if event.type is DELETED)
     assert deletion.final_state_unknown
     assert not any(event.initial for event in harness.events)
-    assert harness.take_changes() == [(DELETED, "c", "7", None), (UPDATED, "b", "6", "11"), (ADDED, "d", None, "10")]
+    assert harness.take_changes() == [
+        (DELETED, "c", "7", None),
+        (UPDATED, "b", "6", "11"),
+        (ADDED, "d", None, "10"),
+    ]
 
 
 def test_relist_keeps_the_entry_of_an_unchanged_object() -> None:
@@ -156,8 +175,14 @@ def test_relist_keeps_the_entry_of_an_unchanged_object() -> None:
 def test_recreated_object_emits_a_deletion_and_an_addition() -> None:
     harness = Harness()
     harness.list(9, entry(5))
-    assert harness.list(20, entry(15, uid="second")) == [(DELETED, "a", "5", None), (ADDED, "a", None, "15")]
-    assert harness.watch(UPDATED, entry(21, uid="third")) == [(DELETED, "a", "15", None), (ADDED, "a", None, "21")]
+    assert harness.list(20, entry(15, uid="second")) == [
+        (DELETED, "a", "5", None),
+        (ADDED, "a", None, "15"),
+    ]
+    assert harness.watch(UPDATED, entry(21, uid="third")) == [
+        (DELETED, "a", "15", None),
+        (ADDED, "a", None, "21"),
+    ]
 
 
 def test_events_are_emitted_after_the_complete_change() -> None:
@@ -262,7 +287,10 @@ def test_absent_key_is_inserted_above_high_water_mark_of_its_feed() -> None:
 def test_response_about_recreated_object_survives_deletion_event_of_former_object() -> None:
     harness = Harness()
     harness.list(9, entry(5))
-    assert harness.record_write(entry(15, uid="second")) == [(DELETED, "a", "5", None), (ADDED, "a", None, "15")]
+    assert harness.record_write(entry(15, uid="second")) == [
+        (DELETED, "a", "5", None),
+        (ADDED, "a", None, "15"),
+    ]
     assert harness.watch(DELETED, entry(12)) == []
     assert harness.version() == "15"
 
@@ -452,7 +480,11 @@ def test_list_after_etcd_restore_replaces_all_state() -> None:
     harness.record_write(entry(120, "c"))
     harness.take_changes()
     changes = harness.list(
-        50, entry(40, **matching), entry(45, "c", **matching), entry(30, "d", **matching), discard_known=True
+        50,
+        entry(40, **matching),
+        entry(45, "c", **matching),
+        entry(30, "d", **matching),
+        discard_known=True,
     )
     assert sorted(changes) == [
         (ADDED, "c", None, "45"),
@@ -468,7 +500,9 @@ def test_same_version_after_etcd_restore_may_be_another_state() -> None:
     harness = Harness()
     harness.list(100, entry(90))
     assert harness.list(95, entry(90), discard_known=True) == []
-    assert harness.list(94, entry(90, labels={"restored": "yes"}), discard_known=True) == [(UPDATED, "a", "90", "90")]
+    assert harness.list(94, entry(90, labels={"restored": "yes"}), discard_known=True) == [
+        (UPDATED, "a", "90", "90")
+    ]
 
 
 # Indexes.
@@ -482,7 +516,9 @@ def by_app(state: Entry) -> list[str]:
 def test_indexes_follow_changes() -> None:
     harness = Harness()
     harness.store.add_index("app", by_app)
-    harness.list(9, entry(5, labels={"app": "x"}), entry(6, "b", labels={"app": "x"}), entry(7, "c"))
+    harness.list(
+        9, entry(5, labels={"app": "x"}), entry(6, "b", labels={"app": "x"}), entry(7, "c")
+    )
 
     def names(value: str) -> list[str]:
         return [found.meta.name for found in harness.store.indexed("app", value)]
@@ -539,10 +575,14 @@ def test_entries_can_be_read_by_namespace() -> None:
 
 
 def controlled(version: object, name: str = "a") -> Entry:
-    return entry(version, name, ownerReferences=[{"name": "owner", "uid": "owner-uid", "controller": True}])
+    return entry(
+        version, name, ownerReferences=[{"name": "owner", "uid": "owner-uid", "controller": True}]
+    )
 
 
-def test_controller_of_an_object_that_another_client_deleted_is_known_until_it_is_recreated() -> None:
+def test_controller_of_an_object_that_another_client_deleted_is_known_until_it_is_recreated() -> (
+    None
+):
     harness = Harness()
     harness.list(9, controlled(5), entry(6, "b"))
     harness.watch(DELETED, controlled(10))

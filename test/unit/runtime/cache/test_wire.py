@@ -36,7 +36,11 @@ def nested_page(depth: int) -> bytes:
         nested_cluster("deep", 2, depth),
         json.dumps(ray_cluster("b", 3)).encode(),
     ]
-    return b'{"kind": "RayClusterList", "items": [' + b", ".join(items) + b'], "metadata": {"resourceVersion": "9"}}'
+    return (
+        b'{"kind": "RayClusterList", "items": ['
+        + b", ".join(items)
+        + b'], "metadata": {"resourceVersion": "9"}}'
+    )
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -58,7 +62,10 @@ async def test_item_of_a_page_is_skipped_and_the_others_are_kept(depth: int) -> 
 @pytest.mark.parametrize("depth", DEPTHS)
 async def test_event_of_a_watch_is_skipped_and_the_others_are_processed(depth: int) -> None:
     def line(kind: str, version: int) -> bytes:
-        return b'{"type": "%s", "object": %s}\n' % (kind.encode(), nested_cluster("deep", version, depth))
+        return b'{"type": "%s", "object": %s}\n' % (
+            kind.encode(),
+            nested_cluster("deep", version, depth),
+        )
 
     with structlog.testing.capture_logs() as logs:
         async with running_reflector() as (server, harness):
@@ -107,7 +114,9 @@ def test_null_has_no_items() -> None:
 
 def test_object_without_nesting_keeps_metadata_except_managed_fields() -> None:
     kept = json.loads(object_without_nesting(nested_cluster("deep", 7, 5000)))
-    assert kept == {field: value for field, value in ray_cluster("deep", 7).items() if field != "spec"}
+    assert kept == {
+        field: value for field, value in ray_cluster("deep", 7).items() if field != "spec"
+    }
 
 
 def test_members_need_valid_keys() -> None:

@@ -28,19 +28,30 @@ def entry(fields: dict[str, Any], **overrides: Any) -> dict[str, Any]:
 
 
 def obj(content: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", **metadata}, **(content or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Thing",
+        "metadata": {"name": "a", **metadata},
+        **(content or {}),
+    }
 
 
 def applied(desired: dict[str, Any], current: dict[str, Any], fields: dict[str, Any]) -> bool:
     """Return whether ``desired`` is applied to ``current`` if this manager owns ``fields``."""
-    return is_applied(ApplyIntent(obj(desired), MANAGER), obj(current, uid="u", resourceVersion="1"), [entry(fields)])
+    return is_applied(
+        ApplyIntent(obj(desired), MANAGER),
+        obj(current, uid="u", resourceVersion="1"),
+        [entry(fields)],
+    )
 
 
 SCALARS = {"f:data": {"f:k": {}, "f:n": {}}}
 
 
 def test_equal_values_of_exactly_the_owned_fields_are_applied() -> None:
-    assert applied({"data": {"k": "v", "n": 1}}, {"data": {"k": "v", "n": 1, "theirs": 2}, "more": 3}, SCALARS)
+    assert applied(
+        {"data": {"k": "v", "n": 1}}, {"data": {"k": "v", "n": 1, "theirs": 2}, "more": 3}, SCALARS
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,19 +98,27 @@ def test_owned_field_missing_in_the_object_is_not_applied() -> None:
         [entry(SCALARS), entry(SCALARS)],
     ],
 )
-def test_other_or_duplicate_managed_fields_entries_are_not_applied(managers: list[dict[str, Any]]) -> None:
+def test_other_or_duplicate_managed_fields_entries_are_not_applied(
+    managers: list[dict[str, Any]],
+) -> None:
     desired = obj({"data": {"k": "v", "n": 1}})
     assert not is_applied(ApplyIntent(desired, MANAGER), desired, managers)
 
 
 def test_apply_without_fields_requires_no_entry() -> None:
     assert is_applied(ApplyIntent(obj(), MANAGER), obj({"data": {"theirs": 1}}), [])
-    assert not is_applied(ApplyIntent(obj(), MANAGER), obj({"data": {"k": "v", "n": 1}}), [entry(SCALARS)])
+    assert not is_applied(
+        ApplyIntent(obj(), MANAGER), obj({"data": {"k": "v", "n": 1}}), [entry(SCALARS)]
+    )
 
 
 def test_entries_of_others_are_ignored() -> None:
     desired = obj({"data": {"k": "v", "n": 1}})
-    others = [entry(SCALARS, manager="another"), entry(SCALARS, operation="Update"), entry({}, subresource="status")]
+    others = [
+        entry(SCALARS, manager="another"),
+        entry(SCALARS, operation="Update"),
+        entry({}, subresource="status"),
+    ]
     assert is_applied(ApplyIntent(desired, MANAGER), desired, [*others, entry(SCALARS)])
 
 
@@ -111,8 +130,16 @@ def test_subresource_has_its_own_entry() -> None:
 
 
 def test_metadata_that_no_manager_can_own_is_ignored() -> None:
-    current = obj({"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", generation=3)
-    desired = obj({"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", creationTimestamp=None)
+    current = obj(
+        {"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", generation=3
+    )
+    desired = obj(
+        {"data": {"k": "v", "n": 1}},
+        namespace="ns",
+        uid="u",
+        resourceVersion="7",
+        creationTimestamp=None,
+    )
     assert is_applied(ApplyIntent(desired, MANAGER), current, [entry(SCALARS)])
 
 
@@ -120,13 +147,17 @@ def test_metadata_that_no_manager_can_own_is_ignored() -> None:
 def test_failed_preconditions_are_left_to_the_server(precondition: dict[str, str]) -> None:
     current = obj({"data": {"k": "v", "n": 1}}, uid="u", resourceVersion="7")
     assert not is_applied(
-        ApplyIntent(obj({"data": {"k": "v", "n": 1}}, **precondition), MANAGER), current, [entry(SCALARS)]
+        ApplyIntent(obj({"data": {"k": "v", "n": 1}}, **precondition), MANAGER),
+        current,
+        [entry(SCALARS)],
     )
 
 
 def test_object_of_another_kind_is_not_applied() -> None:
     desired = obj({"data": {"k": "v", "n": 1}})
-    assert not is_applied(ApplyIntent(desired, MANAGER), {**desired, "kind": "Other"}, [entry(SCALARS)])
+    assert not is_applied(
+        ApplyIntent(desired, MANAGER), {**desired, "kind": "Other"}, [entry(SCALARS)]
+    )
 
 
 def test_labels_owner_references_and_finalizers_are_compared() -> None:
@@ -138,7 +169,11 @@ def test_labels_owner_references_and_finalizers_are_compared() -> None:
             "f:finalizers": {'v:"example.com/f"': {}},
         }
     }
-    ours = {"labels": {"example.com/a.b": "x"}, "ownerReferences": [owner], "finalizers": ["example.com/f"]}
+    ours = {
+        "labels": {"example.com/a.b": "x"},
+        "ownerReferences": [owner],
+        "finalizers": ["example.com/f"],
+    }
     theirs = {
         "labels": {"example.com/a.b": "x", "other": "y"},
         "ownerReferences": [{**owner, "uid": "2"}, owner],
@@ -151,12 +186,21 @@ def test_labels_owner_references_and_finalizers_are_compared() -> None:
     assert not is_applied(ApplyIntent(obj(**ours), MANAGER), obj(**removed), [entry(fields)])
 
 
-RULES = [{"host": "h", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]}}]
+RULES = [
+    {
+        "host": "h",
+        "http": {
+            "paths": [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]
+        },
+    }
+]
 
 
 def test_leaf_owns_its_whole_subtree() -> None:
     fields = {"f:spec": {"f:rules": {}}}
-    assert applied({"spec": {"rules": RULES}}, {"spec": {"rules": RULES, "ingressClassName": "x"}}, fields)
+    assert applied(
+        {"spec": {"rules": RULES}}, {"spec": {"rules": RULES, "ingressClassName": "x"}}, fields
+    )
     longer = [*RULES, {"host": "theirs"}]
     assert not applied({"spec": {"rules": RULES}}, {"spec": {"rules": longer}}, fields)
     assert not applied({"spec": {"rules": longer}}, {"spec": {"rules": longer[::-1]}}, fields)
@@ -166,13 +210,17 @@ def test_defaults_inside_an_atomic_list_must_be_explicit() -> None:
     fields = {"f:spec": {"f:ingress": {}}}
     stored = {"spec": {"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}]}}
     assert not applied({"spec": {"ingress": [{"ports": [{"port": 80}]}]}}, stored, fields)
-    assert applied({"spec": {"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}]}}, stored, fields)
+    assert applied(
+        {"spec": {"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}]}}, stored, fields
+    )
 
 
 def test_atomic_map_must_be_equal() -> None:
     fields = {"f:spec": {"f:selector": {}}}
     assert applied({"spec": {"selector": {"a": "b"}}}, {"spec": {"selector": {"a": "b"}}}, fields)
-    assert not applied({"spec": {"selector": {"a": "b"}}}, {"spec": {"selector": {"a": "b", "c": "d"}}}, fields)
+    assert not applied(
+        {"spec": {"selector": {"a": "b"}}}, {"spec": {"selector": {"a": "b", "c": "d"}}}, fields
+    )
 
 
 @pytest.mark.parametrize("empty", [{}, []])
@@ -206,12 +254,16 @@ def test_owned_elements_of_a_list_map_are_compared() -> None:
         pytest.param([{"port": 81, "name": "b"}, {"port": 80, "name": "a"}], id="different order"),
         pytest.param([{"port": 80, "name": "a"}], id="element missing"),
         pytest.param([{"port": 80, "name": "a"}, {"port": 81, "name": "c"}], id="different value"),
-        pytest.param([{"port": "80", "name": "a"}, {"port": 81, "name": "b"}], id="key of different type"),
+        pytest.param(
+            [{"port": "80", "name": "a"}, {"port": 81, "name": "b"}], id="key of different type"
+        ),
         pytest.param({"port": 80}, id="map instead of list"),
     ],
 )
 def test_difference_in_stored_elements_is_not_applied(current: Any) -> None:
-    assert not applied({"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}, {"ports": current}, PORTS)
+    assert not applied(
+        {"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}, {"ports": current}, PORTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,20 +289,28 @@ def test_key_field_of_a_list_map_may_be_omitted_if_it_has_its_default() -> None:
         }
     }
     stored = [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
-    assert applied({"ports": [{"port": 53}, {"port": 53, "protocol": "UDP"}]}, {"ports": stored}, fields)
+    assert applied(
+        {"ports": [{"port": 53}, {"port": 53, "protocol": "UDP"}]}, {"ports": stored}, fields
+    )
     assert not applied({"ports": stored}, {"ports": stored}, fields)
     assert not applied({"ports": [{"port": 53}, {"port": 53}]}, {"ports": stored}, fields)
-    assert not applied({"ports": [{"port": 53}, {"port": 54, "protocol": "UDP"}]}, {"ports": stored}, fields)
+    assert not applied(
+        {"ports": [{"port": 53}, {"port": 54, "protocol": "UDP"}]}, {"ports": stored}, fields
+    )
 
 
 def test_keys_of_different_fields_are_left_to_the_server() -> None:
-    fields = {"f:ports": {'k:{"port":1}': {"f:port": {}}, 'k:{"port":2,"protocol":"UDP"}': {"f:port": {}}}}
+    fields = {
+        "f:ports": {'k:{"port":1}': {"f:port": {}}, 'k:{"port":2,"protocol":"UDP"}': {"f:port": {}}}
+    }
     desired = {"ports": [{"port": 1}, {"port": 2, "protocol": "UDP"}]}
     assert not applied(desired, desired, fields)
 
 
 @pytest.mark.parametrize("omitted", [False, True])
-def test_long_list_maps_are_compared_in_linear_time(monkeypatch: pytest.MonkeyPatch, *, omitted: bool) -> None:
+def test_long_list_maps_are_compared_in_linear_time(
+    monkeypatch: pytest.MonkeyPatch, *, omitted: bool
+) -> None:
     calls = Counter[str]()
 
     def count(name: str) -> None:
@@ -267,14 +327,18 @@ def test_long_list_maps_are_compared_in_linear_time(monkeypatch: pytest.MonkeyPa
     number = 1000
     current = [{"port": port, "protocol": "TCP"} for port in range(number)]
     fields = {f'k:{{"port":{port},"protocol":"TCP"}}': {"f:port": {}} for port in range(number)}
-    desired = [{"port": port} if omitted else {"port": port, "protocol": "TCP"} for port in range(number)]
+    desired = [
+        {"port": port} if omitted else {"port": port, "protocol": "TCP"} for port in range(number)
+    ]
     owned = fields if omitted else {key: {"f:port": {}, "f:protocol": {}} for key in fields}
     assert applied({"ports": desired}, {"ports": current}, {"f:ports": owned})
     assert 0 < calls.total() < 20 * number
 
 
 def test_keys_of_a_list_map_are_compared_with_their_types() -> None:
-    fields = {"f:items": {'k:{"flag":true,"n":1,"s":"x"}': {".": {}, "f:flag": {}, "f:n": {}, "f:s": {}}}}
+    fields = {
+        "f:items": {'k:{"flag":true,"n":1,"s":"x"}': {".": {}, "f:flag": {}, "f:n": {}, "f:s": {}}}
+    }
     item = {"flag": True, "n": 1, "s": "x"}
     assert applied({"items": [item]}, {"items": [{**item, "flag": 1}, item]}, fields)
     assert not applied({"items": [item]}, {"items": [{**item, "flag": 1}]}, fields)
@@ -308,11 +372,21 @@ def test_unchanged_apply_is_remembered() -> None:
     assert not memory.contains(apply, current, managers)
     memory.remember(apply, current, managers)
     assert memory.contains(apply, current, managers)
-    status_changed = {**current, "status": {"n": 2}, "metadata": {**current["metadata"], "resourceVersion": "2"}}
-    assert memory.contains(apply, status_changed, [entry({"f:spec": {}}, time="2027-01-01T00:00:00Z")])
+    status_changed = {
+        **current,
+        "status": {"n": 2},
+        "metadata": {**current["metadata"], "resourceVersion": "2"},
+    }
+    assert memory.contains(
+        apply, status_changed, [entry({"f:spec": {}}, time="2027-01-01T00:00:00Z")]
+    )
     assert not memory.contains(apply, {**current, "spec": {"x": 2}}, managers)
-    assert not memory.contains(apply, {**current, "metadata": {**current["metadata"], "labels": {"a": "b"}}}, managers)
-    assert not memory.contains(apply, {**current, "metadata": {**current["metadata"], "uid": "v"}}, managers)
+    assert not memory.contains(
+        apply, {**current, "metadata": {**current["metadata"], "labels": {"a": "b"}}}, managers
+    )
+    assert not memory.contains(
+        apply, {**current, "metadata": {**current["metadata"], "uid": "v"}}, managers
+    )
     assert not memory.contains(apply, current, [entry({"f:spec": {"f:x": {}}})])
     assert not memory.contains(ApplyIntent(obj({"spec": {"x": 1}}), MANAGER), current, managers)
     assert not memory.contains(replace(apply, manager="another"), current, managers)
@@ -342,10 +416,14 @@ def test_number_of_remembered_applies_is_bounded() -> None:
 @pytest.mark.parametrize("step", apply_steps())
 def test_skipped_applies_changed_nothing_in_recordings(step: Step) -> None:
     """Each apply that would not be sent changed nothing on the real API server."""
-    skipped = is_applied(ApplyIntent(step.desired, step.manager, step.subresource), step.before, step.managers)
+    skipped = is_applied(
+        ApplyIntent(step.desired, step.manager, step.subresource), step.before, step.managers
+    )
     assert not skipped or step.unchanged
 
 
 @pytest.mark.parametrize("step", apply_steps(repeatable=True))
 def test_repetition_of_a_recorded_apply_is_skipped(step: Step) -> None:
-    assert is_applied(ApplyIntent(step.desired, step.manager, step.subresource), step.after, step.managers_after)
+    assert is_applied(
+        ApplyIntent(step.desired, step.manager, step.subresource), step.after, step.managers_after
+    )

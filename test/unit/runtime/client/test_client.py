@@ -60,7 +60,9 @@ class FakeCache:
     def put(self, obj: Object) -> None:
         self.objects[key_of(obj)] = obj
 
-    def covering_reader(self, gvk: GVK, namespace: str, label_selector: str = "") -> FakeCache | None:
+    def covering_reader(
+        self, gvk: GVK, namespace: str, label_selector: str = ""
+    ) -> FakeCache | None:
         return self if self.covered else None
 
     def get(self, key: NamespacedName) -> Object | None:
@@ -73,7 +75,12 @@ class FakeCache:
         obj = self.objects.get(key)
         if obj is None:
             return None
-        return StoredObject(orjson.dumps(obj), self.managers, uid_of(obj), obj["metadata"].get("resourceVersion", ""))
+        return StoredObject(
+            orjson.dumps(obj),
+            self.managers,
+            uid_of(obj),
+            obj["metadata"].get("resourceVersion", ""),
+        )
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         return self.controllers_of_deleted.get(key, "")
@@ -101,7 +108,12 @@ class FakeCache:
 
 def config_map(data: dict[str, str] | None = None, **metadata: Any) -> Object:
     defaults = {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "5"}
-    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {**defaults, **metadata}, "data": data or {}}
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {**defaults, **metadata},
+        "data": data or {},
+    }
 
 
 def manifest(data: dict[str, str] | None = None, **metadata: Any) -> Object:
@@ -187,7 +199,9 @@ async def test_namespace_is_ignored_for_cluster_scoped_kinds(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a%2fb"])
-async def test_invalid_names_are_rejected_without_a_request(server: ApiServer, live_client: Client, name: str) -> None:
+async def test_invalid_names_are_rejected_without_a_request(
+    server: ApiServer, live_client: Client, name: str
+) -> None:
     for request in (
         live_client.get(CONFIG_MAP, NamespacedName("ns", name)),
         live_client.delete(CONFIG_MAP, NamespacedName("ns", name)),
@@ -198,7 +212,9 @@ async def test_invalid_names_are_rejected_without_a_request(server: ApiServer, l
     assert server.all_requests == []
 
 
-async def test_missing_namespace_is_rejected_without_a_request(server: ApiServer, live_client: Client) -> None:
+async def test_missing_namespace_is_rejected_without_a_request(
+    server: ApiServer, live_client: Client
+) -> None:
     for request in (
         live_client.get(CONFIG_MAP, NamespacedName("", "a")),
         live_client.create(manifest(namespace="")),
@@ -208,15 +224,21 @@ async def test_missing_namespace_is_rejected_without_a_request(server: ApiServer
     assert server.requests() == []
 
 
-async def test_reads_covered_by_the_cache_send_no_request(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_reads_covered_by_the_cache_send_no_request(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     cache.put(config_map())
     assert await client.get(CONFIG_MAP, KEY) == config_map()
     assert await client.get(CONFIG_MAP, NamespacedName("ns", "b")) is None
-    assert await client.list(CONFIG_MAP, namespace="ns", label_selector="x=y") == [{"arguments": ["ns", "x=y"]}]
+    assert await client.list(CONFIG_MAP, namespace="ns", label_selector="x=y") == [
+        {"arguments": ["ns", "x=y"]}
+    ]
     assert server.all_requests == []
 
 
-async def test_reads_not_covered_by_the_cache_are_live(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_reads_not_covered_by_the_cache_are_live(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     server.answer("GET", PATH, json(config_map({"is": "live"})))
     server.answer("GET", COLLECTION, json({"kind": "ConfigMapList", "items": []}))
     cache.put(config_map())
@@ -230,30 +252,64 @@ async def test_reads_not_covered_by_the_cache_are_live(server: ApiServer, client
 
 async def test_list_reads_all_pages(server: ApiServer, live_client: Client) -> None:
     pages = [
-        json({"kind": "ConfigMapList", "metadata": {"continue": "t"}, "items": [{"metadata": {"name": "a"}}]}),
-        json({"kind": "ConfigMapList", "metadata": {}, "items": [{"metadata": {"name": "b"}, "kind": "Kept"}]}),
+        json(
+            {
+                "kind": "ConfigMapList",
+                "metadata": {"continue": "t"},
+                "items": [{"metadata": {"name": "a"}}],
+            }
+        ),
+        json(
+            {
+                "kind": "ConfigMapList",
+                "metadata": {},
+                "items": [{"metadata": {"name": "b"}, "kind": "Kept"}],
+            }
+        ),
     ]
     server.answer("GET", "/api/v1/configmaps", *pages)
-    objects = await live_client.list(CONFIG_MAP, label_selector="a in (b,c)", field_selector="metadata.name!=x")
+    objects = await live_client.list(
+        CONFIG_MAP, label_selector="a in (b,c)", field_selector="metadata.name!=x"
+    )
     assert objects == [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "Kept", "metadata": {"name": "b"}},
     ]
     selectors = {"labelSelector": "a in (b,c)", "fieldSelector": "metadata.name!=x", "limit": "500"}
-    assert [request.query for request in server.requests()] == [selectors, {**selectors, "continue": "t"}]
+    assert [request.query for request in server.requests()] == [
+        selectors,
+        {**selectors, "continue": "t"},
+    ]
     assert server.requests()[0].headers["Accept-Encoding"] == "gzip"
 
 
-async def test_expired_pages_restart_the_list_and_then_disable_paging(server: ApiServer, live_client: Client) -> None:
+async def test_expired_pages_restart_the_list_and_then_disable_paging(
+    server: ApiServer, live_client: Client
+) -> None:
     first = json({"metadata": {"continue": "t"}, "items": [{"metadata": {"name": "a"}}]})
-    server.answer("GET", COLLECTION, first, error_response(410, "Expired"), first, error_response(410, "Expired"))
+    server.answer(
+        "GET",
+        COLLECTION,
+        first,
+        error_response(410, "Expired"),
+        first,
+        error_response(410, "Expired"),
+    )
     server.answer("GET", COLLECTION, json({"items": [{"metadata": {"name": "b"}}]}))
     objects = await live_client.list(CONFIG_MAP, namespace="ns")
     assert [key_of(obj).name for obj in objects] == ["b"]
-    assert [request.query.get("limit") for request in server.requests()] == ["500", "500", "500", "500", None]
+    assert [request.query.get("limit") for request in server.requests()] == [
+        "500",
+        "500",
+        "500",
+        "500",
+        None,
+    ]
 
 
-async def test_expired_list_without_paging_is_an_error(server: ApiServer, live_client: Client) -> None:
+async def test_expired_list_without_paging_is_an_error(
+    server: ApiServer, live_client: Client
+) -> None:
     server.answer("GET", COLLECTION, error_response(410, "Expired"))
     with pytest.raises(Expired):
         await live_client.list(CONFIG_MAP, namespace="ns")
@@ -267,7 +323,9 @@ async def test_get_subresource(server: ApiServer, live_client: Client) -> None:
     assert scale is not None
     assert scale["spec"] == {"replicas": 2}
     server.answer("GET", path, error_response(404, "NotFound", name="a"))
-    assert await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is not None
+    assert (
+        await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is not None
+    )
     assert await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is None
 
 
@@ -296,31 +354,60 @@ async def test_create_with_generated_name_records_the_name_in_the_response(
     assert cache.records == [("written", NamespacedName("ns", "a-x7"), "u1")]
 
 
-async def test_create_of_existing_object_raises_already_exists(server: ApiServer, live_client: Client) -> None:
-    server.answer("POST", COLLECTION, error_response(409, "AlreadyExists", 'configmaps "a" already exists', name="a"))
+async def test_create_of_existing_object_raises_already_exists(
+    server: ApiServer, live_client: Client
+) -> None:
+    server.answer(
+        "POST",
+        COLLECTION,
+        error_response(409, "AlreadyExists", 'configmaps "a" already exists', name="a"),
+    )
     with pytest.raises(AlreadyExists, match=r'^create configmaps: configmaps "a" already exists$'):
         await live_client.create(manifest())
 
 
-async def test_create_in_missing_namespace_raises_not_found(server: ApiServer, live_client: Client) -> None:
+async def test_create_in_missing_namespace_raises_not_found(
+    server: ApiServer, live_client: Client
+) -> None:
     server.answer("POST", COLLECTION, error_response(404, "NotFound", name="ns", kind="namespaces"))
     with pytest.raises(NotFound):
         await live_client.create(manifest())
 
 
-async def test_create_of_subresource_records_nothing(server: ApiServer, client: Client, cache: FakeCache) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": "ns"}}
-    server.answer("POST", "/api/v1/namespaces/ns/pods/p/eviction", json({"kind": "Status", "status": "Success"}, 201))
-    assert (await client.create_subresource(POD, NamespacedName("ns", "p"), "eviction", eviction))["kind"] == "Status"
+async def test_create_of_subresource_records_nothing(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p", "namespace": "ns"},
+    }
+    server.answer(
+        "POST",
+        "/api/v1/namespaces/ns/pods/p/eviction",
+        json({"kind": "Status", "status": "Success"}, 201),
+    )
+    assert (await client.create_subresource(POD, NamespacedName("ns", "p"), "eviction", eviction))[
+        "kind"
+    ] == "Status"
     token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     server.answer("POST", "/api/v1/namespaces/ns/serviceaccounts/s/token", json(token, 201))
     account = GVK("", "v1", "ServiceAccount")
-    assert await client.create_subresource(account, NamespacedName("ns", "s"), "token", token) == token
+    assert (
+        await client.create_subresource(account, NamespacedName("ns", "s"), "token", token) == token
+    )
     assert cache.records == []
 
 
-async def test_update_records_the_response(server: ApiServer, client: Client, cache: FakeCache) -> None:
-    server.answer("PUT", PATH, json(config_map(resourceVersion="6")), error_response(409, "Conflict", name="a"))
+async def test_update_records_the_response(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    server.answer(
+        "PUT",
+        PATH,
+        json(config_map(resourceVersion="6")),
+        error_response(409, "Conflict", name="a"),
+    )
     assert await client.update(config_map()) == config_map(resourceVersion="6")
     with pytest.raises(Conflict):
         await client.update(config_map())
@@ -330,9 +417,15 @@ async def test_update_records_the_response(server: ApiServer, client: Client, ca
 async def test_patch_of_subresource_of_another_kind_records_nothing(
     server: ApiServer, client: Client, cache: FakeCache
 ) -> None:
-    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", "namespace": "ns"}}
+    scale = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": "a", "namespace": "ns"},
+    }
     server.answer("PATCH", "/apis/apps/v1/namespaces/ns/deployments/a/scale", json(scale))
-    assert await client.patch(GVK("apps", "v1", "Deployment"), KEY, {}, subresource="scale") == scale
+    assert (
+        await client.patch(GVK("apps", "v1", "Deployment"), KEY, {}, subresource="scale") == scale
+    )
     assert cache.records == []
 
 
@@ -354,12 +447,18 @@ async def test_patch_sends_the_content_type_of_its_patch_type(
     assert cache.records == [("written", KEY, "u1")]
 
 
-async def test_patch_of_status_is_sent_to_the_subresource(server: ApiServer, client: Client) -> None:
+async def test_patch_of_status_is_sent_to_the_subresource(
+    server: ApiServer, client: Client
+) -> None:
     path = "/api/v1/namespaces/ns/pods/a/status"
     server.answer("PATCH", path, {"kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}})
     await client.patch(POD, KEY, {"status": {"phase": "Failed"}}, subresource="status")
     (request,) = server.requests()
-    assert (request.method, request.path, request.body) == ("PATCH", path, {"status": {"phase": "Failed"}})
+    assert (request.method, request.path, request.body) == (
+        "PATCH",
+        path,
+        {"status": {"phase": "Failed"}},
+    )
 
 
 async def test_dry_runs_record_nothing(server: ApiServer, client: Client, cache: FakeCache) -> None:
@@ -381,7 +480,9 @@ async def test_dry_runs_record_nothing(server: ApiServer, client: Client, cache:
     assert cache.records == []
 
 
-async def test_with_field_manager_does_not_change_the_original_client(server: ApiServer, client: Client) -> None:
+async def test_with_field_manager_does_not_change_the_original_client(
+    server: ApiServer, client: Client
+) -> None:
     server.answer("PATCH", PATH, json(config_map()))
     await client.with_field_manager("other").patch(CONFIG_MAP, KEY, {})
     await client.patch(CONFIG_MAP, KEY, {})
@@ -391,7 +492,10 @@ async def test_with_field_manager_does_not_change_the_original_client(server: Ap
 @pytest.mark.parametrize(
     ("metadata", "record"),
     [
-        ({"deletionTimestamp": "T", "finalizers": ["f"], "deletionGracePeriodSeconds": 0}, "written"),
+        (
+            {"deletionTimestamp": "T", "finalizers": ["f"], "deletionGracePeriodSeconds": 0},
+            "written",
+        ),
         ({"deletionTimestamp": "T", "finalizers": []}, "deleted"),
         ({"deletionTimestamp": "T", "deletionGracePeriodSeconds": 0}, "deleted"),
         ({"deletionTimestamp": "T", "deletionGracePeriodSeconds": 30}, "written"),
@@ -420,15 +524,26 @@ async def test_namespace_is_deleted_only_without_spec_finalizers(
 # Deletions.
 
 
-async def test_delete_records_the_deletion(server: ApiServer, client: Client, cache: FakeCache) -> None:
-    server.answer("DELETE", PATH, {"kind": "Status", "status": "Success", "details": {"name": "a", "uid": "u1"}})
+async def test_delete_records_the_deletion(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    server.answer(
+        "DELETE",
+        PATH,
+        {"kind": "Status", "status": "Success", "details": {"name": "a", "uid": "u1"}},
+    )
     assert await client.delete(CONFIG_MAP, KEY)
     assert server.requests()[0].body is None
     assert cache.records == [("deleted", KEY, "u1")]
 
 
 async def test_delete_sends_its_options(server: ApiServer, live_client: Client) -> None:
-    server.answer("DELETE", PATH, {"kind": "Status", "status": "Success"}, error_response(409, "Conflict", name="a"))
+    server.answer(
+        "DELETE",
+        PATH,
+        {"kind": "Status", "status": "Success"},
+        error_response(409, "Conflict", name="a"),
+    )
     options: dict[str, Any] = {
         "uid": "u1",
         "resource_version": "5",
@@ -472,8 +587,16 @@ async def test_delete_response_with_an_object_records_its_state(
     assert cache.records == [(record, KEY, "u1")]
 
 
-async def test_lost_delete_is_retried_only_with_a_uid(server: ApiServer, client: Client, cache: FakeCache) -> None:
-    server.answer("DELETE", PATH, abort_connection, abort_connection, error_response(404, "NotFound", name="a"))
+async def test_lost_delete_is_retried_only_with_a_uid(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    server.answer(
+        "DELETE",
+        PATH,
+        abort_connection,
+        abort_connection,
+        error_response(404, "NotFound", name="a"),
+    )
     with pytest.raises(TransportError):
         await client.delete(CONFIG_MAP, KEY)
     assert cache.records == [("uncertain", KEY, "")]
@@ -484,7 +607,13 @@ async def test_lost_delete_is_retried_only_with_a_uid(server: ApiServer, client:
 
 
 @pytest.mark.parametrize(
-    "response", [abort_connection, error_response(500, "InternalError"), error_response(504, "Timeout"), text("", 502)]
+    "response",
+    [
+        abort_connection,
+        error_response(500, "InternalError"),
+        error_response(504, "Timeout"),
+        text("", 502),
+    ],
 )
 async def test_read_after_a_write_with_unknown_outcome_is_live(
     server: ApiServer, client: Client, cache: FakeCache, response: Any
@@ -500,7 +629,9 @@ async def test_read_after_a_write_with_unknown_outcome_is_live(
     assert len(server.requests("GET")) == 1
 
 
-async def test_list_first_reads_uncertain_objects(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_list_first_reads_uncertain_objects(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     cache.uncertain = {KEY, NamespacedName("elsewhere", "b")}
     server.answer("GET", PATH, json(config_map()))
     assert await client.list(CONFIG_MAP, namespace="ns") == [{"arguments": ["ns", ""]}]
@@ -554,7 +685,9 @@ async def test_object_added_by_a_watch_during_a_live_read_is_kept(
 # Apply.
 
 
-async def test_apply_sends_a_forced_server_side_apply(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_apply_sends_a_forced_server_side_apply(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     server.answer("PATCH", PATH, json(config_map({"k": "v"}), 201))
     assert await client.apply(manifest()) == config_map({"k": "v"})
     request = server.requests()[0]
@@ -564,14 +697,18 @@ async def test_apply_sends_a_forced_server_side_apply(server: ApiServer, client:
     assert cache.records == [("written", KEY, "u1")]
 
 
-async def test_apply_of_an_applied_object_sends_no_request(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_apply_of_an_applied_object_sends_no_request(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     cache.put(config_map({"k": "v", "theirs": "x"}))
     cache.managers = (OURS,)
     assert await client.apply(manifest()) == config_map({"k": "v", "theirs": "x"})
     assert server.all_requests == []
 
 
-async def test_apply_by_another_field_manager_is_sent(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_apply_by_another_field_manager_is_sent(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     cache.put(config_map({"k": "v"}))
     cache.managers = (OURS,)
     server.answer("PATCH", PATH, json(config_map({"k": "v"}, resourceVersion="6")))
@@ -579,7 +716,9 @@ async def test_apply_by_another_field_manager_is_sent(server: ApiServer, client:
     assert server.requests()[0].query == {"fieldManager": "other", "force": "false"}
 
 
-async def test_apply_of_a_different_object_is_sent(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_apply_of_a_different_object_is_sent(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     cache.put(config_map({"k": "v"}))
     cache.managers = (OURS,)
     server.answer("PATCH", PATH, json(config_map({"k": "w"}, resourceVersion="6")))
@@ -612,14 +751,18 @@ async def test_object_that_cannot_be_encoded_is_a_terminal_error(
     deep: Object = {**manifest(), "data": {"k": nested}}
     for unencodable in (deep, {**manifest(), "data": {"k": {1, 2}}}):
         for write in (client.apply, client.create, client.update):
-            with pytest.raises(EncodingError, match=r"cannot encode the object for (apply|create|update) of ") as error:
+            with pytest.raises(
+                EncodingError, match=r"cannot encode the object for (apply|create|update) of "
+            ) as error:
                 await write(unencodable)
             assert isinstance(error.value, TerminalError)
             assert "configmaps" in str(error.value)
     assert server.requests() == []
 
 
-async def test_apply_of_an_uncertain_object_is_sent(server: ApiServer, client: Client, cache: FakeCache) -> None:
+async def test_apply_of_an_uncertain_object_is_sent(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
     cache.put(config_map({"k": "v"}))
     cache.managers = (OURS,)
     cache.uncertain.add(KEY)
@@ -634,30 +777,52 @@ async def test_lost_apply_is_retried(server: ApiServer, live_client: Client) -> 
     assert await live_client.apply(manifest()) == config_map()
 
 
-async def test_lost_apply_with_a_resource_version_is_not_retried(server: ApiServer, live_client: Client) -> None:
+async def test_lost_apply_with_a_resource_version_is_not_retried(
+    server: ApiServer, live_client: Client
+) -> None:
     server.answer("PATCH", PATH, abort_connection, json(config_map()))
     with pytest.raises(TransportError):
         await live_client.apply(manifest(resourceVersion="5"))
 
 
-async def test_apply_with_an_owner_sets_its_controller_reference(server: ApiServer, live_client: Client) -> None:
+async def test_apply_with_an_owner_sets_its_controller_reference(
+    server: ApiServer, live_client: Client
+) -> None:
     server.answer("PATCH", PATH, json(config_map()))
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "ns", "uid": "o"}}
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "r", "namespace": "ns", "uid": "o"},
+    }
     desired = manifest(ownerReferences=[{"uid": "other"}, {"uid": "o", "stale": True}])
     await live_client.apply(desired, owner=owner)
-    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": "o", "controller": True}
+    reference = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": "r",
+        "uid": "o",
+        "controller": True,
+    }
     assert server.requests()[0].body["metadata"]["ownerReferences"] == [{"uid": "other"}, reference]
     assert desired == manifest(ownerReferences=[{"uid": "other"}, {"uid": "o", "stale": True}])
 
 
-async def test_owner_in_another_namespace_is_rejected(server: ApiServer, live_client: Client) -> None:
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "x", "uid": "o"}}
+async def test_owner_in_another_namespace_is_rejected(
+    server: ApiServer, live_client: Client
+) -> None:
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "r", "namespace": "x", "uid": "o"},
+    }
     with pytest.raises(ValueError, match="its owner x/r is in another namespace"):
         await live_client.apply(manifest(), owner=owner)
     assert server.all_requests == []
 
 
-async def test_string_data_of_secrets_is_applied_as_data(server: ApiServer, live_client: Client) -> None:
+async def test_string_data_of_secrets_is_applied_as_data(
+    server: ApiServer, live_client: Client
+) -> None:
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -695,7 +860,13 @@ async def test_apply_of_status_is_compared_and_sent_to_the_subresource(
 
 OWNER_KEY = NamespacedName("ns", "owner")
 OWNER_PATH = f"{COLLECTION}/owner"
-OWNER_REFERENCE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "owner-uid", "controller": True}
+OWNER_REFERENCE = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "name": "owner",
+    "uid": "owner-uid",
+    "controller": True,
+}
 CHILD = manifest(ownerReferences=[OWNER_REFERENCE])
 
 
@@ -716,7 +887,11 @@ DELETING = owner(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
     ],
 )
 async def test_deleted_object_of_a_deleted_controller_is_not_recreated(
-    server: ApiServer, client: Client, cache: FakeCache, response: Any, record: tuple[str, NamespacedName, str]
+    server: ApiServer,
+    client: Client,
+    cache: FakeCache,
+    response: Any,
+    record: tuple[str, NamespacedName, str],
 ) -> None:
     cache.put(owner())
     cache.controllers_of_deleted = {KEY: "owner-uid"}

@@ -39,8 +39,12 @@ def kubeconfig(
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://api.example.com:6443/", **(cluster or {})}}],
+        "contexts": [
+            {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+        ],
+        "clusters": [
+            {"name": "c", "cluster": {"server": "https://api.example.com:6443/", **(cluster or {})}}
+        ],
         "users": [{"name": "u", "user": {"token": TOKEN} if user is None else dict(user)}],
         **fields,
     }
@@ -64,7 +68,9 @@ async def authorization(config: ClientConfig, *, renew: bool = False) -> str:
 
 
 async def test_explicit_path_is_loaded(tmp_path: Path) -> None:
-    config = await load_config(str(kubeconfig(tmp_path / "k")), environ=environment(tmp_path, KUBECONFIG="/nowhere"))
+    config = await load_config(
+        str(kubeconfig(tmp_path / "k")), environ=environment(tmp_path, KUBECONFIG="/nowhere")
+    )
     assert config.server == "https://api.example.com:6443"
     assert config.namespace == "team"
     assert config.verify
@@ -78,7 +84,9 @@ async def test_kubeconfig_variable_precedes_the_home_directory(tmp_path: Path) -
     kubeconfig(tmp_path / ".kube" / "config", {"token": "of-home"})
     other = kubeconfig(tmp_path / "other", {"token": "of-variable"})
     assert await authorization(await load_config(environ=environment(tmp_path))) == "Bearer of-home"
-    config = await load_config(environ=environment(tmp_path, KUBECONFIG=f"/nowhere{os.pathsep}{other}"))
+    config = await load_config(
+        environ=environment(tmp_path, KUBECONFIG=f"/nowhere{os.pathsep}{other}")
+    )
     assert await authorization(config) == "Bearer of-variable"
 
 
@@ -87,7 +95,11 @@ async def test_error_without_configuration_lists_all_locations(tmp_path: Path) -
         await load_config(environ=environment(tmp_path))
     message = str(caught.value)
     assert "\n" not in message
-    for part in ("$KUBECONFIG (not set)", f"{tmp_path}/.kube/config (no such file)", "$KUBERNETES_SERVICE_HOST"):
+    for part in (
+        "$KUBECONFIG (not set)",
+        f"{tmp_path}/.kube/config (no such file)",
+        "$KUBERNETES_SERVICE_HOST",
+    ):
         assert part in message
 
 
@@ -103,8 +115,14 @@ HUGE_EXPIRY = b'{"exp": 1e30}'
     ("content", "message"),
     [
         ("", "not a kubeconfig file: the file is empty"),
-        ("- a\n- b\n", "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a list"),
-        ("some text", "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a single value"),
+        (
+            "- a\n- b\n",
+            "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a list",
+        ),
+        (
+            "some text",
+            "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a single value",
+        ),
         ("a: 2001-13-01", "not a kubeconfig file: not valid YAML: month must be in 1..12"),
         ("a: !!bool x", "not a kubeconfig file: not valid YAML"),
         ("a: [b", "not a kubeconfig file: line 2, column 1: not valid YAML"),
@@ -115,18 +133,29 @@ HUGE_EXPIRY = b'{"exp": 1e30}'
         ("users: [x]\n", "users[0]: not a kubeconfig file: must be a mapping with a name"),
         ("kind: Config\n", "current-context is not set"),
         ("current-context: x\n", "contexts: no entry is named 'x'"),
-        ("current-context: x\ncontexts: [{name: x}]\n", "contexts[name=x].context: must be a mapping"),
+        (
+            "current-context: x\ncontexts: [{name: x}]\n",
+            "contexts[name=x].context: must be a mapping",
+        ),
         (CONTEXT, "clusters: no entry is named 'c'"),
         (f"{WITH_USER}{CLUSTER}", "users: no entry is named 'u'"),
-        (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server: is missing"),
-        (f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"), "server 'api:6443': must be an http or https URL"),
+        (
+            f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n",
+            "clusters[name=c].cluster.server: is missing",
+        ),
+        (
+            f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"),
+            "server 'api:6443': must be an http or https URL",
+        ),
     ],
 )
 async def test_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "k"
     file.write_text(content)
     with pytest.raises(ConfigError) as caught:
-        await load_config(environ=environment(tmp_path, KUBECONFIG=str(file), KUBERNETES_SERVICE_HOST="10.0.0.1"))
+        await load_config(
+            environ=environment(tmp_path, KUBECONFIG=str(file), KUBERNETES_SERVICE_HOST="10.0.0.1")
+        )
     assert message in str(caught.value)
     assert str(caught.value).startswith("$KUBECONFIG: ")
     assert str(file) in str(caught.value)
@@ -146,10 +175,22 @@ async def test_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str, mess
             {"certificate-authority-data": "!!"},
             "clusters[name=c].cluster.certificate-authority-data: is not valid b",
         ),
-        ({}, {"certificate-authority-data": b64(b"x")}, ".certificate-authority-data: contains no certificate or key"),
-        ({"client-certificate": "no.crt"}, {}, "users[name=u].user.client-certificate: BASE/no.crt: No such file"),
+        (
+            {},
+            {"certificate-authority-data": b64(b"x")},
+            ".certificate-authority-data: contains no certificate or key",
+        ),
+        (
+            {"client-certificate": "no.crt"},
+            {},
+            "users[name=u].user.client-certificate: BASE/no.crt: No such file",
+        ),
         ({"client-key-data": "%"}, {}, "users[name=u].user.client-key-data: is not valid base64"),
-        ({"tokenFile": "no.token"}, {}, "users[name=u].user.tokenFile: BASE/no.token: No such file or directory"),
+        (
+            {"tokenFile": "no.token"},
+            {},
+            "users[name=u].user.tokenFile: BASE/no.token: No such file or directory",
+        ),
         ({"exec": "x"}, {}, "users[name=u].user.exec: must be a mapping"),
         ({"exec": {"apiVersion": "v1"}}, {}, "users[name=u].user.exec.command: is required"),
         ({"exec": {"command": "x"}}, {}, "users[name=u].user.exec.apiVersion: is required"),
@@ -201,7 +242,10 @@ async def test_only_a_missing_configuration_means_that_there_is_no_cluster(tmp_p
 
 
 async def test_only_a_refused_connection_is_marked_as_refused(unused_tcp_port: int) -> None:
-    for server, refused in ((f"https://127.0.0.1:{unused_tcp_port}", True), ("https://nowhere.invalid", False)):
+    for server, refused in (
+        (f"https://127.0.0.1:{unused_tcp_port}", True),
+        ("https://nowhere.invalid", False),
+    ):
         async with Transport(ClientConfig(server=server), clock=AutoAdvancingClock()) as transport:
             with pytest.raises(TransportError) as caught:
                 await transport.request(APIRequest("GET", "/api"))
@@ -214,7 +258,9 @@ async def test_missing_file_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_context_can_be_selected(tmp_path: Path) -> None:
-    contexts = [{"name": name, "context": {"cluster": "c", "user": name}} for name in ("here", "there")]
+    contexts = [
+        {"name": name, "context": {"cluster": "c", "user": name}} for name in ("here", "there")
+    ]
     users = [{"name": name, "user": {"token": f"of-{name}"}} for name in ("here", "there")]
     file = kubeconfig(tmp_path / "k", contexts=contexts, users=users)
     config = await load_config(str(file), context="there", environ=environment(tmp_path))
@@ -226,7 +272,9 @@ async def test_context_can_be_selected(tmp_path: Path) -> None:
 
 async def test_context_without_user_sends_no_credentials(tmp_path: Path) -> None:
     contexts = [{"name": "here", "context": {"cluster": "c"}}]
-    config = await load_config(str(kubeconfig(tmp_path / "k", contexts=contexts)), environ=environment(tmp_path))
+    config = await load_config(
+        str(kubeconfig(tmp_path / "k", contexts=contexts)), environ=environment(tmp_path)
+    )
     assert await config.authenticate() == Credentials()
 
 
@@ -235,7 +283,10 @@ async def test_errors_contain_no_secrets(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"users\[name=u\].user: must be a mapping") as caught:
         await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
-    file = kubeconfig(tmp_path / "k", {"exec": {"command": "x", "env": [{"name": "A", "value": TOKEN}], "args": TOKEN}})
+    file = kubeconfig(
+        tmp_path / "k",
+        {"exec": {"command": "x", "env": [{"name": "A", "value": TOKEN}], "args": TOKEN}},
+    )
     with pytest.raises(ConfigError) as caught:
         await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
@@ -248,7 +299,9 @@ async def test_token_file_is_read_again_after_60_seconds_and_on_renewal(tmp_path
     (tmp_path / "token").write_text("first\n")
     clock = AutoAdvancingClock()
     config = await load_config(
-        str(kubeconfig(tmp_path / "k", {"tokenFile": "token"})), environ=environment(tmp_path), clock=clock
+        str(kubeconfig(tmp_path / "k", {"tokenFile": "token"})),
+        environ=environment(tmp_path),
+        clock=clock,
     )
     assert await authorization(config) == "Bearer first"
     (tmp_path / "token").write_text("second\n")
@@ -262,13 +315,19 @@ async def test_token_file_is_read_again_after_60_seconds_and_on_renewal(tmp_path
     assert logs[0]["event"] == "Failed to renew credentials, using the previous ones"
 
 
-def exec_plugin_user(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict[str, Any]:
+def exec_plugin_user(
+    directory: Path, status: Mapping[str, Any], *, code: int = 0
+) -> dict[str, Any]:
     """Create an exec plugin, and return a kubeconfig user that runs it by a relative path.
 
     The plugin counts its runs and prints ``status``, in which ``RUN`` is replaced by the number of the run and ``ENV``
     by the environment variable that the kubeconfig sets; then it exits with ``code``.
     """
-    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": status,
+    }
     script = directory / "plugin.py"
     script.write_text(
         f"#!{sys.executable}\n"
@@ -295,7 +354,9 @@ async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -
     clock = AutoAdvancingClock()
     expiry = (clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = exec_plugin_user(tmp_path, {"token": "ENV-RUN", "expirationTimestamp": expiry})
-    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path), clock=clock)
+    config = await load_config(
+        str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path), clock=clock
+    )
     assert await authorization(config) == "Bearer me-1"
     clock.elapsed = 3539
     assert await authorization(config) == "Bearer me-1"
@@ -303,7 +364,9 @@ async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -
     assert await authorization(config) == "Bearer me-2"
 
 
-async def test_exec_plugin_runs_again_on_renewal_but_at_most_every_five_seconds(tmp_path: Path) -> None:
+async def test_exec_plugin_runs_again_on_renewal_but_at_most_every_five_seconds(
+    tmp_path: Path,
+) -> None:
     clock = AutoAdvancingClock()
     config = await load_config(
         str(kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": "ENV-RUN"}))),
@@ -340,7 +403,10 @@ async def test_concurrent_renewals_run_a_failing_exec_plugin_once(tmp_path: Path
 
 async def test_exec_plugin_can_return_a_certificate(tmp_path: Path) -> None:
     pair = create_certificate(create_ca(), "alice")
-    status = {"clientCertificateData": pair.cert_pem.decode(), "clientKeyData": pair.key_pem.decode()}
+    status = {
+        "clientCertificateData": pair.cert_pem.decode(),
+        "clientKeyData": pair.key_pem.decode(),
+    }
     file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, status))
     config = await load_config(str(file), environ=environment(tmp_path))
     assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
@@ -349,7 +415,9 @@ async def test_exec_plugin_can_return_a_certificate(tmp_path: Path) -> None:
 
 async def test_failing_exec_plugin_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": TOKEN}, code=3))
-    with pytest.raises(ConfigError, match=r"plugin.py exited with code 3: it does not work$") as caught:
+    with pytest.raises(
+        ConfigError, match=r"plugin.py exited with code 3: it does not work$"
+    ) as caught:
         await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
 
@@ -362,7 +430,9 @@ async def test_failing_exec_plugin_is_an_error(tmp_path: Path) -> None:
         ('{"apiVersion": "v9", "status": {}}', "printed an ExecCredential of v9, not v1"),
     ],
 )
-async def test_invalid_output_of_an_exec_plugin_is_an_error(tmp_path: Path, printed: str, problem: str) -> None:
+async def test_invalid_output_of_an_exec_plugin_is_an_error(
+    tmp_path: Path, printed: str, problem: str
+) -> None:
     user = {"exec": {"apiVersion": "v1", "command": "echo", "args": [printed]}}
     with pytest.raises(ConfigError, match=f"users.*exec: the plugin echo {problem}"):
         await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
@@ -394,7 +464,9 @@ def id_token(expires: datetime) -> str:
 async def test_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path) -> None:
     ca, now = create_ca(), datetime.now(UTC)
     old, new = id_token(now - timedelta(hours=1)), id_token(now + timedelta(hours=1))
-    async with ApiServer().run(server_ssl_context(create_certificate(ca, "idp", "127.0.0.1"), tmp_path)) as issuer:
+    async with ApiServer().run(
+        server_ssl_context(create_certificate(ca, "idp", "127.0.0.1"), tmp_path)
+    ) as issuer:
         endpoint = {"token_endpoint": f"{issuer.url}/token"}
         issuer.answer("GET", "/.well-known/openid-configuration", json(endpoint))
         issuer.answer("POST", "/token", json({"id_token": new, "refresh_token": "next"}))
@@ -413,7 +485,10 @@ async def test_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path)
         assert TOKEN not in str(caught.value)
         settings["idp-certificate-authority-data"] = b64(ca.cert_pem)
         file = kubeconfig(tmp_path / "k", user)
-        assert await authorization(await load_config(str(file), environ=environment(tmp_path))) == f"Bearer {new}"
+        assert (
+            await authorization(await load_config(str(file), environ=environment(tmp_path)))
+            == f"Bearer {new}"
+        )
         assert "refresh_token=first" in issuer.all_requests[-1].body
     saved = yaml.safe_load(file.read_text())["users"][0]["user"]["auth-provider"]["config"]
     assert (saved["id-token"], saved["refresh-token"]) == (new, "next")
@@ -421,7 +496,10 @@ async def test_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path)
 
 async def test_username_and_password_are_sent_as_basic_auth(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", {"username": "u", "password": "p"})
-    assert await authorization(await load_config(str(file), environ=environment(tmp_path))) == f"Basic {b64(b'u:p')}"
+    assert (
+        await authorization(await load_config(str(file), environ=environment(tmp_path)))
+        == f"Basic {b64(b'u:p')}"
+    )
 
 
 async def test_impersonation_is_sent_in_headers(tmp_path: Path) -> None:
@@ -451,12 +529,16 @@ async def test_kubeconfigs_are_merged_and_their_files_are_relative_to_each(tmp_p
     one = kubeconfig(tmp_path / "one" / "k", users=[])
     two = tmp_path / "two" / "k"
     user = {"client-certificate": "c.pem", "client-key": "k.pem"}
-    two.write_text(yaml.safe_dump({"current-context": "there", "users": [{"name": "u", "user": user}]}))
+    two.write_text(
+        yaml.safe_dump({"current-context": "there", "users": [{"name": "u", "user": user}]})
+    )
     config = await load_config(f"{one}{os.pathsep}{two}", environ=environment(tmp_path))
     assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
 
 
-async def test_no_key_remains_in_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_remains_in_a_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -483,13 +565,21 @@ def service_account(tmp_path: Path) -> Path:
     return directory
 
 
-async def test_only_configuration_from_a_service_account_is_in_cluster(tmp_path: Path, service_account: Path) -> None:
-    env = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+async def test_only_configuration_from_a_service_account_is_in_cluster(
+    tmp_path: Path, service_account: Path
+) -> None:
+    env = {
+        "HOME": str(tmp_path),
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "KUBERNETES_SERVICE_PORT": "443",
+    }
     assert (await load_config(environ=env, service_account=service_account)).in_cluster
     assert not ClientConfig(server="https://10.0.0.1", token="t").in_cluster
 
 
-async def test_service_account_is_loaded_and_its_token_is_renewed(tmp_path: Path, service_account: Path) -> None:
+async def test_service_account_is_loaded_and_its_token_is_renewed(
+    tmp_path: Path, service_account: Path
+) -> None:
     env = environment(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1", KUBERNETES_SERVICE_PORT="443")
     config = await load_config(environ=env, service_account=service_account)
     assert (config.server, config.namespace) == ("https://[fd00::1]:443", "operators")
@@ -502,7 +592,9 @@ async def test_service_account_is_loaded_and_its_token_is_renewed(tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])
-async def test_incomplete_service_account_is_an_error(tmp_path: Path, service_account: Path, missing: str) -> None:
+async def test_incomplete_service_account_is_an_error(
+    tmp_path: Path, service_account: Path, missing: str
+) -> None:
     (service_account / missing).unlink()
     env = environment(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1", KUBERNETES_SERVICE_PORT="443")
     with pytest.raises(ConfigError, match=r"service account in .*: Service .* does not exist"):
@@ -514,12 +606,16 @@ async def test_incomplete_service_account_is_an_error(tmp_path: Path, service_ac
 
 async def test_server_certificate_is_verified(tmp_path: Path) -> None:
     ca = create_ca()
-    async with ApiServer().run(server_ssl_context(create_certificate(ca, "api", "127.0.0.1"), tmp_path)) as server:
+    async with ApiServer().run(
+        server_ssl_context(create_certificate(ca, "api", "127.0.0.1"), tmp_path)
+    ) as server:
         server.answer("GET", "/x", json({}))
         async with Transport(ClientConfig(server=server.url, ca_pem=ca.cert_pem)) as transport:
             await transport.request(APIRequest("GET", "/x"))
         clock = AutoAdvancingClock()
-        async with Transport(ClientConfig(server=server.url, ca_pem=create_ca().cert_pem), clock=clock) as transport:
+        async with Transport(
+            ClientConfig(server=server.url, ca_pem=create_ca().cert_pem), clock=clock
+        ) as transport:
             with pytest.raises(TransportError, match="certificate verify failed") as caught:
                 await transport.request(APIRequest("GET", "/x"))
             assert not caught.value.outcome_unknown
@@ -531,7 +627,9 @@ async def test_server_certificate_is_verified(tmp_path: Path) -> None:
 
 async def test_tls_server_name_replaces_the_host_in_verification(tmp_path: Path) -> None:
     ca = create_ca()
-    async with ApiServer().run(server_ssl_context(create_certificate(ca, "api", "api.internal"), tmp_path)) as server:
+    async with ApiServer().run(
+        server_ssl_context(create_certificate(ca, "api", "api.internal"), tmp_path)
+    ) as server:
         server.answer("GET", "/x", json({}))
         config = ClientConfig(server=server.url, ca_pem=ca.cert_pem)
         async with Transport(config, clock=AutoAdvancingClock()) as transport:
@@ -571,13 +669,17 @@ async def test_credential_error_is_a_transport_error(tmp_path: Path) -> None:
     async def credentials(*, renew: bool) -> Credentials:
         raise CredentialError("the plugin is broken")
 
-    async with Transport(ClientConfig(server="https://127.0.0.1:1", credentials=credentials)) as transport:
+    async with Transport(
+        ClientConfig(server="https://127.0.0.1:1", credentials=credentials)
+    ) as transport:
         with pytest.raises(TransportError, match="get things: the plugin is broken") as caught:
             await transport.request(APIRequest("GET", "/x", verb="get", resource="things"))
     assert not caught.value.outcome_unknown
 
 
-@pytest.mark.parametrize(("ca", "cert", "key"), [(b"nonsense", b"", b""), (b"", b"nonsense", b"nonsense")])
+@pytest.mark.parametrize(
+    ("ca", "cert", "key"), [(b"nonsense", b"", b""), (b"", b"nonsense", b"nonsense")]
+)
 def test_invalid_certificates_are_an_error(ca: bytes, cert: bytes, key: bytes) -> None:
     config = ClientConfig(server="https://x", ca_pem=ca)
     with pytest.raises(ConfigError, match="https://x"):
@@ -597,13 +699,33 @@ def test_invalid_certificates_are_an_error(ca: bytes, cert: bytes, key: bytes) -
         ("http://api.example.com", {"HTTP_PROXY": "http://p"}, "http://p"),
         ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p"}, ""),
         ("https://localhost:6443", {"HTTPS_PROXY": "http://p"}, ""),
-        ("https://172.30.0.1:443", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".svc,172.30.0.0/16"}, ""),
-        ("https://172.31.0.1:443", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".svc,172.30.0.0/16"}, "http://p"),
+        (
+            "https://172.30.0.1:443",
+            {"HTTPS_PROXY": "http://p", "NO_PROXY": ".svc,172.30.0.0/16"},
+            "",
+        ),
+        (
+            "https://172.31.0.1:443",
+            {"HTTPS_PROXY": "http://p", "NO_PROXY": ".svc,172.30.0.0/16"},
+            "http://p",
+        ),
         ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "example.com"}, ""),
         ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".example.com, x"}, ""),
-        ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "ample.com"}, "http://p"),
-        ("https://api.example.com:6443", {"HTTPS_PROXY": "http://p", "no_proxy": "api.example.com:6443"}, ""),
-        ("https://api.example.com:6443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.example.com:443"}, "http://p"),
+        (
+            "https://api.example.com",
+            {"HTTPS_PROXY": "http://p", "NO_PROXY": "ample.com"},
+            "http://p",
+        ),
+        (
+            "https://api.example.com:6443",
+            {"HTTPS_PROXY": "http://p", "no_proxy": "api.example.com:6443"},
+            "",
+        ),
+        (
+            "https://api.example.com:6443",
+            {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.example.com:443"},
+            "http://p",
+        ),
         ("https://[fd00::1]:443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "fd00::/8"}, ""),
         ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "*"}, ""),
     ],
@@ -622,7 +744,9 @@ async def test_requests_go_through_the_proxy() -> None:
 
 
 async def test_proxy_password_is_not_in_errors(unused_tcp_port: int) -> None:
-    config = ClientConfig(server="http://api.invalid", proxy_url=f"http://me:{TOKEN}@127.0.0.1:{unused_tcp_port}")
+    config = ClientConfig(
+        server="http://api.invalid", proxy_url=f"http://me:{TOKEN}@127.0.0.1:{unused_tcp_port}"
+    )
     async with Transport(config, clock=AutoAdvancingClock()) as transport:
         with pytest.raises(TransportError, match="refused") as caught:
             await transport.request(APIRequest("GET", "/x"))
@@ -647,5 +771,7 @@ def test_load_config_does_not_import_kubernetes_asyncio(tmp_path: Path) -> None:
         "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
         "print('ok')\n"
     )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert process.stdout == "ok\n", process.stderr

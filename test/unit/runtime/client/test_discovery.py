@@ -27,7 +27,9 @@ from test.support.api_server import (
 )
 
 RAY = GVK("ray.io", "v1", "RayCluster")
-WITH_RAY = discovery(*APIS["items"], group("ray.io", resource("rayclusters", "RayCluster", subresources=("status",))))
+WITH_RAY = discovery(
+    *APIS["items"], group("ray.io", resource("rayclusters", "RayCluster", subresources=("status",)))
+)
 ROUTES_STALE = discovery(*APIS["items"], group("route.openshift.io", freshness="Stale"))
 
 
@@ -57,7 +59,12 @@ async def test_kinds_are_found_with_two_requests(server: ApiServer, mapper: REST
     serve(server)
     assert mapper.cached(GVK("", "v1", "Pod")) is None
     pod = await mapper.resource(GVK("", "v1", "Pod"))
-    assert (pod.plural, pod.singular, pod.namespaced, pod.subresources) == ("pods", "pod", True, {"status", "eviction"})
+    assert (pod.plural, pod.singular, pod.namespaced, pod.subresources) == (
+        "pods",
+        "pod",
+        True,
+        {"status", "eviction"},
+    )
     assert pod.gvr == GVR("", "v1", "pods")
     assert "watch" in pod.verbs
     assert mapper.cached(GVK("", "v1", "Pod")) == pod
@@ -67,14 +74,20 @@ async def test_kinds_are_found_with_two_requests(server: ApiServer, mapper: REST
     assert "as=APIGroupDiscoveryList" in server.all_requests[0].headers["Accept"]
 
 
-async def test_kind_is_found_after_it_becomes_available(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_kind_is_found_after_it_becomes_available(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server, APIS, WITH_RAY)
-    with pytest.raises(UnknownKind, match=r"no matches for kind \"RayCluster\" in version \"ray\.io/v1\""):
+    with pytest.raises(
+        UnknownKind, match=r"no matches for kind \"RayCluster\" in version \"ray\.io/v1\""
+    ):
         await mapper.resource(RAY)
     assert (await mapper.resource(RAY)).plural == "rayclusters"
 
 
-async def test_removed_kind_is_unknown_after_invalidation(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_removed_kind_is_unknown_after_invalidation(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server, WITH_RAY, APIS)
     await mapper.resource(RAY)
     await mapper.resource(RAY)
@@ -93,7 +106,9 @@ async def test_lookup_fails_for_other_versions_and_resources_of_a_served_group(
         await mapper.resource(RAY._replace(version="v1alpha1"))
 
 
-async def test_discovery_sends_the_etag_of_the_last_response(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_discovery_sends_the_etag_of_the_last_response(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     server.answer("GET", "/api", json(CORE, headers={"ETag": '"c1"'}), text("", 304))
     server.answer("GET", "/apis", json(WITH_RAY, headers={"ETag": '"a1"'}), text("", 304))
     await mapper.resource(RAY)
@@ -102,17 +117,26 @@ async def test_discovery_sends_the_etag_of_the_last_response(server: ApiServer, 
     await mapper.resource(GVK("", "v1", "Pod"))
     mapper.invalidate()
     await mapper.resource(GVK("", "v1", "Pod"))
-    assert [request.headers.get("If-None-Match") for request in server.all_requests] == [None, '"a1"', None, '"c1"']
+    assert [request.headers.get("If-None-Match") for request in server.all_requests] == [
+        None,
+        '"a1"',
+        None,
+        '"c1"',
+    ]
 
 
-async def test_lookups_since_the_same_position_share_a_read(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_lookups_since_the_same_position_share_a_read(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server, APIS, WITH_RAY)
     position = mapper.position()
     for version in ("v1", "v1alpha1"):
         with pytest.raises(UnknownKind):
             await mapper.resource(RAY._replace(version=version), since=position)
     assert count_reads(server) == 1
-    assert (await mapper.resource(RAY, since=mapper.position())).plural == "rayclusters", "a read after the position"
+    assert (await mapper.resource(RAY, since=mapper.position())).plural == "rayclusters", (
+        "a read after the position"
+    )
     assert count_reads(server) == 2
 
 
@@ -147,7 +171,9 @@ async def test_concurrent_lookups_share_one_request(server: ApiServer, mapper: R
     assert count_reads(server) == 1
 
 
-async def test_lookup_shares_a_request_that_is_in_progress(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_lookup_shares_a_request_that_is_in_progress(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     received, released = anyio.Event(), anyio.Event()
 
     async def delayed(request: web.Request) -> web.StreamResponse:
@@ -166,14 +192,18 @@ async def test_lookup_shares_a_request_that_is_in_progress(server: ApiServer, ma
     assert count_reads(server) == 1
 
 
-async def test_serves_group_distinguishes_served_and_missing_groups(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_serves_group_distinguishes_served_and_missing_groups(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server)
     assert await mapper.serves_group("apps")
     assert not await mapper.serves_group("route.openshift.io")
     assert await mapper.serves_group("")
 
 
-async def test_stale_api_group_is_not_reported_as_absent(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_stale_api_group_is_not_reported_as_absent(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server, ROUTES_STALE)
     with pytest.raises(DiscoveryIncomplete, match=r"route\.openshift\.io is registered, but"):
         await mapper.serves_group("route.openshift.io")
@@ -181,15 +211,21 @@ async def test_stale_api_group_is_not_reported_as_absent(server: ApiServer, mapp
         await mapper.resource(GVK("route.openshift.io", "v1", "Route"))
 
 
-async def test_stale_api_group_does_not_affect_lookups_in_other_groups(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_stale_api_group_does_not_affect_lookups_in_other_groups(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server, ROUTES_STALE)
     assert not await mapper.serves_group("config.openshift.io")
     with pytest.raises(UnknownKind):
         await mapper.resource(RAY)
 
 
-async def test_resources_of_a_stale_api_group_are_found(server: ApiServer, mapper: RESTMapper) -> None:
-    stale = group("metrics.k8s.io", resource("pods", "PodMetrics"), version="v1beta1", freshness="Stale")
+async def test_resources_of_a_stale_api_group_are_found(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
+    stale = group(
+        "metrics.k8s.io", resource("pods", "PodMetrics"), version="v1beta1", freshness="Stale"
+    )
     serve(server, discovery(stale))
     assert (await mapper.resource(GVK("metrics.k8s.io", "v1beta1", "PodMetrics"))).plural == "pods"
 
@@ -206,15 +242,21 @@ async def test_stale_api_group_can_recover(server: ApiServer, mapper: RESTMapper
     assert await mapper.serves_group("route.openshift.io")
 
 
-async def test_failed_discovery_does_not_prove_absence(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_failed_discovery_does_not_prove_absence(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     server.answer("GET", "/api", json(CORE))
-    server.answer("GET", "/apis", error_response(503, "ServiceUnavailable", "not ready"), json(APIS))
+    server.answer(
+        "GET", "/apis", error_response(503, "ServiceUnavailable", "not ready"), json(APIS)
+    )
     with pytest.raises(DiscoveryIncomplete, match="not ready"):
         await mapper.serves_group("route.openshift.io")
     assert not await mapper.serves_group("route.openshift.io")
 
 
-async def test_known_resources_are_used_while_discovery_fails(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_known_resources_are_used_while_discovery_fails(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     server.answer("GET", "/api", json(CORE))
     server.answer("GET", "/apis", json(WITH_RAY), abort_connection)
     await mapper.resource(RAY)
@@ -228,7 +270,11 @@ async def test_known_resources_are_used_while_discovery_fails(server: ApiServer,
 
 
 def test_paths_of_resources_are_built_and_quoted() -> None:
-    roles = Resource(gvk=GVK("rbac.authorization.k8s.io", "v1", "ClusterRole"), plural="clusterroles", namespaced=False)
+    roles = Resource(
+        gvk=GVK("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+        plural="clusterroles",
+        namespaced=False,
+    )
     pods = Resource(gvk=GVK("", "v1", "Pod"), plural="pods", namespaced=True)
     assert pods.path() == "/api/v1/pods"
     assert pods.path("ns", "p", "status") == "/api/v1/namespaces/ns/pods/p/status"
@@ -255,7 +301,8 @@ async def test_response_that_is_no_discovery_does_not_prove_that_a_kind_is_missi
 ) -> None:
     server.answer("GET", "/apis", response, json(WITH_RAY), response)
     with pytest.raises(
-        DiscoveryIncomplete, match="discover /apis: the response is not an aggregated discovery document"
+        DiscoveryIncomplete,
+        match="discover /apis: the response is not an aggregated discovery document",
     ):
         await mapper.resource(RAY)
     assert (await mapper.resource(RAY)).plural == "rayclusters"

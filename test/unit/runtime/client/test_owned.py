@@ -7,12 +7,23 @@ from typing import Any, cast
 import pytest
 
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import APIError, BadRequest, Conflict, Forbidden, InternalError, Invalid
+from cfo.runtime.client.errors import (
+    APIError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    InternalError,
+    Invalid,
+)
 from cfo.runtime.client.owned import NameTaken, OwnedWrites
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import Object
 
-OWNER: Object = {"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "s", "uid": "u"}}
+OWNER: Object = {
+    "apiVersion": "example.com/v1",
+    "kind": "Site",
+    "metadata": {"name": "s", "uid": "u"},
+}
 
 
 class Writes(OwnedWrites):
@@ -75,10 +86,14 @@ async def test_taken_name_is_reported_with_its_consequence() -> None:
     writes = Writes()
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     await writes.attempt(fail(NameTaken(obj, OWNER)), CONFIG_MAP, "a", consequence="no page")
-    assert writes.reports == [("ConfigMap a already exists and does not belong to this Site", "no page")]
+    assert writes.reports == [
+        ("ConfigMap a already exists and does not belong to this Site", "no page")
+    ]
     writes.raise_errors()
     with pytest.raises(NameTaken):
-        await OwnedWrites(writes.client, OWNER).attempt(fail(NameTaken(obj, OWNER)), CONFIG_MAP, "a")
+        await OwnedWrites(writes.client, OWNER).attempt(
+            fail(NameTaken(obj, OWNER)), CONFIG_MAP, "a"
+        )
 
 
 async def test_other_exceptions_are_raised_at_once() -> None:

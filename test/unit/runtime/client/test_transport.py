@@ -11,10 +11,31 @@ import pytest
 import structlog
 from aiohttp import web
 
-from cfo.runtime import APIError, ClientConfig, Conflict, Forbidden, Invalid, Transport, TransportError
-from cfo.runtime.client import APIRequest, Exchange, ServiceUnavailable, TooManyRequests, Unauthorized
+from cfo.runtime import (
+    APIError,
+    ClientConfig,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Transport,
+    TransportError,
+)
+from cfo.runtime.client import (
+    APIRequest,
+    Exchange,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
 from cfo.runtime.client.credentials import Credentials
-from test.support.api_server import ApiServer, AutoAdvancingClock, abort_connection, error_response, json, text
+from test.support.api_server import (
+    ApiServer,
+    AutoAdvancingClock,
+    abort_connection,
+    error_response,
+    json,
+    text,
+)
 
 TOKEN = "s3cret-token"
 
@@ -27,7 +48,9 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def transport(server: ApiServer) -> AsyncIterator[Transport]:
-    async with Transport(ClientConfig(server=server.url, token=TOKEN), clock=AutoAdvancingClock()) as transport:
+    async with Transport(
+        ClientConfig(server=server.url, token=TOKEN), clock=AutoAdvancingClock()
+    ) as transport:
         yield transport
 
 
@@ -37,10 +60,18 @@ def clock_of(transport: Transport) -> AutoAdvancingClock:
     return clock
 
 
-async def test_request_has_credentials_and_user_agent(server: ApiServer, transport: Transport) -> None:
+async def test_request_has_credentials_and_user_agent(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("POST", "/api/v1/things", json({"ok": True}, 201, {"X-Some": "thing"}))
-    response = await transport.request(APIRequest("POST", "/api/v1/things", params={"a": "b=c,d"}, body=b'{"x":1}'))
-    assert (response.code, response.body, response.headers["X-Some"]) == (201, b'{"ok":true}', "thing")
+    response = await transport.request(
+        APIRequest("POST", "/api/v1/things", params={"a": "b=c,d"}, body=b'{"x":1}')
+    )
+    assert (response.code, response.body, response.headers["X-Some"]) == (
+        201,
+        b'{"ok":true}',
+        "thing",
+    )
     request = server.all_requests[0]
     assert request.headers["Authorization"] == f"Bearer {TOKEN}"
     assert request.headers["User-Agent"].startswith("cfo/")
@@ -72,11 +103,17 @@ async def test_quoted_paths_are_sent_unchanged(server: ApiServer, transport: Tra
     assert server.all_requests[0].path == "/a/system:x y"
 
 
-async def test_api_error_contains_the_status_of_the_response(server: ApiServer, transport: Transport) -> None:
+async def test_api_error_contains_the_status_of_the_response(
+    server: ApiServer, transport: Transport
+) -> None:
     causes = [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec.x"}]
-    server.answer("PUT", "/x", error_response(422, "Invalid", "x is invalid", name="x", causes=causes))
+    server.answer(
+        "PUT", "/x", error_response(422, "Invalid", "x is invalid", name="x", causes=causes)
+    )
     with pytest.raises(Invalid) as caught:
-        await transport.request(APIRequest("PUT", "/x", body=b"{}", verb="update", resource="things.example.com"))
+        await transport.request(
+            APIRequest("PUT", "/x", body=b"{}", verb="update", resource="things.example.com")
+        )
     error = caught.value
     assert (error.code, error.verb, error.resource) == (422, "update", "things.example.com")
     assert str(error) == "update things.example.com: x is invalid"
@@ -84,7 +121,9 @@ async def test_api_error_contains_the_status_of_the_response(server: ApiServer, 
     assert error.retry_after is None
 
 
-async def test_error_of_a_request_without_verb_names_method_and_path(server: ApiServer, transport: Transport) -> None:
+async def test_error_of_a_request_without_verb_names_method_and_path(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("GET", "/x", error_response(403, "Forbidden", "access denied"))
     with pytest.raises(Forbidden, match=r"^GET /x: access denied$"):
         await transport.request(APIRequest("GET", "/x"))
@@ -94,8 +133,14 @@ async def test_error_of_a_request_without_verb_names_method_and_path(server: Api
     ("response", "message"),
     [
         (text("404 page not found\n", 404), "404 page not found"),
-        (text("<html>secret page</html>", 502, "text/html"), "the server responded with 502 Bad Gateway"),
-        (text('{"kind": "Other"}', 500, "application/json"), "the server responded with 500 Internal Server Error"),
+        (
+            text("<html>secret page</html>", 502, "text/html"),
+            "the server responded with 502 Bad Gateway",
+        ),
+        (
+            text('{"kind": "Other"}', 500, "application/json"),
+            "the server responded with 500 Internal Server Error",
+        ),
         (text("", 302, headers={"Location": "/elsewhere"}), "the server responded with 302 Found"),
     ],
 )
@@ -114,7 +159,9 @@ async def test_error_response_that_is_not_a_status_gets_a_plain_message(
 async def test_request_is_retried_after_retry_after_seconds(
     server: ApiServer, transport: Transport, code: int, method: str
 ) -> None:
-    server.answer(method, "/x", text("later", code, headers={"Retry-After": "7"}), json({"done": True}))
+    server.answer(
+        method, "/x", text("later", code, headers={"Retry-After": "7"}), json({"done": True})
+    )
     response = await transport.request(APIRequest(method, "/x"))
     assert response.body == b'{"done":true}'
     assert clock_of(transport).sleeps == [7.0]
@@ -127,7 +174,9 @@ async def test_retry_after_can_be_a_date(server: ApiServer, transport: Transport
     assert clock_of(transport).sleeps == [9.0]
 
 
-async def test_request_is_retried_at_most_five_times_for_retry_after(server: ApiServer, transport: Transport) -> None:
+async def test_request_is_retried_at_most_five_times_for_retry_after(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("GET", "/x", text("later", 429, headers={"Retry-After": "1"}))
     with pytest.raises(TooManyRequests) as caught:
         await transport.request(APIRequest("GET", "/x"))
@@ -136,7 +185,9 @@ async def test_request_is_retried_at_most_five_times_for_retry_after(server: Api
     assert len(server.all_requests) == 6
 
 
-async def test_retry_after_of_more_than_30_seconds_is_not_retried(server: ApiServer, transport: Transport) -> None:
+async def test_retry_after_of_more_than_30_seconds_is_not_retried(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("GET", "/x", error_response(429, "TooManyRequests", retryAfterSeconds=31))
     with pytest.raises(TooManyRequests) as caught:
         await transport.request(APIRequest("GET", "/x"))
@@ -144,21 +195,27 @@ async def test_retry_after_of_more_than_30_seconds_is_not_retried(server: ApiSer
     assert clock_of(transport).sleeps == []
 
 
-async def test_retry_after_beyond_the_request_timeout_is_not_retried(server: ApiServer, transport: Transport) -> None:
+async def test_retry_after_beyond_the_request_timeout_is_not_retried(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("GET", "/x", text("later", 503, headers={"Retry-After": "6"}))
     with pytest.raises(ServiceUnavailable):
         await transport.request(APIRequest("GET", "/x", timeout=5))
     assert clock_of(transport).sleeps == []
 
 
-async def test_error_without_retry_after_is_not_retried(server: ApiServer, transport: Transport) -> None:
+async def test_error_without_retry_after_is_not_retried(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("GET", "/x", error_response(503, "ServiceUnavailable"))
     with pytest.raises(ServiceUnavailable):
         await transport.request(APIRequest("GET", "/x"))
     assert len(server.all_requests) == 1
 
 
-async def test_conflict_with_retry_after_is_not_retried(server: ApiServer, transport: Transport) -> None:
+async def test_conflict_with_retry_after_is_not_retried(
+    server: ApiServer, transport: Transport
+) -> None:
     server.answer("PUT", "/x", error_response(409, "Conflict", headers={"Retry-After": "1"}))
     with pytest.raises(Conflict):
         await transport.request(APIRequest("PUT", "/x"))
@@ -172,8 +229,12 @@ async def test_lost_read_is_retried(server: ApiServer, transport: Transport) -> 
 
 async def test_lost_write_is_not_retried(server: ApiServer, transport: Transport) -> None:
     server.answer("POST", "/x", abort_connection)
-    with pytest.raises(TransportError, match=r"create things: lost the connection to 127\.0\.0\.1") as caught:
-        await transport.request(APIRequest("POST", "/x", body=b"{}", verb="create", resource="things"))
+    with pytest.raises(
+        TransportError, match=r"create things: lost the connection to 127\.0\.0\.1"
+    ) as caught:
+        await transport.request(
+            APIRequest("POST", "/x", body=b"{}", verb="create", resource="things")
+        )
     assert caught.value.outcome_unknown
     assert (caught.value.verb, caught.value.resource) == ("create", "things")
     assert len(server.all_requests) == 1
@@ -202,7 +263,9 @@ async def test_lost_read_has_no_unknown_outcome(server: ApiServer, transport: Tr
     assert not caught.value.outcome_unknown
 
 
-async def test_refused_connection_is_retried_and_has_no_unknown_outcome(unused_tcp_port: int) -> None:
+async def test_refused_connection_is_retried_and_has_no_unknown_outcome(
+    unused_tcp_port: int,
+) -> None:
     config = ClientConfig(server=f"https://127.0.0.1:{unused_tcp_port}")
     async with Transport(config, clock=AutoAdvancingClock()) as transport:
         with pytest.raises(TransportError) as caught:
@@ -282,10 +345,14 @@ async def test_requests_are_limited_to_qps_and_burst(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("qps", [None, 0, -1])
-async def test_requests_are_not_limited_without_positive_qps(server: ApiServer, qps: float | None) -> None:
+async def test_requests_are_not_limited_without_positive_qps(
+    server: ApiServer, qps: float | None
+) -> None:
     server.answer("GET", "/x", json({}))
     clock = AutoAdvancingClock()
-    async with Transport(ClientConfig(server=server.url), qps=qps, burst=1, clock=clock) as transport:
+    async with Transport(
+        ClientConfig(server=server.url), qps=qps, burst=1, clock=clock
+    ) as transport:
         for _ in range(5):
             await transport.request(APIRequest("GET", "/x"))
     assert clock.sleeps == []
@@ -314,14 +381,16 @@ async def test_logs_and_errors_contain_no_secrets(server: ApiServer, transport: 
 
 async def test_every_exchange_is_observed(server: ApiServer) -> None:
     exchanges: list[Exchange] = []
-    server.answer("GET", "/x", text("later", 429, headers={"Retry-After": "1"}), abort_connection, json({}))
+    server.answer(
+        "GET", "/x", text("later", 429, headers={"Retry-After": "1"}), abort_connection, json({})
+    )
     async with Transport(
         ClientConfig(server=server.url), observe=exchanges.append, clock=AutoAdvancingClock()
     ) as transport:
         await transport.request(APIRequest("GET", "/x", verb="get", resource="things"))
-    assert [(exchange.method, exchange.code, exchange.verb, exchange.resource) for exchange in exchanges] == [
-        ("GET", code, "get", "things") for code in ("429", "<error>", "200")
-    ]
+    assert [
+        (exchange.method, exchange.code, exchange.verb, exchange.resource) for exchange in exchanges
+    ] == [("GET", code, "get", "things") for code in ("429", "<error>", "200")]
     assert {exchange.host for exchange in exchanges} == {server.url.removeprefix("http://")}
 
 
@@ -351,7 +420,9 @@ async def test_rejected_stream_raises_api_error(server: ApiServer, transport: Tr
             pytest.fail("the stream must not open")
 
 
-async def test_broken_stream_raises_transport_error(server: ApiServer, transport: Transport) -> None:
+async def test_broken_stream_raises_transport_error(
+    server: ApiServer, transport: Transport
+) -> None:
     async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         response.enable_chunked_encoding()
@@ -390,9 +461,16 @@ async def test_request_outside_the_context_is_an_error(server: ApiServer) -> Non
 
 async def test_exchange_reports_sizes_and_the_code_that_it_retries(server: ApiServer) -> None:
     exchanges: list[Exchange] = []
-    server.answer("PUT", "/thing", error_response(429, "TooManyRequests", headers={"Retry-After": "1"}), json({"a": 1}))
+    server.answer(
+        "PUT",
+        "/thing",
+        error_response(429, "TooManyRequests", headers={"Retry-After": "1"}),
+        json({"a": 1}),
+    )
     config = ClientConfig(server=server.url)
-    async with Transport(config, clock=AutoAdvancingClock(), observe=exchanges.append, qps=1000.0) as transport:
+    async with Transport(
+        config, clock=AutoAdvancingClock(), observe=exchanges.append, qps=1000.0
+    ) as transport:
         await transport.request(APIRequest("PUT", "/thing", body=b'{"x":1}'))
     first, second = exchanges
     assert (first.code, first.retry_of, first.sent) == ("429", "", 7)
@@ -425,7 +503,9 @@ async def test_response_timeout_closes_all_idle_connections_of_the_pool(server: 
         assert ports[-1] not in pooled
 
 
-async def test_stream_never_uses_an_idle_connection(server: ApiServer, transport: Transport) -> None:
+async def test_stream_never_uses_an_idle_connection(
+    server: ApiServer, transport: Transport
+) -> None:
     ports: list[int] = []
 
     async def record_port(request: web.Request) -> web.Response:
@@ -454,7 +534,9 @@ async def test_endless_error_response_is_read_in_part(server: ApiServer) -> None
             await asyncio.wait_for(transport.request(APIRequest("GET", "/x")), 10)
 
 
-async def test_request_on_a_closed_transport_fails_like_a_broken_connection(server: ApiServer) -> None:
+async def test_request_on_a_closed_transport_fails_like_a_broken_connection(
+    server: ApiServer,
+) -> None:
     async with Transport(ClientConfig(server=server.url)) as transport:
         pass
     with pytest.raises(TransportError, match="the transport is closed") as caught:

@@ -220,7 +220,9 @@ async def test_start_waits_for_an_unavailable_api_server() -> None:
         started = asyncio.Event()
 
         async def run() -> None:
-            await tasks.start(lambda *, task_status: harness.availability.run(task_status=task_status))
+            await tasks.start(
+                lambda *, task_status: harness.availability.run(task_status=task_status)
+            )
             started.set()
 
         tasks.start_soon(run)
@@ -264,7 +266,10 @@ async def test_setup_function_can_be_async_and_its_error_ends_the_run() -> None:
 
 async def test_is_served_retries_until_discovery_succeeds() -> None:
     clock, mapper = FakeClock(), Mapper()
-    mapper.errors[MIRROR] = [DiscoveryIncomplete("down"), TransportError("refused", outcome_unknown=False)]
+    mapper.errors[MIRROR] = [
+        DiscoveryIncomplete("down"),
+        TransportError("refused", outcome_unknown=False),
+    ]
     lookup = asyncio.create_task(is_served(mapper, MIRROR, clock))  # type: ignore[arg-type]
     for _ in range(2):
         await run_until_idle()

@@ -18,7 +18,12 @@ from test.support.clocks import FakeClock
 
 
 def config_map(name: str = "a", **fields: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns"}, **fields}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "ns"},
+        **fields,
+    }
 
 
 def update(old: dict[str, Any], new: dict[str, Any]) -> Cause:
@@ -38,7 +43,11 @@ def updates(count: int) -> list[Cause]:
         ({"spec": {"a": 1}}, {"spec": {"a": 2}}, ("spec.a",)),
         ({"spec": {"a": {"b": 1}}}, {"spec": {"a": {"b": 2}}}, ("spec.a",)),
         ({"spec": {"a": 1}}, {"spec": {"b": 1}}, ("spec.a", "spec.b")),
-        ({"metadata": {"name": "a"}}, {"metadata": {"name": "a", "labels": {}}}, ("metadata.labels",)),
+        (
+            {"metadata": {"name": "a"}},
+            {"metadata": {"name": "a", "labels": {}}},
+            ("metadata.labels",),
+        ),
         ({}, {"status": {"phase": "Running"}}, ("status",)),
         ({"status": {"phase": "Running"}}, {}, ("status",)),
         ({"status": None}, {"status": {}}, ("status",)),
@@ -80,7 +89,9 @@ def test_events_of_one_object_are_merged_and_further_objects_counted() -> None:
     assert str(causes) == "ConfigMap ns/a updated: data, immutable"
     for cause in updates(5):
         causes = causes.followed_by(cause)
-    assert [cause.key for cause in causes] == [NamespacedName("ns", name) for name in ("a", "a0", "a1")]
+    assert [cause.key for cause in causes] == [
+        NamespacedName("ns", name) for name in ("a", "a0", "a1")
+    ]
     assert str(causes).endswith("; 3 more")
     assert causes.held == sum(cause.held for cause in causes)
 
@@ -134,9 +145,9 @@ async def test_queue_holds_limited_states_of_objects() -> None:
     for number in range(5):
         queue.add(number, cause=large)
     assert sum(item.causes.held for item in queue.items()) < 4 * 1024 * 1024
-    assert [str(item.causes) for item in queue.items()][1:] == ["ConfigMap ns/a updated: data.x"] + [
-        "ConfigMap ns/a updated"
-    ] * 3
+    assert [str(item.causes) for item in queue.items()][1:] == [
+        "ConfigMap ns/a updated: data.x"
+    ] + ["ConfigMap ns/a updated"] * 3
     for _ in range(5):
         item, _ = await queue.get()
         queue.done(item)

@@ -12,7 +12,14 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from cfo.runtime.client.errors import AlreadyExists, Conflict, NotFound, OwnerDeleted, TooManyRequests, TransportError
+from cfo.runtime.client.errors import (
+    AlreadyExists,
+    Conflict,
+    NotFound,
+    OwnerDeleted,
+    TooManyRequests,
+    TransportError,
+)
 from cfo.runtime.controller.controller import Controller, ControllerOptions, reconcile_id
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Request, Result
@@ -57,7 +64,9 @@ class Harness:
         self.controller.watch(self.channel)
 
     def count(self, name: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "mirror", **labels})
+        return self.metrics.registry.get_sample_value(
+            f"controller_runtime_{name}", {"controller": "mirror", **labels}
+        )
 
 
 @asynccontextmanager
@@ -106,7 +115,12 @@ async def test_all_metrics_exist_before_the_first_reconcile() -> None:
     harness = Harness(succeed)
     for result in ("success", "error", "requeue", "requeue_after"):
         assert harness.count("reconcile_total", result=result) == 0
-    for name in ("reconcile_errors", "terminal_reconcile_errors", "reconcile_panics", "reconcile_timeouts"):
+    for name in (
+        "reconcile_errors",
+        "terminal_reconcile_errors",
+        "reconcile_panics",
+        "reconcile_timeouts",
+    ):
         assert harness.count(f"{name}_total") == 0
     assert harness.count("max_concurrent_reconciles") == 8
 
@@ -144,7 +158,9 @@ async def test_requeued_requests_keep_their_priority() -> None:
 
 async def test_error_is_retried_with_backoff_that_success_resets() -> None:
     async with running(
-        Harness(failing_with(TransportError("connection reset", outcome_unknown=False), NotFound(404)))
+        Harness(
+            failing_with(TransportError("connection reset", outcome_unknown=False), NotFound(404))
+        )
     ) as harness:
         harness.channel.enqueue([A])
         await run_until_idle()
@@ -207,11 +223,18 @@ async def test_log_lines_of_a_reconciler_contain_only_its_request() -> None:
         (ExceptionGroup("two", [Conflict(409), Conflict(409)]), "debug"),
         (OwnerDeleted("not recreated"), "debug"),
         (AlreadyExists(409, {"reason": "AlreadyExists"}), "error"),
-        (Conflict(409, {"details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec"}]}}), "error"),
+        (
+            Conflict(
+                409, {"details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec"}]}}
+            ),
+            "error",
+        ),
         (ExceptionGroup("two", [Conflict(409), KeyError("x")]), "error"),
     ],
 )
-async def test_only_update_conflicts_are_logged_at_debug_level(error: Exception, level: str) -> None:
+async def test_only_update_conflicts_are_logged_at_debug_level(
+    error: Exception, level: str
+) -> None:
     with capture_context_logs() as lines:
         async with running(Harness(failing_with(error))) as harness:
             harness.channel.enqueue([A])
@@ -227,7 +250,9 @@ class NoSuchThing(ReconcileError):
     """An expected failure of a reconciler."""
 
 
-@pytest.mark.parametrize("error", [NotFound(404, {"message": "no such thing"}), NoSuchThing("no such thing")])
+@pytest.mark.parametrize(
+    "error", [NotFound(404, {"message": "no such thing"}), NoSuchThing("no such thing")]
+)
 async def test_expected_errors_are_logged_without_stack_trace(error: Exception) -> None:
     with capture_context_logs() as lines:
         async with running(Harness(failing_with(error))) as harness:
@@ -240,7 +265,9 @@ async def test_expected_errors_are_logged_without_stack_trace(error: Exception) 
 
 
 async def test_programming_error_counts_as_panic_and_worker_continues() -> None:
-    async with running(Harness(failing_with(KeyError("x")), max_concurrent_reconciles=1)) as harness:
+    async with running(
+        Harness(failing_with(KeyError("x")), max_concurrent_reconciles=1)
+    ) as harness:
         harness.channel.enqueue([A, B])
         await run_until_idle()
         assert harness.reconciler.requests == [A, B]
@@ -260,7 +287,9 @@ async def test_error_without_a_readable_text_ends_no_worker() -> None:
 
 async def test_terminal_error_is_not_retried_before_the_next_event() -> None:
     with capture_context_logs() as lines:
-        async with running(Harness(failing_with(TerminalError("spec.x: must be a number")))) as harness:
+        async with running(
+            Harness(failing_with(TerminalError("spec.x: must be a number")))
+        ) as harness:
             harness.channel.enqueue([A])
             await run_until_idle()
             harness.clock.advance(3600)
@@ -338,7 +367,9 @@ async def test_reconcile_must_return_a_result() -> None:
             harness.channel.enqueue([A])
             await run_until_idle()
     (line,) = error_lines(lines)
-    assert line["error"] == "TypeError: ScriptedReconciler.reconcile returned None: must be a Result"
+    assert (
+        line["error"] == "TypeError: ScriptedReconciler.reconcile returned None: must be a Result"
+    )
 
 
 async def test_requests_run_concurrently_up_to_the_limit_and_equal_ones_in_sequence() -> None:

@@ -73,7 +73,12 @@ def test_creation_and_deletion_pass(predicate: Predicate) -> None:
         (LabelChanged("b"), {"labels": {"a": "1"}}, {"labels": {"a": "2"}}, False),
         (LabelChanged("b"), {}, {"labels": {"b": "2"}}, True),
         (AnnotationChanged(), {}, {"annotations": {"a": "1"}}, True),
-        (AnnotationChanged(), {"annotations": {"a": "1", "b": "2"}}, {"annotations": {"b": "2", "a": "1"}}, False),
+        (
+            AnnotationChanged(),
+            {"annotations": {"a": "1", "b": "2"}},
+            {"annotations": {"b": "2", "a": "1"}},
+            False,
+        ),
         (AnnotationChanged(), {"annotations": {}}, {"annotations": None}, False),
         (AnnotationChanged("b"), {"annotations": {"a": "1"}}, {}, False),
         (AnnotationChanged("a"), {"annotations": {"a": "1"}}, {}, True),
@@ -94,7 +99,9 @@ def test_on_update_filters_only_updates() -> None:
 
 
 def test_from_functions_calls_the_function_of_the_event_type() -> None:
-    predicate = from_functions(create=lambda _: False, delete=lambda last: last.meta.generation == 7)
+    predicate = from_functions(
+        create=lambda _: False, delete=lambda last: last.meta.generation == 7
+    )
     assert not predicate(created())
     assert predicate(updated({}, {}))
     assert predicate(deleted(generation=7))

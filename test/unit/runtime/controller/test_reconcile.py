@@ -18,14 +18,28 @@ def test_rules_of_one_resource_and_resources_with_equal_verbs_are_merged() -> No
         Rule("", "secrets", "get"),
     ]
     assert policy_rules(rules) == [
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch"], "resourceNames": ["one"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "verbs": ["get", "patch"],
+            "resourceNames": ["one"],
+        },
         {"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["get"]},
-        {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": list(CRUD)},
+        {
+            "apiGroups": ["networking.k8s.io"],
+            "resources": ["ingresses", "networkpolicies"],
+            "verbs": list(CRUD),
+        },
     ]
 
 
 def test_declaration_order_does_not_change_policy_rules() -> None:
-    rules = [Rule("b", "y", "get"), Rule("a", "x", "list"), Rule("a", "w", "get"), Rule("", "pods", "get", ["p"])]
+    rules = [
+        Rule("b", "y", "get"),
+        Rule("a", "x", "list"),
+        Rule("a", "w", "get"),
+        Rule("", "pods", "get", ["p"]),
+    ]
     assert policy_rules(rules) == policy_rules(reversed(rules))
 
 
@@ -33,7 +47,12 @@ def test_resource_names_restrict_only_their_rule() -> None:
     rules = [Rule("", "configmaps", "get", ["one"]), Rule("", "configmaps", "create")]
     assert policy_rules(rules) == [
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["one"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "verbs": ["get"],
+            "resourceNames": ["one"],
+        },
     ]
 
 
@@ -43,6 +62,8 @@ def test_rules_with_equal_content_are_equal() -> None:
 
 
 @pytest.mark.parametrize(("resources", "verbs"), [((), READ), ("pods", ())])
-def test_rule_requires_resources_and_verbs(resources: tuple[str, ...], verbs: tuple[str, ...]) -> None:
+def test_rule_requires_resources_and_verbs(
+    resources: tuple[str, ...], verbs: tuple[str, ...]
+) -> None:
     with pytest.raises(ValueError, match=r"rule for group .* must not be empty"):
         Rule("", resources, verbs)

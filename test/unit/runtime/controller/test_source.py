@@ -15,7 +15,11 @@ from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
-from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
+from cfo.runtime.controller.handler import (
+    EnqueueRequestForObject,
+    EnqueueRequestForOwner,
+    EnqueueRequestsFromMapFunc,
+)
 from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.controller.source import Channel, InformerSync, Kind
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
@@ -36,7 +40,11 @@ class Mapper:
         self.failures = failures
 
     def cached(self, gvk: GVK) -> Resource | None:
-        return Resource(gvk=gvk, plural="x", namespaced=self.namespaced) if gvk in self.served else None
+        return (
+            Resource(gvk=gvk, plural="x", namespaced=self.namespaced)
+            if gvk in self.served
+            else None
+        )
 
     async def resource(self, gvk: GVK, *, since: object = None) -> Resource:
         if self.failures:
@@ -73,14 +81,28 @@ class FakeInformer:
 
 
 def entry(*owners: dict[str, Any], labels: dict[str, str] | None = None) -> Entry:
-    metadata = {"name": "a", "namespace": "ns", "uid": "u", "ownerReferences": list(owners), "labels": labels or {}}
+    metadata = {
+        "name": "a",
+        "namespace": "ns",
+        "uid": "u",
+        "ownerReferences": list(owners),
+        "labels": labels or {},
+    }
     return EntryDecoder(CONFIG_MAP).decode(
         orjson.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     )
 
 
-def owner(name: str, *, kind: str = "Mirror", api_version: str = "example.com/v1", controller: bool = True) -> Any:
-    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": name, "controller": controller}
+def owner(
+    name: str, *, kind: str = "Mirror", api_version: str = "example.com/v1", controller: bool = True
+) -> Any:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": name,
+        "controller": controller,
+    }
 
 
 def added(new: Entry, *, initial: bool = False) -> Event:
@@ -140,7 +162,9 @@ def test_map_function_is_called_with_old_and_new_state() -> None:
     handler = EnqueueRequestsFromMapFunc(by_label)
     event = updated(entry(labels={"of": "x"}), entry(labels={"of": "y"}))
     assert list(handler.requests(event)) == [Request("ns", "x"), Request("ns", "y")]
-    assert list(handler.requests(updated(entry(labels={"of": "x"}), entry(labels={"of": "x"})))) == [Request("ns", "x")]
+    assert list(
+        handler.requests(updated(entry(labels={"of": "x"}), entry(labels={"of": "x"})))
+    ) == [Request("ns", "x")]
 
 
 async def test_objects_of_initial_list_are_enqueued_with_low_priority() -> None:
@@ -186,7 +210,11 @@ async def test_error_in_handler_drops_one_event_and_logs_its_object() -> None:
     informer.send(added(entry(labels={"of": "x"})))
     assert await take_all(queue) == [(Request("ns", "x"), 0)]
     (line,) = lines
-    assert (line["log_level"], line["controller"], line["kind"]) == ("error", "mirror", "ConfigMap.v1")
+    assert (line["log_level"], line["controller"], line["kind"]) == (
+        "error",
+        "mirror",
+        "ConfigMap.v1",
+    )
     assert (line["namespace"], line["name"]) == ("ns", "a")
 
 
@@ -206,7 +234,9 @@ async def test_sync_waits_for_optional_kind_only_if_it_is_served() -> None:
         source = Kind(informer, EnqueueRequestForObject(), mapper=mapper, optional=True)  # type: ignore[arg-type]
         await source.wait_for_sync()
         assert informer.sync_waits == expected
-        assert not informer.waits_if_forbidden  # and does not wait for a kind that it is not allowed to list
+        assert (
+            not informer.waits_if_forbidden
+        )  # and does not wait for a kind that it is not allowed to list
 
 
 async def test_channel_keeps_requests_enqueued_before_start() -> None:

@@ -53,7 +53,9 @@ def test_duplicate_items_are_queued_once(queue: WorkQueue[str]) -> None:
     assert list(take_ready(queue)) == ["a", "b"]
 
 
-async def test_item_added_during_processing_is_returned_again_after_done(queue: WorkQueue[str]) -> None:
+async def test_item_added_during_processing_is_returned_again_after_done(
+    queue: WorkQueue[str],
+) -> None:
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -88,7 +90,9 @@ async def test_cancelled_get_loses_no_item(queue: WorkQueue[str]) -> None:
     assert first.cancelled() or first.done()
 
 
-def test_delayed_items_become_ready_after_their_delay(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_delayed_items_become_ready_after_their_delay(
+    queue: WorkQueue[str], clock: FakeClock
+) -> None:
     queue.add_after("late", 10)
     queue.add_after("soon", 1)
     queue.add("now")
@@ -161,12 +165,16 @@ async def test_share_gets_only_some_workers_while_others_wait() -> None:
     queue: WorkQueue[str] = WorkQueue(clock=FakeClock(), share_of=itemgetter(0), max_share=2)
     for number in range(6):
         queue.add(f"attacker-{number}")
-    assert [(await queue.get())[0] for _ in range(4)] == [f"attacker-{number}" for number in range(4)]
+    assert [(await queue.get())[0] for _ in range(4)] == [
+        f"attacker-{number}" for number in range(4)
+    ]
     queue.add("victim-0", priority=LOW_PRIORITY)
     queue.add("victim-1", priority=LOW_PRIORITY)
     queue.add("other", priority=LOW_PRIORITY)
     assert [(await queue.get())[0] for _ in range(3)] == ["victim-0", "other", "victim-1"]
-    assert [(await queue.get())[0] for _ in range(2)] == ["attacker-4", "attacker-5"], "no other waits"
+    assert [(await queue.get())[0] for _ in range(2)] == ["attacker-4", "attacker-5"], (
+        "no other waits"
+    )
 
 
 async def test_share_with_free_workers_precedes_shares_without() -> None:
@@ -236,7 +244,9 @@ def test_priority_of_delayed_item_can_be_raised(queue: WorkQueue[str], clock: Fa
     assert list(take_ready(queue)) == ["a", "other"]
 
 
-def test_rate_limited_item_backs_off_until_it_is_forgotten(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_rate_limited_item_backs_off_until_it_is_forgotten(
+    queue: WorkQueue[str], clock: FakeClock
+) -> None:
     waits = []
     for _ in range(4):
         queue.add_after("a", queue.backoff("a"))
@@ -252,7 +262,9 @@ def test_rate_limited_item_backs_off_until_it_is_forgotten(queue: WorkQueue[str]
     assert queue.backoff("a") == 0.005
 
 
-async def test_shut_down_queue_accepts_no_items_and_get_raises(queue: WorkQueue[str], clock: FakeClock) -> None:
+async def test_shut_down_queue_accepts_no_items_and_get_raises(
+    queue: WorkQueue[str], clock: FakeClock
+) -> None:
     getter = await start_get(queue)
     queue.add_after("late", 1)
     queue.shut_down()
@@ -273,7 +285,9 @@ async def test_done_is_ignored_for_items_not_in_progress(queue: WorkQueue[str]) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_random_operations_lose_no_item_and_process_none_twice_concurrently(seed: int) -> None:
+async def test_random_operations_lose_no_item_and_process_none_twice_concurrently(
+    seed: int,
+) -> None:
     rng = random.Random(seed)
     clock, metrics = FakeClock(), Metrics()
     queue: WorkQueue[str] = WorkQueue(
@@ -325,10 +339,14 @@ async def test_random_operations_lose_no_item_and_process_none_twice_concurrentl
 
 async def test_metrics_follow_queue_operations(clock: FakeClock) -> None:
     metrics = Metrics()
-    queue: WorkQueue[str] = WorkQueue(clock=clock, rate_limiter=ExponentialRateLimiter(), metrics=metrics.queue("q"))
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, rate_limiter=ExponentialRateLimiter(), metrics=metrics.queue("q")
+    )
 
     def value(name: str, **labels: str) -> float | None:
-        return metrics.registry.get_sample_value(f"workqueue_{name}", {"name": "q", "controller": "q", **labels})
+        return metrics.registry.get_sample_value(
+            f"workqueue_{name}", {"name": "q", "controller": "q", **labels}
+        )
 
     queue.add("a")
     queue.add("a")
@@ -408,7 +426,9 @@ def test_invalid_limits_are_rejected(make: object) -> None:
         make()
 
 
-def test_immediate_add_releases_memory_of_delayed_add(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_immediate_add_releases_memory_of_delayed_add(
+    queue: WorkQueue[str], clock: FakeClock
+) -> None:
     for number in range(1000):
         queue.add_after(f"later-{number % 10}", 3600.0 + number)
         queue.add_after(f"early-{number}", 3600.0)

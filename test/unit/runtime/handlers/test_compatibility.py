@@ -19,8 +19,18 @@ from cfo.runtime.handlers.resource_selectors import Resource, Selector
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=datetime.UTC)
 
 BODIES: list[dict[str, Any]] = [
-    {"apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "uid": "1"}, "spec": {"a": 1}, "status": {"b": 2}},
-    {"kind": "A", "metadata": {"name": "a", "labels": {"x": "y"}, "annotations": {"a": "b"}}, "data": {"k": "v"}},
+    {
+        "apiVersion": "v1",
+        "kind": "A",
+        "metadata": {"name": "a", "uid": "1"},
+        "spec": {"a": 1},
+        "status": {"b": 2},
+    },
+    {
+        "kind": "A",
+        "metadata": {"name": "a", "labels": {"x": "y"}, "annotations": {"a": "b"}},
+        "data": {"k": "v"},
+    },
     {
         "kind": "A",
         "metadata": {
@@ -34,11 +44,19 @@ BODIES: list[dict[str, Any]] = [
         },
         "spec": {"nested": {"list": [1, {"a": None}]}, "text": "ä\n"},
     },
-    {"kind": "ReplicaSet", "metadata": {"ownerReferences": [{"kind": "Deployment"}]}, "spec": {"replicas": 1}},
+    {
+        "kind": "ReplicaSet",
+        "metadata": {"ownerReferences": [{"kind": "Deployment"}]},
+        "spec": {"replicas": 1},
+    },
     {"kind": "A", "metadata": {}, "spec": {}, "status": {"phase": "x", "kopf": {"progress": {}}}},
 ]
 FIELDS: list[list[tuple[str, ...]]] = [[], [("status", "phase")], [("metadata", "name")]]
-PREFIXES = ["kopf.zalando.org", "example.com", "a-rather-long-name-of-an-operator.and-its.example.com"]
+PREFIXES = [
+    "kopf.zalando.org",
+    "example.com",
+    "a-rather-long-name-of-an-operator.and-its.example.com",
+]
 KEYS = ["create_fn", "create_fn/spec.field", "Class.method.<locals>.fn/sub", "x" * 70, "y" * 55]
 
 
@@ -58,12 +76,21 @@ def test_configuration_is_the_same_and_each_reads_what_the_other_stores(
     ours.store(body=body, patch=our_patch, essence=essence)
     theirs.store(body=their_body, patch=their_patch, essence=essence)  # type: ignore[arg-type]
     decoded = [
-        {key: json.loads(value) if value.startswith("{") else value for key, value in annotations.items()}
-        for annotations in (our_patch["metadata"]["annotations"], their_patch["metadata"]["annotations"])
+        {
+            key: json.loads(value) if value.startswith("{") else value
+            for key, value in annotations.items()
+        }
+        for annotations in (
+            our_patch["metadata"]["annotations"],
+            their_patch["metadata"]["annotations"],
+        )
     ]
     assert decoded[0] == decoded[1]
 
-    stored = {**body, "metadata": {**body["metadata"], "annotations": our_patch["metadata"]["annotations"]}}
+    stored = {
+        **body,
+        "metadata": {**body["metadata"], "annotations": our_patch["metadata"]["annotations"]},
+    }
     assert theirs.fetch(body=kopf.Body(stored)) == ours.fetch(body=stored) == essence  # type: ignore[arg-type]
 
 
@@ -73,7 +100,14 @@ def test_progress_has_the_names_and_fields_of_kopf(prefix: str, key: str) -> Non
     ours = handlers.AnnotationsProgressStorage(prefix=prefix)
     theirs = kopf.AnnotationsProgressStorage(prefix=prefix)
     body: dict[str, Any] = {"kind": "A", "metadata": {}}
-    state = HandlerState(started=NOW, delayed=NOW, purpose="create", retries=2, message="Oops", children=frozenset("a"))
+    state = HandlerState(
+        started=NOW,
+        delayed=NOW,
+        purpose="create",
+        retries=2,
+        message="Oops",
+        children=frozenset("a"),
+    )
     our_patch, their_patch = handlers.Patch(), kopf.Patch()
     ours.store(key=key, record=state.record(), body=body, patch=our_patch)
     theirs.store(
@@ -136,8 +170,19 @@ RESOURCES = [
 
 
 @pytest.mark.parametrize(("arguments", "fields"), SELECTORS)
-def test_selector_selects_the_same_resources(arguments: tuple[Any, ...], fields: dict[str, Any]) -> None:
-    names = ("group", "version", "plural", "kind", "singular", "shortcuts", "categories", "preferred")
+def test_selector_selects_the_same_resources(
+    arguments: tuple[Any, ...], fields: dict[str, Any]
+) -> None:
+    names = (
+        "group",
+        "version",
+        "plural",
+        "kind",
+        "singular",
+        "shortcuts",
+        "categories",
+        "preferred",
+    )
     ours, theirs = [], []
     for values in RESOURCES:
         known: dict[str, Any] = {
@@ -145,8 +190,12 @@ def test_selector_selects_the_same_resources(arguments: tuple[Any, ...], fields:
             for name, value in zip(names, values, strict=True)
         }
         ours.append(Resource(**known))
-        theirs.append(kopf.Resource(**known, namespaced=True, verbs=frozenset(), subresources=frozenset()))
-    their_arguments = [kopf.EVERYTHING if item is handlers.EVERYTHING else item for item in arguments]
+        theirs.append(
+            kopf.Resource(**known, namespaced=True, verbs=frozenset(), subresources=frozenset())
+        )
+    their_arguments = [
+        kopf.EVERYTHING if item is handlers.EVERYTHING else item for item in arguments
+    ]
     found = Selector.of(arguments, **fields).select(ours)
     expected = kopf_references.Selector(*their_arguments, **fields).select(theirs)
     assert {(item.group, item.version, item.plural) for item in found} == {

@@ -79,7 +79,10 @@ def test_configuration_that_is_too_large_is_stored_as_a_digest() -> None:
 
     small = kopf.Patch()
     storage.store(body=stored, patch=small, essence={"spec": {}})
-    assert small["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration-digest"] is None
+    assert (
+        small["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration-digest"]
+        is None
+    )
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{", "1", '{"a": NaN}'])
@@ -97,12 +100,15 @@ def test_annotations_that_users_broke_count_as_absent(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", ["5", '"text"', "[1]", '{"annotations": 5}', '{"annotations": [1]}', '{"labels": 5}']
+    "metadata",
+    ["5", '"text"', "[1]", '{"annotations": 5}', '{"annotations": [1]}', '{"labels": 5}'],
 )
 async def test_configuration_in_the_form_of_no_object_counts_as_absent(metadata: str) -> None:
     annotations = {"kopf.zalando.org/last-handled-configuration": f'{{"metadata": {metadata}}}'}
     body = {"metadata": {"annotations": annotations}, "spec": {}}
-    change = detect_change(Environment(kopf.OperatorRegistry()), body, [("metadata", "labels", "x")], initial=False)
+    change = detect_change(
+        Environment(kopf.OperatorRegistry()), body, [("metadata", "labels", "x")], initial=False
+    )
     assert (change.reason, change.old) == (kopf.Reason.CREATE, None)
 
 
@@ -121,7 +127,9 @@ async def test_large_admission_requests_are_compared_outside_of_the_event_loop()
         assert [item.field for item in diff] == [("spec", "b")]
         patch.spec["c"] = 3
 
-    resource = Resource(group="example.com", version="v1", kind="Website", plural="websites", namespaced=True)
+    resource = Resource(
+        group="example.com", version="v1", kind="Website", plural="websites", namespaced=True
+    )
     collector = SimpleNamespace(add=webhooks.append)
     register_webhooks(Environment(registry), [resource], collector, "a.b")  # type: ignore[arg-type]
     computed: list[Any] = []
@@ -143,7 +151,14 @@ async def test_large_admission_requests_are_compared_outside_of_the_event_loop()
 
 def test_progress_with_invalid_fields_starts_again() -> None:
     now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    record = {"started": "yesterday", "delayed": 5, "retries": -1, "success": "yes", "subrefs": "abc", "purpose": []}
+    record = {
+        "started": "yesterday",
+        "delayed": 5,
+        "retries": -1,
+        "success": "yes",
+        "subrefs": "abc",
+        "purpose": [],
+    }
     assert HandlerState.parse(record, now) == HandlerState(started=now)
 
 
@@ -240,7 +255,9 @@ def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -
     with capture_logs() as logs:
         settings.execution.max_workers = 5
         settings.watching.server_timeout = 10  # type: ignore[attr-defined]
-    assert [(entry["event"], entry["setting"]) for entry in logs] == [("Setting is ignored", "watching.server_timeout")]
+    assert [(entry["event"], entry["setting"]) for entry in logs] == [
+        ("Setting is ignored", "watching.server_timeout")
+    ]
     with pytest.raises(AttributeError, match=r"settings\.execution has no setting 'workers'"):
         settings.execution.workers = 5  # type: ignore[attr-defined]
 
@@ -280,12 +297,16 @@ def test_login_and_events_outside_of_an_operator() -> None:
     info = kopf.ConnectionInfo(server="https://h", username="u", password="p", expiration=OLD)
     assert info.credentials().authorization == "Basic dTpw"
     assert info.is_expired(datetime.datetime.now(datetime.UTC))
-    assert kopf.ConnectionInfo(server="https://h", token="t").credentials().authorization == "Bearer t"
+    assert (
+        kopf.ConnectionInfo(server="https://h", token="t").credentials().authorization == "Bearer t"
+    )
     with pytest.raises(LookupError, match="in a handler"):
         kopf.info({}, reason="A", message="b")
 
 
-async def test_patch_is_sent_again_while_the_server_is_overloaded_and_handlers_are_not_called_again() -> None:
+async def test_patch_is_sent_again_while_the_server_is_overloaded_and_handlers_are_not_called_again() -> (
+    None
+):
     responses: list[Exception | dict[str, Any]] = [
         TooManyRequests(429, retry_after=0.002),
         TransportError("lost", outcome_unknown=True),
@@ -305,15 +326,21 @@ async def test_patch_is_sent_again_while_the_server_is_overloaded_and_handlers_a
         slept.append(seconds)
 
     environment: Any = SimpleNamespace(
-        client=SimpleNamespace(patch=patch), patches=asyncio.Semaphore(1), clock=SimpleNamespace(sleep=sleep)
+        client=SimpleNamespace(patch=patch),
+        patches=asyncio.Semaphore(1),
+        clock=SimpleNamespace(sleep=sleep),
     )
     resource = kopf.Resource(group="", version="v1", plural="things", kind="Thing")
     obj = {"metadata": {"name": "a", "uid": "1"}}
     warnings: list[str] = []
     logger = SimpleNamespace(warning=warnings.append)
-    stored = await apply_patch(environment, resource, obj, kopf.Patch({"spec": {"x": 1, "lost": 2}}), logger)
+    stored = await apply_patch(
+        environment, resource, obj, kopf.Patch({"spec": {"x": 1, "lost": 2}}), logger
+    )
     assert stored == {"metadata": {"name": "a", "uid": "1"}, "spec": {"x": 1}}
-    assert warnings == ["The API server dropped these fields, because the schema does not have them: spec.lost"]
+    assert warnings == [
+        "The API server dropped these fields, because the schema does not have them: spec.lost"
+    ]
     assert slept == [0.5, 1.0]
     for error in (WriteRejected, Conflict):
         with pytest.raises(error):
@@ -333,9 +360,22 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
     )
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr("cfo.runtime.handlers.program.run", lambda **options: calls.append(options))
-    monkeypatch.setattr("cfo.runtime.handlers.program.configure", lambda **options: calls.append(options))
+    monkeypatch.setattr(
+        "cfo.runtime.handlers.program.configure", lambda **options: calls.append(options)
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    arguments = ["run", "-n", "a", "-n", "b", "--dev", "-L", "http://:8080/healthz", "-v", str(tmp_path / "program.py")]
+    arguments = [
+        "run",
+        "-n",
+        "a",
+        "-n",
+        "b",
+        "--dev",
+        "-L",
+        "http://:8080/healthz",
+        "-v",
+        str(tmp_path / "program.py"),
+    ]
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
     assert [handler.id for handler in registry] == ["create"]

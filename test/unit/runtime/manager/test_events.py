@@ -62,7 +62,11 @@ class Harness:
         self.recorder = self.broadcaster.recorder("raycluster-ingress")
 
     def warn(
-        self, message: str = "Ingress team/x: conflict", obj: Object = CLUSTER, *, reason: str = "ApplyFailed"
+        self,
+        message: str = "Ingress team/x: conflict",
+        obj: Object = CLUSTER,
+        *,
+        reason: str = "ApplyFailed",
     ) -> None:
         self.recorder.event(obj, "Warning", reason, message)
 
@@ -79,7 +83,11 @@ async def running() -> AsyncIterator[Harness]:
 async def test_event_has_all_fields_of_the_api() -> None:
     async with running() as harness:
         harness.recorder.event(
-            CLUSTER, "Normal", "Created", "Created Ingress x", related={"kind": "Ingress", "metadata": {"name": "x"}}
+            CLUSTER,
+            "Normal",
+            "Created",
+            "Created Ingress x",
+            related={"kind": "Ingress", "metadata": {"name": "x"}},
         )
         await run_until_idle()
         (event,) = harness.client.created
@@ -107,7 +115,9 @@ async def test_event_has_all_fields_of_the_api() -> None:
 
 async def test_events_of_cluster_scoped_objects_are_in_namespace_default() -> None:
     async with running() as harness:
-        harness.warn(obj={"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"}})
+        harness.warn(
+            obj={"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"}}
+        )
         await run_until_idle()
     assert harness.client.created[0]["metadata"]["namespace"] == "default"
     assert "namespace" not in harness.client.created[0]["regarding"]
@@ -136,7 +146,10 @@ async def test_repetitions_before_the_first_write_are_included_in_it() -> None:
             harness.warn("second")
         harness.client.gate.set()
         await run_until_idle()
-        assert [event.get("series", {}).get("count") for event in harness.client.created] == [None, 5]
+        assert [event.get("series", {}).get("count") for event in harness.client.created] == [
+            None,
+            5,
+        ]
         assert harness.client.patched == []
 
 
@@ -145,7 +158,10 @@ async def test_different_messages_are_different_events() -> None:
         harness.warn("Ingress a: conflict")
         harness.warn("Ingress b: conflict")
         await run_until_idle()
-        assert [event["note"] for event in harness.client.created] == ["Ingress a: conflict", "Ingress b: conflict"]
+        assert [event["note"] for event in harness.client.created] == [
+            "Ingress a: conflict",
+            "Ingress b: conflict",
+        ]
         names = {event["metadata"]["name"] for event in harness.client.created}
         assert len(names) == 2
 
@@ -175,7 +191,9 @@ async def test_events_are_rate_limited_per_object() -> None:
     async with running() as harness:
         for number in range(40):
             harness.warn(reason=f"Problem{number}")
-        harness.warn(obj={**CLUSTER, "metadata": {**CLUSTER["metadata"], "name": "other", "uid": "u-2"}})
+        harness.warn(
+            obj={**CLUSTER, "metadata": {**CLUSTER["metadata"], "name": "other", "uid": "u-2"}}
+        )
         await run_until_idle()
         assert len(harness.client.created) == 26
         assert harness.broadcaster.dropped == 15
@@ -189,7 +207,12 @@ async def test_events_are_rate_limited_per_object() -> None:
 async def test_full_queue_drops_events_and_never_blocks() -> None:
     harness = Harness()
     for number in range(1200):
-        harness.warn(obj={**CLUSTER, "metadata": {"namespace": "team", "name": f"c-{number}", "uid": f"u-{number}"}})
+        harness.warn(
+            obj={
+                **CLUSTER,
+                "metadata": {"namespace": "team", "name": f"c-{number}", "uid": f"u-{number}"},
+            }
+        )
     assert harness.broadcaster.dropped == 200
 
 
@@ -216,7 +239,12 @@ async def test_events_of_more_namespaces_than_the_queue_holds_are_dropped() -> N
     async with running() as harness:
         harness.client.gate.clear()
         for number in range(1200):
-            harness.warn(obj={**CLUSTER, "metadata": {"namespace": f"n-{number}", "name": "c", "uid": f"u-{number}"}})
+            harness.warn(
+                obj={
+                    **CLUSTER,
+                    "metadata": {"namespace": f"n-{number}", "name": "c", "uid": f"u-{number}"},
+                }
+            )
         assert harness.broadcaster.dropped == 200
         harness.client.gate.set()
         await run_until_idle()
@@ -225,7 +253,10 @@ async def test_events_of_more_namespaces_than_the_queue_holds_are_dropped() -> N
 
 async def test_transient_errors_are_retried_in_order() -> None:
     async with running() as harness:
-        harness.client.errors = [TransportError("refused", outcome_unknown=False), ServiceUnavailable(503)]
+        harness.client.errors = [
+            TransportError("refused", outcome_unknown=False),
+            ServiceUnavailable(503),
+        ]
         harness.warn("first")
         harness.warn("second")
         await run_until_idle()
@@ -241,7 +272,10 @@ async def test_transient_errors_are_retried_in_order() -> None:
 async def test_forbidden_event_is_dropped_and_logged() -> None:
     with capture_logs() as lines:
         async with running() as harness:
-            harness.client.errors = [Forbidden(403, {"message": "events is forbidden"}), Forbidden(403)]
+            harness.client.errors = [
+                Forbidden(403, {"message": "events is forbidden"}),
+                Forbidden(403),
+            ]
             harness.warn("first")
             harness.warn("second")
             await run_until_idle()
@@ -273,7 +307,9 @@ async def test_many_similar_messages_are_combined_into_one_series() -> None:
 async def test_core_events_are_written_if_the_events_api_is_forbidden() -> None:
     async with running() as harness:
         harness.client.errors = [Forbidden(403, {"message": "events.events.k8s.io is forbidden"})]
-        harness.recorder.event(CLUSTER, "Normal", "Created", "Created it", related={"kind": "Ingress", "metadata": {}})
+        harness.recorder.event(
+            CLUSTER, "Normal", "Created", "Created it", related={"kind": "Ingress", "metadata": {}}
+        )
         await run_until_idle()
         harness.clock.advance(60)
         harness.recorder.event(CLUSTER, "Normal", "Created", "Created it")
@@ -342,12 +378,16 @@ async def test_long_message_is_truncated_at_a_character() -> None:
 
 async def test_long_object_name_is_truncated_in_the_event_name() -> None:
     async with running() as harness:
-        harness.warn(obj={**CLUSTER, "metadata": {"namespace": "team", "name": "n" * 253, "uid": "u"}})
+        harness.warn(
+            obj={**CLUSTER, "metadata": {"namespace": "team", "name": "n" * 253, "uid": "u"}}
+        )
         await run_until_idle()
     assert len(harness.client.created[0]["metadata"]["name"]) == 253
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("Error", "Reason"), ("Normal", ""), ("Normal", "R" * 129)])
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("Error", "Reason"), ("Normal", ""), ("Normal", "R" * 129)]
+)
 def test_invalid_type_or_reason_is_rejected(kind: Any, reason: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         Harness().recorder.event(CLUSTER, kind, reason, "message")

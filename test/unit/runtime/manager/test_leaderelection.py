@@ -70,7 +70,10 @@ class FakeLock(LeaseLock):
     async def update(self, lease: Object, *, timeout: float) -> Object:
         assert timeout > 0
         await self._respond()
-        if self.lease is None or self.lease["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]:
+        if (
+            self.lease is None
+            or self.lease["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]
+        ):
             raise Conflict(409)
         return self._store(lease)
 
@@ -160,7 +163,10 @@ async def test_first_replica_becomes_leader_and_is_recorded_in_lease() -> None:
     async with running(one):
         assert one.is_leader()
         assert lock.lease is not None
-        assert (lock.lease["metadata"]["namespace"], lock.lease["metadata"]["name"]) == ("ns", "lock")
+        assert (lock.lease["metadata"]["namespace"], lock.lease["metadata"]["name"]) == (
+            "ns",
+            "lock",
+        )
         assert lock.spec == {
             "holderIdentity": "one",
             "leaseDurationSeconds": 15,
@@ -209,7 +215,12 @@ def _lease(holder: str, *, renewed: str = "", seconds: int = 15, version: str = 
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"namespace": "ns", "name": "lock", "resourceVersion": version, "labels": {"kept": "yes"}},
+        "metadata": {
+            "namespace": "ns",
+            "name": "lock",
+            "resourceVersion": version,
+            "labels": {"kept": "yes"},
+        },
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": seconds,
@@ -348,7 +359,9 @@ async def test_edit_of_lease_by_another_client_keeps_leadership() -> None:
     one = Replica(lock, "one", clock)
     async with running(one):
         assert lock.lease is not None
-        lock._store({**lock.lease, "metadata": {**lock.lease["metadata"], "labels": {"touched": ""}}})
+        lock._store(
+            {**lock.lease, "metadata": {**lock.lease["metadata"], "labels": {"touched": ""}}}
+        )
         await one.advance(2)
         assert one.is_leader()
         assert lock.lease["metadata"]["labels"] == {"touched": ""}
@@ -367,7 +380,11 @@ async def test_deleted_lease_is_recreated() -> None:
 
 async def test_errors_while_acquiring_are_retried() -> None:
     lock, clock = FakeLock(), FakeClock()
-    lock.errors = [ServiceUnavailable(503), TransportError("reset", outcome_unknown=False), AlreadyExists(409)]
+    lock.errors = [
+        ServiceUnavailable(503),
+        TransportError("reset", outcome_unknown=False),
+        AlreadyExists(409),
+    ]
     one = Replica(lock, "one", clock)
     async with running(one):
         await one.advance(6.5)
@@ -396,7 +413,9 @@ def test_default_identities_are_unique() -> None:
 
 async def test_lease_duration_is_rounded_up_to_whole_seconds() -> None:
     lock = FakeLock()
-    one = Replica(lock, "one", FakeClock(), lease_duration=1.5, renew_deadline=1.2, retry_period=0.5)
+    one = Replica(
+        lock, "one", FakeClock(), lease_duration=1.5, renew_deadline=1.2, retry_period=0.5
+    )
     async with running(one):
         assert lock.spec["leaseDurationSeconds"] == 2
 
@@ -410,7 +429,9 @@ def test_rbac_rules_are_limited_to_one_lease() -> None:
 async def test_lease_lock_sends_its_timeout() -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
     server = ApiServer()
-    server.answer("GET", f"{path}/lock", json(status(404, "NotFound", name="lock"), 404), json(_lease("a")))
+    server.answer(
+        "GET", f"{path}/lock", json(status(404, "NotFound", name="lock"), 404), json(_lease("a"))
+    )
     server.answer("POST", path, json(_lease("b"), 201))
     server.answer("PUT", f"{path}/lock", json(_lease("c")))
     async with server.run(), Transport(ClientConfig(server=server.url)) as transport:
@@ -535,8 +556,11 @@ async def test_losing_the_lease_stops_manager_immediately_with_an_error() -> Non
     async with server.run():
         election = LeaderElectionOptions(name="lock", namespace="ns", retry_period=0.05)
         manager = Manager(
-            ClientConfig(server=server.url), ManagerOptions(leader_election=election, graceful_shutdown_timeout=None)
+            ClientConfig(server=server.url),
+            ManagerOptions(leader_election=election, graceful_shutdown_timeout=None),
         )
         manager.add(Unstoppable())
-        with pytest.raises(RunnableFailed, match="LeadershipLost: Lease ns/lock was acquired by rival"):
+        with pytest.raises(
+            RunnableFailed, match="LeadershipLost: Lease ns/lock was acquired by rival"
+        ):
             await manager.run()

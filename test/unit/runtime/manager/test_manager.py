@@ -50,7 +50,9 @@ def clock_of(manager: Manager) -> FakeClock:
 class RecordingRunnable:
     """A runnable that records in ``journal`` when it starts and ends; it reports its start once ``ready`` is set."""
 
-    def __init__(self, name: str, journal: list[str], *, ready: asyncio.Event | None = None) -> None:
+    def __init__(
+        self, name: str, journal: list[str], *, ready: asyncio.Event | None = None
+    ) -> None:
         self.name = name
         self.journal = journal
         self.ready = ready
@@ -152,7 +154,9 @@ async def test_crash_of_a_runnable_stops_manager_with_its_error() -> None:
     manager = create_manager()
     manager.add(RecordingRunnable("other", journal))
     manager.add(Broken())
-    with pytest.raises(RunnableFailed, match="Broken certificates failed: ValueError: no such key") as failed:
+    with pytest.raises(
+        RunnableFailed, match="Broken certificates failed: ValueError: no such key"
+    ) as failed:
         await manager.run()
     assert isinstance(failed.value.__cause__, ValueError)
     assert journal == ["+other", "-other"]
@@ -204,7 +208,9 @@ async def test_port_in_use_is_an_error_that_names_the_endpoint() -> None:
     async with first:
         await first.started()
         second = create_manager(health_bind_address=f"127.0.0.1:{first.health_port}")
-        with pytest.raises(RunnableFailed, match=r"Endpoint health failed: AddressUnavailable.*in use"):
+        with pytest.raises(
+            RunnableFailed, match=r"Endpoint health failed: AddressUnavailable.*in use"
+        ):
             await second.run()
 
 
@@ -226,7 +232,11 @@ async def test_stop_lets_running_reconciles_finish_and_starts_no_new_ones() -> N
 
 
 async def test_running_reconciles_are_cancelled_after_grace_period() -> None:
-    manager, reconciler, channel = create_manager(graceful_shutdown_timeout=5), GatedReconciler(), Channel()
+    manager, reconciler, channel = (
+        create_manager(graceful_shutdown_timeout=5),
+        GatedReconciler(),
+        Channel(),
+    )
     Builder(manager, "gated").watches_source(channel).complete(reconciler)
     run = asyncio.create_task(manager.run())
     await manager.started()
@@ -272,7 +282,9 @@ async def test_readiness_names_runnables_that_have_not_started() -> None:
     async with create_manager() as manager:
         manager.add(RecordingRunnable("slow", [], ready=ready))
         await run_until_idle()
-        assert await manager.health.failures() == {"controllers": "not started yet: RecordingRunnable slow"}
+        assert await manager.health.failures() == {
+            "controllers": "not started yet: RecordingRunnable slow"
+        }
         ready.set()
         await manager.started()
         assert await manager.health.failures() == {}
@@ -374,8 +386,12 @@ asyncio.run(owner.run(handle_signals=True))
 
 @pytest.mark.parametrize("name", ["ignore", "block", "orphan", "fail"])
 def test_code_that_does_not_end_cannot_keep_the_process_alive(name: str) -> None:
-    program = _STUCK.replace("{name}", name).replace("{first}", "fail" if name == "fail" else "kill")
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    program = _STUCK.replace("{name}", name).replace(
+        "{first}", "fail" if name == "fail" else "kill"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
     assert process.returncode == 1
     assert "Error: the process does not stop" in process.stderr
     assert name != "block" or "in block" in process.stderr
@@ -385,20 +401,27 @@ def test_process_ends_although_no_one_reads_its_errors() -> None:
     program = _STUCK.replace("{name}", "block").replace("{first}", "kill")
     read, write = os.pipe()
     os.close(read)
-    process = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=write, check=False, timeout=120)
+    process = subprocess.run(
+        [sys.executable, "-c", program], stdout=write, stderr=write, check=False, timeout=120
+    )
     os.close(write)
     assert process.returncode == 1
 
 
 async def test_signals_leave_no_timer_behind_when_all_has_ended() -> None:
-    with mock.patch.object(lifecycle, "_thread") as threads, mock.patch.object(lifecycle.os, "_exit") as ended:
+    with (
+        mock.patch.object(lifecycle, "_thread") as threads,
+        mock.patch.object(lifecycle.os, "_exit") as ended,
+    ):
         manager = create_manager()
         run = asyncio.create_task(manager.run(handle_signals=True))
         await manager.started()
         os.kill(os.getpid(), signal.SIGTERM)
         await run
         assert threads.start_new_thread.call_count >= 2
-        for end_process, (token, _) in (call.args for call in threads.start_new_thread.call_args_list):
+        for end_process, (token, _) in (
+            call.args for call in threads.start_new_thread.call_args_list
+        ):
             end_process(token, 0.0)
     assert not ended.called
 
@@ -424,10 +447,15 @@ def test_manager_can_be_created_before_event_loop_runs() -> None:
 
 async def test_readiness_names_kinds_that_have_not_synced() -> None:
     async with create_manager() as manager:
-        Builder(manager).for_(MIRROR).reads(manager.cache.informer(CONFIG_MAP)).complete(GatedReconciler())
+        Builder(manager).for_(MIRROR).reads(manager.cache.informer(CONFIG_MAP)).complete(
+            GatedReconciler()
+        )
         await run_until_idle()
         (reason,) = (await manager.health.failures()).values()
-        assert reason == "not started yet: Controller mirror; not synced: ConfigMap.v1, Mirror.v1.example.com"
+        assert (
+            reason
+            == "not started yet: Controller mirror; not synced: ConfigMap.v1, Mirror.v1.example.com"
+        )
 
 
 async def test_manager_can_run_only_once() -> None:
@@ -460,7 +488,9 @@ MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMa
         (lambda builder: builder.for_(MIRROR).for_(CONFIG_MAP), "called twice"),
         (lambda builder: builder.for_(MIRROR, label_selector="a in"), "a in"),
         (
-            lambda builder: builder.for_(MIRROR).with_options(ControllerOptions(reconcile_timeout=-1)),
+            lambda builder: builder.for_(MIRROR).with_options(
+                ControllerOptions(reconcile_timeout=-1)
+            ),
             "reconcile_timeout: -1",
         ),
     ],
@@ -472,7 +502,12 @@ async def test_builder_rejects_invalid_configuration(build: Any, message: str) -
 
 async def test_controller_is_named_after_its_kind_and_shares_informers() -> None:
     manager = create_manager()
-    one = Builder(manager).for_(MIRROR).owns(CONFIG_MAP, label_selector="a=b").complete(GatedReconciler())
+    one = (
+        Builder(manager)
+        .for_(MIRROR)
+        .owns(CONFIG_MAP, label_selector="a=b")
+        .complete(GatedReconciler())
+    )
     other = (
         Builder(manager, "other")
         .for_(MIRROR)

@@ -33,7 +33,8 @@ def test_condition_records_the_generation_and_keeps_the_time_of_its_transition()
     conditions = Conditions(before, now=NOW)
     assert conditions.set("Available", True, "Running")
     assert conditions.as_list() == [
-        condition("Available", "True", 2) | {"reason": "Running", "message": "", "lastTransitionTime": EARLIER}
+        condition("Available", "True", 2)
+        | {"reason": "Running", "message": "", "lastTransitionTime": EARLIER}
     ]
     assert not conditions.set("Available", True, "Running")
     assert conditions.set("Available", None, "NotReachable")
@@ -59,8 +60,16 @@ def test_reasons_that_api_servers_reject_are_errors(reason: str) -> None:
         ([condition("A", "Unknown"), condition("B", "True")], "Unknown", "A: is Unknown"),
         ([condition("B", "True")], "Unknown", "A"),
         ([condition("A", "yes"), condition("B", "True")], "Unknown", "A: is yes"),
-        ([condition("A", "False") | {"reason": "x" * 2000}, condition("B", "True")], "False", "A: is False"),
-        ([condition("A", "False", 0), condition("B", "True")], "Unknown", "A: reported for an earlier generation"),
+        (
+            [condition("A", "False") | {"reason": "x" * 2000}, condition("B", "True")],
+            "False",
+            "A: is False",
+        ),
+        (
+            [condition("A", "False", 0), condition("B", "True")],
+            "Unknown",
+            "A: reported for an earlier generation",
+        ),
     ],
 )
 def test_summary_is_the_worst_condition_of_the_current_generation(
@@ -82,7 +91,9 @@ def test_condition_of_an_earlier_generation_is_not_met() -> None:
     assert has_condition("Ready", status="False")(obj(1, condition("Ready", "False")))
 
 
-@pytest.mark.parametrize("status", [None, "ready", [], {"conditions": "Ready"}, {"conditions": [1, {}, {"type": 2}]}])
+@pytest.mark.parametrize(
+    "status", [None, "ready", [], {"conditions": "Ready"}, {"conditions": [1, {}, {"type": 2}]}]
+)
 def test_status_of_any_type_has_no_conditions(status: Any) -> None:
     stored = {"metadata": {}, "status": status}
     assert Conditions(stored, now=NOW).as_list() == []

@@ -30,7 +30,10 @@ def test_path_is_formatted_as_in_the_api_server() -> None:
     assert str(worker.child("template", "spec").child("containers").index(0)) == (
         "spec.workerGroupSpecs[1].template.spec.containers[0]"
     )
-    assert str(Path("metadata", "annotations").key("example.com/a")) == "metadata.annotations[example.com/a]"
+    assert (
+        str(Path("metadata", "annotations").key("example.com/a"))
+        == "metadata.annotations[example.com/a]"
+    )
     assert str(root) == "spec.workerGroupSpecs"
     assert str(Path().child("spec")) == "spec"
 
@@ -57,12 +60,18 @@ def test_paths_are_compared_by_value() -> None:
             'a: Unsupported value: "z": supported values: "x", "y"',
             "FieldValueNotSupported",
         ),
-        (too_long("a", "long", 3), "a: Too long: may not be more than 3 bytes", "FieldValueTooLong"),
+        (
+            too_long("a", "long", 3),
+            "a: Too long: may not be more than 3 bytes",
+            "FieldValueTooLong",
+        ),
         (too_many("a", 5, 3), "a: Too many: 5: must have at most 3 items", "FieldValueTooMany"),
         (internal("a", "oh"), "a: Internal error: oh", "InternalError"),
     ],
 )
-def test_error_message_and_cause_match_apimachinery(error: FieldError, message: str, reason: str) -> None:
+def test_error_message_and_cause_match_apimachinery(
+    error: FieldError, message: str, reason: str
+) -> None:
     assert str(error) == message
     assert error.cause() == {"reason": reason, "message": message.removeprefix("a: "), "field": "a"}
 
@@ -94,7 +103,9 @@ def test_number_of_errors_is_limited_and_the_rest_is_not_computed() -> None:
         FieldErrors.check(errors())
     assert len(computed) == 101
     assert len(raised.value.causes) == 100
-    assert str(raised.value).endswith("spec[99]: Required value]; only the first 100 errors are shown")
+    assert str(raised.value).endswith(
+        "spec[99]: Required value]; only the first 100 errors are shown"
+    )
 
 
 @pytest.mark.parametrize("value", ["x" * 20_000, "\n" * 20_000, ["x"] * 20_000])

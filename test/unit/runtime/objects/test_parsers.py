@@ -15,14 +15,22 @@ from cfo.api.builtin_types import type_problems
 from cfo.api.quantity import canonical_quantity
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.runtime.objects import is_host_name, is_quantity, parse_duration, parse_quantity, split_list
+from cfo.runtime.objects import (
+    is_host_name,
+    is_quantity,
+    parse_duration,
+    parse_quantity,
+    split_list,
+)
 from cfo.runtime.objects.parsers import MAX_LENGTH
 
 # Overlapping repetitions need time in proportion to the square of the length: more than 20 s.
 DIGITS = "1" * 60_000
 
 
-@pytest.mark.parametrize("text", [f"{DIGITS}x", f"{DIGITS}e1.5", f"{DIGITS}.{DIGITS}", "1" * (MAX_LENGTH + 1)])
+@pytest.mark.parametrize(
+    "text", [f"{DIGITS}x", f"{DIGITS}e1.5", f"{DIGITS}.{DIGITS}", "1" * (MAX_LENGTH + 1)]
+)
 def test_long_quantity_is_refused_before_it_is_matched(text: str) -> None:
     began = time.thread_time()
     assert not is_quantity(text)
@@ -41,7 +49,9 @@ def test_long_duration_is_refused_before_it_is_matched(text: str) -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         parse_duration(text)
     annotations = {"workload.codeflare.dev.appwrapper/warmupGracePeriodDuration": text}
-    settings = Settings.of({"metadata": {"annotations": annotations}}, FaultToleranceConfiguration())
+    settings = Settings.of(
+        {"metadata": {"annotations": annotations}}, FaultToleranceConfiguration()
+    )
     assert time.thread_time() - began < 5
     assert settings.warmup_grace == FaultToleranceConfiguration().warmup_grace_period
     assert len(settings.problems) == 1
@@ -49,7 +59,14 @@ def test_long_duration_is_refused_before_it_is_matched(text: str) -> None:
 
 
 def test_durations_that_go_accepts() -> None:
-    for text, seconds in (("0", 0), ("90s", 90), ("1h30m", 5400), ("-1.5h", -5400), ("+.5s", 0.5), ("1.ms", 0.001)):
+    for text, seconds in (
+        ("0", 0),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("-1.5h", -5400),
+        ("+.5s", 0.5),
+        ("1.ms", 0.001),
+    ):
         assert parse_duration(text) == timedelta(seconds=seconds), text
     for text in ("", "5", "1d", "s", "1 s", "\u0661s", "9" * 60 + "h", "1..s"):
         with pytest.raises(ValueError, match="must be a duration"):
@@ -71,7 +88,15 @@ def test_parsers_raise_only_value_errors(parse: Callable[[str], Any], text: str)
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a.b-c.example", True), ("", False), ("A", False), ("-a", False), ("a.", False), ("a\n", False), ("$(x)", False)],
+    [
+        ("a.b-c.example", True),
+        ("", False),
+        ("A", False),
+        ("-a", False),
+        ("a.", False),
+        ("a\n", False),
+        ("$(x)", False),
+    ],
 )
 def test_host_names(text: str, expected: bool) -> None:
     assert is_host_name(text) is expected

@@ -47,13 +47,17 @@ async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
         ("", None),
     ],
 )
-def test_bind_addresses_in_go_notation_are_parsed(text: str, address: tuple[str | None, int] | None) -> None:
+def test_bind_addresses_in_go_notation_are_parsed(
+    text: str, address: tuple[str | None, int] | None
+) -> None:
     assert parse_bind_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["8080", "host", ":http", ":70000", "::1:8080", ":-1"])
 def test_invalid_bind_address_is_rejected_with_the_allowed_format(text: str) -> None:
-    with pytest.raises(ValueError, match=r": (must be HOST:PORT|IPv6 addresses must be in brackets)"):
+    with pytest.raises(
+        ValueError, match=r": (must be HOST:PORT|IPv6 addresses must be in brackets)"
+    ):
         parse_bind_address(text)
 
 
@@ -103,7 +107,9 @@ async def test_readiness_reports_each_failing_check_with_its_reason() -> None:
     health.add_ready_check("slow", slow)
     health.add_ready_check("certificates", certificates)
     async with serve(health.endpoint("127.0.0.1:0")) as session:
-        report = "[+]slow ok\n[-]certificates failed: no serving certificate yet\nhealthz check failed\n"
+        report = (
+            "[+]slow ok\n[-]certificates failed: no serving certificate yet\nhealthz check failed\n"
+        )
         assert await get(session, "/readyz") == (500, report)
         assert await health.failures() == {"certificates": "no serving certificate yet"}
         assert await get(session, "/readyz/certificates") == (
@@ -159,14 +165,21 @@ async def test_metrics_are_served_in_prometheus_and_openmetrics_formats() -> Non
 def test_metrics_instances_are_independent() -> None:
     one, other = Metrics(), Metrics()
     one.controller("mirror", 8).success.inc()
-    assert other.registry.get_sample_value("controller_runtime_reconcile_total", {"controller": "mirror"}) is None
+    assert (
+        other.registry.get_sample_value(
+            "controller_runtime_reconcile_total", {"controller": "mirror"}
+        )
+        is None
+    )
 
 
 def recorded_metrics() -> dict[str, dict[str, Any]]:
     path = SHARED / "golden" / "metrics-go.json"
     if not path.exists():
         pytest.skip("no recordings of the Go operator's metrics")
-    metrics: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in json.loads(path.read_text())["metrics"]}
+    metrics: dict[str, dict[str, Any]] = {
+        metric["name"]: metric for metric in json.loads(path.read_text())["metrics"]
+    }
     return metrics
 
 
@@ -175,17 +188,21 @@ def test_metric_names_types_and_labels_match_the_go_operator() -> None:
     go = {
         name: (metric["type"], set(metric["labels"]))
         for name, metric in recorded_metrics().items()
-        if name.startswith(("controller_runtime_", "workqueue_", "rest_client_", "process_")) and "webhook" not in name
+        if name.startswith(("controller_runtime_", "workqueue_", "rest_client_", "process_"))
+        and "webhook" not in name
     }
     metrics = Metrics()
     families = {
-        metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in metrics.registry.collect()
+        metric.name + ("_total" if metric.type == "counter" else ""): metric
+        for metric in metrics.registry.collect()
     }
     assert {name: families[name].type for name in go if name in families} == {
         name: kind for name, (kind, _) in go.items()
     }
     labels = {
-        f"{collector._name}{'_total' if collector._type == 'counter' else ''}": set(collector._labelnames)
+        f"{collector._name}{'_total' if collector._type == 'counter' else ''}": set(
+            collector._labelnames
+        )
         for collector in vars(metrics).values()
         if isinstance(collector, MetricWrapperBase)
     }

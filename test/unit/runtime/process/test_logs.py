@@ -51,7 +51,9 @@ def test_json_lines_have_the_keys_of_zap_and_the_reconcile_context() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     log = structlog.get_logger("cfo.test")
-    with structlog.contextvars.bound_contextvars(controller="mirror", namespace="ns", name="a", reconcileID="r"):
+    with structlog.contextvars.bound_contextvars(
+        controller="mirror", namespace="ns", name="a", reconcileID="r"
+    ):
         log.info("Created", object={"a": 1}, request=("ns", "a"))
     log.debug("suppressed")
     (line,) = json_lines(stream)
@@ -78,7 +80,10 @@ def test_causes_are_compared_only_for_lines_that_are_written() -> None:
         log = structlog.get_logger("cfo.test")
         update = Event(EventType.UPDATED, KEY, state(1), state(2))
         causes = Causes.of(Cause.of_event(CONFIG_MAP, update))
-        with structlog.contextvars.bound_contextvars(causes=causes), mock.patch.object(cause, "changed_fields") as diff:
+        with (
+            structlog.contextvars.bound_contextvars(causes=causes),
+            mock.patch.object(cause, "changed_fields") as diff,
+        ):
             diff.return_value = ("data.x",)
             log.debug("suppressed")
             assert diff.call_count == 0
@@ -132,7 +137,9 @@ def test_second_configuration_replaces_the_first() -> None:
 
 
 @pytest.mark.parametrize(("log_format", "level"), [("xml", "info"), ("json", "loud")])
-def test_invalid_format_or_level_is_rejected_with_the_allowed_values(log_format: Any, level: str) -> None:
+def test_invalid_format_or_level_is_rejected_with_the_allowed_values(
+    log_format: Any, level: str
+) -> None:
     with pytest.raises(ValueError, match="must be"):
         configure(log_format, level)
 
@@ -146,7 +153,9 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("no_color", "colored"), [("", True), ("1", False)])
-def test_no_color_disables_colors_on_a_terminal(monkeypatch: pytest.MonkeyPatch, no_color: str, colored: bool) -> None:
+def test_no_color_disables_colors_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, no_color: str, colored: bool
+) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     terminal = Terminal()
     configure("console", "info", terminal)
@@ -171,6 +180,8 @@ def test_manager_logs_no_local_variables_if_the_program_does_not_configure_loggi
         manager.add(fail)
         anyio.run(manager.run)
     """)
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert "ValueError: refused" in result.stdout
     assert "SECRET" not in result.stdout

@@ -45,7 +45,9 @@ def test_log_is_printable(log_format: Literal["console", "json"]) -> None:
     stream = io.StringIO()
     try:
         logs.configure(log_format, "info", stream)
-        structlog.get_logger("test").info(HOSTILE, name=HOSTILE, names=[HOSTILE], nested={HOSTILE: HOSTILE})
+        structlog.get_logger("test").info(
+            HOSTILE, name=HOSTILE, names=[HOSTILE], nested={HOSTILE: HOSTILE}
+        )
         try:
             int(HOSTILE)
         except ValueError:
@@ -64,7 +66,11 @@ def test_log_is_printable(log_format: Literal["console", "json"]) -> None:
 
 def test_errors_of_fields_are_printable() -> None:
     path = Path("spec").key(HOSTILE).child(HOSTILE)
-    for error in (required(path), invalid(path, {HOSTILE: [HOSTILE]}, HOSTILE), forbidden(path, HOSTILE)):
+    for error in (
+        required(path),
+        invalid(path, {HOSTILE: [HOSTILE]}, HOSTILE),
+        forbidden(path, HOSTILE),
+    ):
         assert str(error).isprintable()
         assert all(value.isprintable() for value in error.cause().values())
 

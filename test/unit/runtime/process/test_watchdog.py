@@ -28,7 +28,10 @@ async def lag() -> AsyncIterator[Callable[[], dict[str, float]]]:
 
     def read() -> dict[str, float]:
         (family,) = metrics.event_loop_lag.collect()
-        return {sample.labels.get("le", sample.name.rpartition("_")[2]): sample.value for sample in family.samples}
+        return {
+            sample.labels.get("le", sample.name.rpartition("_")[2]): sample.value
+            for sample in family.samples
+        }
 
     yield read
     task.cancel()
@@ -62,11 +65,16 @@ async def test_blocking_function_is_logged_with_its_stack_and_duration(lag: obje
     assert line["event"] == "Event loop was blocked"
     assert line["log_level"] == "warning"
     assert BLOCK_SECONDS - INTERVAL <= line["seconds"] < BLOCK_SECONDS + 5
-    assert line["function"] == f"{__file__}:{block_with_a_secret.__code__.co_firstlineno + 1} block_with_a_secret"
+    assert (
+        line["function"]
+        == f"{__file__}:{block_with_a_secret.__code__.co_firstlineno + 1} block_with_a_secret"
+    )
     assert line["frames"][0] == line["function"]
     assert line["frames"][1].endswith(" caller_of_the_blocking_function")
     assert "s3cr3t" not in str(line)
-    structlog.dev.ConsoleRenderer(colors=False)(None, "warning", dict(line))  # must not reserve one of its keys
+    structlog.dev.ConsoleRenderer(colors=False)(
+        None, "warning", dict(line)
+    )  # must not reserve one of its keys
 
 
 def block_deep(depth: int) -> None:
@@ -111,7 +119,9 @@ async def test_log_lines_are_limited(lag: object, monkeypatch: pytest.MonkeyPatc
     assert second["suppressed"] >= 1
 
 
-async def test_block_that_does_not_end_is_logged(lag: object, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_block_that_does_not_end_is_logged(
+    lag: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watchdog_module, "_LONG", 0.3)
     with capture_logs() as logs:
         end = time.monotonic() + 20

@@ -55,7 +55,12 @@ def review(**request: Any) -> bytes:
 
 
 def request(operation: Operation = Operation.CREATE, **fields: Any) -> AdmissionRequest:
-    defaults: dict[str, Any] = {"object": {"spec": {"size": 1}}, "kind": WIDGET, "name": "w", "namespace": "ns"}
+    defaults: dict[str, Any] = {
+        "object": {"spec": {"size": 1}},
+        "kind": WIDGET,
+        "name": "w",
+        "namespace": "ns",
+    }
     return AdmissionRequest(operation=operation, **{**defaults, **fields})
 
 
@@ -85,7 +90,12 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE",'
         b'"oldObject":{"a":1},"newField":{"a":"b"}}}'
     )
-    assert (parsed.object, parsed.old_object, parsed.dry_run, parsed.user_info.groups) == (None, {"a": 1}, False, ())
+    assert (parsed.object, parsed.old_object, parsed.dry_run, parsed.user_info.groups) == (
+        None,
+        {"a": 1},
+        False,
+        (),
+    )
     empty = read_review(review(userInfo={"username": "a", "groups": None, "extra": None}))
     assert empty.user_info == UserInfo("a")
 
@@ -180,14 +190,23 @@ def random_change(rng: random.Random, old: Any) -> Any:
 def test_json_patch_produces_the_changed_object(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(100):
-        old = {"x": random_value(rng), "y": [random_value(rng)], "z": {"p": random_value(rng), "q": {}}}
+        old = {
+            "x": random_value(rng),
+            "y": [random_value(rng)],
+            "z": {"p": random_value(rng), "q": {}},
+        }
         new = random_change(rng, old)
         patch = json_patch(old, new)
-        assert json.dumps(jsonpatch.JsonPatch(patch).apply(old), sort_keys=True) == json.dumps(new, sort_keys=True)
+        assert json.dumps(jsonpatch.JsonPatch(patch).apply(old), sort_keys=True) == json.dumps(
+            new, sort_keys=True
+        )
 
 
 def test_json_patch_contains_only_the_changes() -> None:
-    old = {"metadata": {"name": "w"}, "spec": {"containers": [{"name": "a", "image": "x"}], "other": {"deep": [1, 2]}}}
+    old = {
+        "metadata": {"name": "w"},
+        "spec": {"containers": [{"name": "a", "image": "x"}], "other": {"deep": [1, 2]}},
+    }
     new = deepcopy(old)
     new["metadata"]["labels"] = {"l": "1"}
     new["spec"]["containers"].append({"name": "b"})  # type: ignore[attr-defined]
@@ -224,7 +243,9 @@ class WidgetWebhook:
 
 
 async def test_defaulter_results_in_a_patch_warnings_and_audit_annotations() -> None:
-    response, failed = await respond(DefaultingHandler(WidgetWebhook(), WIDGET), read_review(review()))
+    response, failed = await respond(
+        DefaultingHandler(WidgetWebhook(), WIDGET), read_review(review())
+    )
     assert not failed
     assert list(response.patch) == [{"op": "replace", "path": "/spec/size", "value": 2}]
     assert response.warnings == ("size is 2 now",)
@@ -242,7 +263,8 @@ async def test_defaulter_can_return_another_object() -> None:
 
 async def test_deletions_are_not_defaulted() -> None:
     response, _ = await respond(
-        DefaultingHandler(WidgetWebhook(ValueError("must not be called")), WIDGET), request(Operation.DELETE)
+        DefaultingHandler(WidgetWebhook(ValueError("must not be called")), WIDGET),
+        request(Operation.DELETE),
     )
     assert response.allowed
 
@@ -251,7 +273,9 @@ async def test_validator_is_called_for_each_operation() -> None:
     handler = ValidatingHandler(WidgetWebhook(), WIDGET)
     created, _ = await respond(handler, request())
     assert (created.allowed, created.warnings) == (True, ("a warning",))
-    unchanged, _ = await respond(handler, request(Operation.UPDATE, old_object={"spec": {"size": 1}}))
+    unchanged, _ = await respond(
+        handler, request(Operation.UPDATE, old_object={"spec": {"size": 1}})
+    )
     assert unchanged.allowed
     updated, _ = await respond(handler, request(Operation.UPDATE, old_object={"spec": {"size": 9}}))
     assert (updated.code, updated.reason, updated.message) == (
@@ -260,24 +284,39 @@ async def test_validator_is_called_for_each_operation() -> None:
         "spec.size: Forbidden: is immutable",
     )
     assert updated.details["causes"] == [
-        {"reason": "FieldValueForbidden", "message": "Forbidden: is immutable", "field": "spec.size"}
+        {
+            "reason": "FieldValueForbidden",
+            "message": "Forbidden: is immutable",
+            "field": "spec.size",
+        }
     ]
-    deleted, failed = await respond(handler, request(Operation.DELETE, object=None, old_object={"spec": {}}))
-    assert (deleted.allowed, deleted.code, deleted.reason, failed) == (False, 409, "Conflict", False)
+    deleted, failed = await respond(
+        handler, request(Operation.DELETE, object=None, old_object={"spec": {}})
+    )
+    assert (deleted.allowed, deleted.code, deleted.reason, failed) == (
+        False,
+        409,
+        "Conflict",
+        False,
+    )
     connected, _ = await respond(handler, request(Operation.CONNECT))
     assert connected.allowed
 
 
 async def test_request_without_its_objects_is_a_bad_request() -> None:
     for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE):
-        response, failed = await respond(ValidatingHandler(WidgetWebhook(), WIDGET), request(operation, object=None))
+        response, failed = await respond(
+            ValidatingHandler(WidgetWebhook(), WIDGET), request(operation, object=None)
+        )
         assert (response.allowed, response.code, failed) == (False, 400, False)
     response, _ = await respond(DefaultingHandler(WidgetWebhook(), WIDGET), request(object=None))
     assert response.code == 400
 
 
 async def test_invalid_object_error_has_the_format_of_the_api_server() -> None:
-    error = InvalidObject(WIDGET, "w", [required("spec.size"), invalid("spec.color", "x", "no color")])
+    error = InvalidObject(
+        WIDGET, "w", [required("spec.size"), invalid("spec.color", "x", "no color")]
+    )
     response, failed = await respond(ValidatingHandler(WidgetWebhook(error), WIDGET), request())
     assert (response.code, response.reason, failed) == (422, "Invalid", False)
     assert response.message == (
@@ -287,7 +326,10 @@ async def test_invalid_object_error_has_the_format_of_the_api_server() -> None:
 
 
 async def test_api_error_of_a_validator_is_passed_on() -> None:
-    error = Conflict(409, {"reason": "Conflict", "message": "the object has been modified", "details": {"name": "x"}})
+    error = Conflict(
+        409,
+        {"reason": "Conflict", "message": "the object has been modified", "details": {"name": "x"}},
+    )
     response, failed = await respond(ValidatingHandler(WidgetWebhook(error), WIDGET), request())
     assert (response.code, response.reason, response.message, failed) == (
         409,
@@ -299,7 +341,9 @@ async def test_api_error_of_a_validator_is_passed_on() -> None:
 
 @pytest.mark.parametrize("handler", [DefaultingHandler, ValidatingHandler])
 async def test_any_other_error_is_an_internal_error_of_the_webhook(handler: Any) -> None:
-    response, failed = await respond(handler(WidgetWebhook(IndexError("list index out of range")), WIDGET), request())
+    response, failed = await respond(
+        handler(WidgetWebhook(IndexError("list index out of range")), WIDGET), request()
+    )
     assert failed
     assert response == errored(500, "the webhook failed: IndexError: list index out of range")
 

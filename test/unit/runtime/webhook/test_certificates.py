@@ -33,12 +33,16 @@ from cfo.runtime.webhook.options import RotatedCertificates, WebhookURL
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NAMES = ("hooks.ns.svc", "hooks.ns.svc.cluster.local")
-POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"), common_name="codeflare", organization="openshift.ai")
+POLICY = RotatedCertificates(
+    secret=NamespacedName("ns", "cert"), common_name="codeflare", organization="openshift.ai"
+)
 DAY = timedelta(days=1)
 
 
 def create_certificates(now: datetime = NOW) -> CertificateSet:
-    return ensure_certificates(StoredCertificates(problems=("the Secret does not exist",)), POLICY, NAMES, now=now)[0]
+    return ensure_certificates(
+        StoredCertificates(problems=("the Secret does not exist",)), POLICY, NAMES, now=now
+    )[0]
 
 
 def ensure_again(
@@ -58,16 +62,20 @@ def test_created_certificates_match_the_go_operator() -> None:
     assert is_issuer_of(ca, leaf)
     assert not is_issuer_of(leaf, leaf)
     usage = leaf.extensions.get_extension_for_class(x509.KeyUsage)
-    assert (usage.critical, usage.value.digital_signature, usage.value.key_cert_sign) == (True, True, False)
+    assert (usage.critical, usage.value.digital_signature, usage.value.key_cert_sign) == (
+        True,
+        True,
+        False,
+    )
     assert ca.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert set(certificates.data()) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     assert certificates.bundle.count(b"BEGIN CERTIFICATE") == 1
 
 
 def test_serial_numbers_are_positive_and_random() -> None:
-    serials = [one.pair.leaf.serial_number for one in (create_certificates(), create_certificates())] + [
-        one.ca.certificate.serial_number for one in (create_certificates(), create_certificates())
-    ]
+    serials = [
+        one.pair.leaf.serial_number for one in (create_certificates(), create_certificates())
+    ] + [one.ca.certificate.serial_number for one in (create_certificates(), create_certificates())]
     assert len(set(serials)) == 4
     assert min(serials) > 2**64
 
@@ -100,7 +108,10 @@ def test_ca_is_renewed_before_expiry_and_the_former_one_stays_trusted_for_the_ov
     assert renewed.ca.certificate != certificates.ca.certificate
     assert renewed.former_cas == (certificates.ca.certificate,)
     assert is_issuer_of(renewed.ca.certificate, renewed.pair.leaf)
-    assert ca_certificates_of(renewed.bundle) == [renewed.ca.certificate, certificates.ca.certificate]
+    assert ca_certificates_of(renewed.bundle) == [
+        renewed.ca.certificate,
+        certificates.ca.certificate,
+    ]
 
     kept, reasons = ensure_again(renewed, later + POLICY.overlap - timedelta(seconds=1))
     assert (kept.former_cas, reasons) == ((certificates.ca.certificate,), [])
@@ -112,23 +123,35 @@ def test_ca_is_renewed_before_expiry_and_the_former_one_stays_trusted_for_the_ov
 
 def test_former_ca_is_trusted_while_a_certificate_of_it_is_served() -> None:
     old = create_certificates()
-    new, _ = ensure_certificates(StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
+    new, _ = ensure_certificates(
+        StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle]
+    )
     late = NOW + POLICY.overlap * 2
-    kept, reasons = ensure_certificates(parse_secret(new.data()), POLICY, NAMES, now=late, served=old.pair.leaf)
+    kept, reasons = ensure_certificates(
+        parse_secret(new.data()), POLICY, NAMES, now=late, served=old.pair.leaf
+    )
     assert (kept.former_cas, reasons) == ((old.ca.certificate,), [])
-    dropped, _ = ensure_certificates(parse_secret(new.data()), POLICY, NAMES, now=late, served=new.pair.leaf)
+    dropped, _ = ensure_certificates(
+        parse_secret(new.data()), POLICY, NAMES, now=late, served=new.pair.leaf
+    )
     assert dropped.former_cas == ()
 
 
 def test_overlap_that_is_too_short_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"overlap: 0:00:05: must be longer than propagation \(10 s\)"):
+    with pytest.raises(
+        ValueError, match=r"overlap: 0:00:05: must be longer than propagation \(10 s\)"
+    ):
         RotatedCertificates(secret=NamespacedName("ns", "cert"), overlap=timedelta(seconds=5))
 
 
 def test_lost_secret_causes_a_new_ca_and_keeps_the_trusted_ones() -> None:
     old = create_certificates()
     new, reasons = ensure_certificates(
-        StoredCertificates(problems=("the Secret does not exist",)), POLICY, NAMES, now=NOW, trusted=[old.bundle, b"x"]
+        StoredCertificates(problems=("the Secret does not exist",)),
+        POLICY,
+        NAMES,
+        now=NOW,
+        trusted=[old.bundle, b"x"],
     )
     assert reasons == ["the Secret does not exist"]
     assert ca_certificates_of(new.bundle) == [new.ca.certificate, old.ca.certificate]
@@ -138,21 +161,29 @@ def test_number_of_former_cas_is_limited() -> None:
     certificates = create_certificates()
     for _ in range(6):
         certificates, _ = ensure_certificates(
-            StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[certificates.bundle]
+            StoredCertificates(problems=("lost",)),
+            POLICY,
+            NAMES,
+            now=NOW,
+            trusted=[certificates.bundle],
         )
     assert len(ca_certificates_of(certificates.bundle)) == 4
 
 
 def test_expired_ca_is_not_trusted() -> None:
     old = create_certificates(NOW - 4000 * DAY)
-    new, _ = ensure_certificates(StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
+    new, _ = ensure_certificates(
+        StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle]
+    )
     assert new.former_cas == ()
 
 
 def test_changed_names_cause_a_new_certificate_of_the_same_ca() -> None:
     certificates = create_certificates()
     other, reasons = ensure_again(certificates, NOW, ("elsewhere.ns.svc", "192.0.2.1"))
-    assert reasons == ["the serving certificate does not contain the names elsewhere.ns.svc, 192.0.2.1"]
+    assert reasons == [
+        "the serving certificate does not contain the names elsewhere.ns.svc, 192.0.2.1"
+    ]
     assert subject_names(other.pair.leaf) == {"elsewhere.ns.svc", "192.0.2.1"}
     assert other.ca.certificate == certificates.ca.certificate
 
@@ -169,10 +200,16 @@ def test_changed_names_cause_a_new_certificate_of_the_same_ca() -> None:
         ({"ca.crt": None, "ca.key": None}, True),
     ],
 )
-def test_invalid_parts_are_replaced_and_valid_ones_are_kept(broken: dict[str, str | None], *, new_ca: bool) -> None:
+def test_invalid_parts_are_replaced_and_valid_ones_are_kept(
+    broken: dict[str, str | None], *, new_ca: bool
+) -> None:
     certificates = create_certificates()
-    data = {key: value for key, value in {**certificates.data(), **broken}.items() if value is not None}
-    repaired, reasons = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW, trusted=[certificates.bundle])
+    data = {
+        key: value for key, value in {**certificates.data(), **broken}.items() if value is not None
+    }
+    repaired, reasons = ensure_certificates(
+        parse_secret(data), POLICY, NAMES, now=NOW, trusted=[certificates.bundle]
+    )
     assert reasons
     assert is_issuer_of(repaired.ca.certificate, repaired.pair.leaf)
     assert (repaired.ca.certificate != certificates.ca.certificate) == new_ca
@@ -200,19 +237,25 @@ def test_secret_of_the_go_operator_is_adopted() -> None:
         .not_valid_before(NOW - DAY)
         .not_valid_after(NOW + 3649 * DAY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier(b"an identifier of another format"), critical=False)
+        .add_extension(
+            x509.SubjectKeyIdentifier(b"an identifier of another format"), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
     files = {
         "ca.crt": certificate.public_bytes(pem),
-        "ca.key": key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()),
+        "ca.key": key.private_bytes(
+            pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        ),
     }
     data = {name: b64encode(content).decode() for name, content in files.items()}
     certificates, _ = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW)
     assert certificates.ca.certificate == certificate
     assert is_issuer_of(certificate, certificates.pair.leaf)
-    identifier = certificates.pair.leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    identifier = certificates.pair.leaf.extensions.get_extension_for_class(
+        x509.AuthorityKeyIdentifier
+    ).value
     assert identifier.key_identifier == b"an identifier of another format"
 
 
@@ -246,7 +289,12 @@ def configuration(**clients: Object) -> Object:
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "m", "resourceVersion": "7", "annotations": {"other": "kept"}},
         "webhooks": [
-            {"name": name, "clientConfig": dict(client), "rules": [], "namespaceSelector": {"matchLabels": {"x": "y"}}}
+            {
+                "name": name,
+                "clientConfig": dict(client),
+                "rules": [],
+                "namespaceSelector": {"matchLabels": {"x": "y"}},
+            }
             for name, client in clients.items()
         ],
     }
@@ -266,7 +314,10 @@ def test_ca_bundle_is_set_in_every_webhook_and_nothing_else_changes() -> None:
     )
     assert ca_bundles_of(after) == {"a": BUNDLE, "b": BUNDLE}
     assert desired_object(after, bundle=BUNDLE, url=None, paths={}) == after
-    assert merge_patch(before, after) == {"metadata": {"resourceVersion": "7"}, "webhooks": after["webhooks"]}
+    assert merge_patch(before, after) == {
+        "metadata": {"resourceVersion": "7"},
+        "webhooks": after["webhooks"],
+    }
 
 
 def test_url_replaces_the_service_which_can_be_restored() -> None:
@@ -280,7 +331,9 @@ def test_url_replaces_the_service_which_can_be_restored() -> None:
     assert local["webhooks"][0]["namespaceSelector"] == {"matchLabels": {"x": "y"}}
     assert desired_object(local, bundle=BUNDLE, url=URL, paths={"a": "/registered"}) == local
 
-    with_other_url = desired_object(local, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={"a": "/registered"})
+    with_other_url = desired_object(
+        local, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={"a": "/registered"}
+    )
     assert (
         with_other_url["metadata"]["annotations"][ORIGINAL_ANNOTATION]
         == local["metadata"]["annotations"][ORIGINAL_ANNOTATION]
@@ -303,10 +356,15 @@ def test_reapplied_manifest_keeps_the_recorded_original() -> None:
 
 def test_configuration_created_for_a_url_is_recognized() -> None:
     created = desired_object(
-        mark_created_for_url(configuration(a={"url": f"{URL}/mutate"})), bundle=BUNDLE, url=URL, paths={}
+        mark_created_for_url(configuration(a={"url": f"{URL}/mutate"})),
+        bundle=BUNDLE,
+        url=URL,
+        paths={},
     )
     assert was_created_for_url(created)
-    assert was_created_for_url(desired_object(created, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={}))
+    assert was_created_for_url(
+        desired_object(created, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={})
+    )
     assert not was_created_for_url(configuration(a=SERVICE))
     broken = configuration(a=SERVICE)
     broken["metadata"]["annotations"][ORIGINAL_ANNOTATION] = "nonsense"
@@ -314,5 +372,7 @@ def test_configuration_created_for_a_url_is_recognized() -> None:
 
 
 def test_unreadable_ca_bundles_are_empty() -> None:
-    assert ca_bundles_of(configuration(a={"caBundle": "%%%"}, b={}, c={"caBundle": None})) == dict.fromkeys("abc", b"")
+    assert ca_bundles_of(
+        configuration(a={"caBundle": "%%%"}, b={}, c={"caBundle": None})
+    ) == dict.fromkeys("abc", b"")
     assert ca_certificates_of(b64decode("Cg==")) == []

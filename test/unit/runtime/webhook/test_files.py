@@ -27,7 +27,9 @@ TIMEOUT_SECONDS = 120.0
 
 def create_certificates() -> CertificateSet:
     policy = RotatedCertificates(secret=NamespacedName("ns", "cert"))
-    return ensure_certificates(StoredCertificates(), policy, ("hooks.ns.svc",), now=datetime.now(UTC))[0]
+    return ensure_certificates(
+        StoredCertificates(), policy, ("hooks.ns.svc",), now=datetime.now(UTC)
+    )[0]
 
 
 def write(directory: Path, certificates: CertificateSet) -> None:
@@ -106,9 +108,13 @@ async def test_certificate_and_key_that_do_not_match_are_not_served(tmp_path: Pa
     async with running_watcher(tmp_path) as harness:
         await harness.wait_until_served(first)
         (tmp_path / "tls.crt").write_bytes(second.pair.certificate)
-        await harness.wait_until(lambda: "cannot use the serving certificate" in harness.watcher.failure)
+        await harness.wait_until(
+            lambda: "cannot use the serving certificate" in harness.watcher.failure
+        )
         assert harness.serving.pair == first.pair
-        assert (harness.registry.get_sample_value("certwatcher_read_certificate_errors_total") or 0) >= 1
+        assert (
+            harness.registry.get_sample_value("certwatcher_read_certificate_errors_total") or 0
+        ) >= 1
         (tmp_path / "tls.key").write_bytes(second.pair.key)
         await harness.wait_until_served(second)
         assert harness.watcher.failure == ""
@@ -137,7 +143,11 @@ async def test_client_cas_are_read_and_reloaded(tmp_path: Path) -> None:
     await harness.wait_until(lambda: "No such file" in watcher.failure)
     assert not serving.available.is_set()
     file.parent.mkdir()
-    for content, cas in ((first.bundle, first.bundle), (b"nonsense", first.bundle), (second.bundle, second.bundle)):
+    for content, cas in (
+        (first.bundle, first.bundle),
+        (b"nonsense", first.bundle),
+        (second.bundle, second.bundle),
+    ):
         file.write_bytes(content)
         await harness.wait_until(lambda: bool(watcher.failure) == (content == b"nonsense"))  # noqa: B023
         await harness.wait_until(lambda: serving._client_cas == cas)  # noqa: B023

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, plural
+from cfo.runtime.objects.kinds import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    plural,
+)
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Operation
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
@@ -48,7 +52,9 @@ def test_default_paths_and_names_match_controller_runtime() -> None:
 
 
 def test_configuration_matches_controller_gen() -> None:
-    configuration = create_webhooks().configuration(MUTATING_WEBHOOK_CONFIGURATION, "mutating", SERVICE)
+    configuration = create_webhooks().configuration(
+        MUTATING_WEBHOOK_CONFIGURATION, "mutating", SERVICE
+    )
     assert configuration == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -58,7 +64,11 @@ def test_configuration_matches_controller_gen() -> None:
                 "name": "mraycluster.ray.openshift.ai",
                 "admissionReviewVersions": ["v1"],
                 "clientConfig": {
-                    "service": {"namespace": "operators", "name": "hooks", "path": "/mutate-ray-io-v1-raycluster"}
+                    "service": {
+                        "namespace": "operators",
+                        "name": "hooks",
+                        "path": "/mutate-ray-io-v1-raycluster",
+                    }
                 },
                 "failurePolicy": "Fail",
                 "matchPolicy": "Equivalent",
@@ -95,12 +105,21 @@ def test_configuration_contains_every_setting() -> None:
     assert configuration is not None
     (hook,) = configuration["webhooks"]
     assert hook["clientConfig"] == {
-        "service": {"namespace": "n", "name": "s", "path": "/validate-ray-io-v1-raycluster", "port": 8443},
+        "service": {
+            "namespace": "n",
+            "name": "s",
+            "path": "/validate-ray-io-v1-raycluster",
+            "port": 8443,
+        },
     }
     assert hook["rules"][0]["operations"] == ["DELETE"]
     assert hook["rules"][0]["resources"] == ["clusters"]
     assert hook["rules"][0]["scope"] == "Namespaced"
-    assert (hook["failurePolicy"], hook["sideEffects"], hook["timeoutSeconds"]) == ("Ignore", "NoneOnDryRun", 3)
+    assert (hook["failurePolicy"], hook["sideEffects"], hook["timeoutSeconds"]) == (
+        "Ignore",
+        "NoneOnDryRun",
+        3,
+    )
     assert hook["objectSelector"] == {"matchLabels": {"c": "d"}}
 
 
@@ -123,7 +142,11 @@ def test_duplicate_or_invalid_registration_is_rejected() -> None:
     with pytest.raises(ValueError, match="already used"):
         webhooks.register(CLUSTER, defaulter=AllHandlers())
     with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': already used"):
-        webhooks.register(GVK("b", "v1", "B"), defaulter=AllHandlers(), defaulter_name="mraycluster.ray.openshift.ai")
+        webhooks.register(
+            GVK("b", "v1", "B"),
+            defaulter=AllHandlers(),
+            defaulter_name="mraycluster.ray.openshift.ai",
+        )
     with pytest.raises(ValueError, match="a defaulter or a validator is required"):
         webhooks.register(CLUSTER)
     with pytest.raises(ValueError, match="timeout_seconds: 31: must be 1 to 30"):
@@ -133,7 +156,8 @@ def test_duplicate_or_invalid_registration_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("RayCluster", "rayclusters"), ("Ingress", "ingresses"), ("NetworkPolicy", "networkpolicies")]
+    ("kind", "name"),
+    [("RayCluster", "rayclusters"), ("Ingress", "ingresses"), ("NetworkPolicy", "networkpolicies")],
 )
 def test_plural_is_guessed_as_in_apimachinery(kind: str, name: str) -> None:
     assert plural(kind) == name

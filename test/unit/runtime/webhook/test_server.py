@@ -42,7 +42,9 @@ TIMEOUT_SECONDS = 120.0
 
 
 def create_certificates() -> CertificateSet:
-    return ensure_certificates(StoredCertificates(), POLICY, ("127.0.0.1", "hooks.ns.svc"), now=datetime.now(UTC))[0]
+    return ensure_certificates(
+        StoredCertificates(), POLICY, ("127.0.0.1", "hooks.ns.svc"), now=datetime.now(UTC)
+    )[0]
 
 
 class ScriptedHandler:
@@ -74,7 +76,9 @@ class ScriptedHandler:
 class Harness:
     """A running server with its serving certificate, handler and metrics."""
 
-    def __init__(self, server: WebhookServer, serving: ServingCertificate, handler: ScriptedHandler) -> None:
+    def __init__(
+        self, server: WebhookServer, serving: ServingCertificate, handler: ScriptedHandler
+    ) -> None:
         self.server = server
         self.serving = serving
         self.handler = handler
@@ -89,8 +93,16 @@ def trust(certificates: CertificateSet) -> ssl.SSLContext:
 
 
 def review(name: str = "w", **fields: Any) -> bytes:
-    request = {"uid": f"uid-{name}", "operation": "CREATE", "name": name, "object": {"a": 1}, **fields}
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+    request = {
+        "uid": f"uid-{name}",
+        "operation": "CREATE",
+        "name": name,
+        "object": {"a": 1},
+        **fields,
+    }
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    ).encode()
 
 
 async def wait_until_listening(server: WebhookServer) -> None:
@@ -125,7 +137,11 @@ async def running_server(
         )
     )
     server = WebhookServer(
-        webhooks, serving, WebhookMetrics(registry), bind_address="127.0.0.1:0", **{"drain": 0.0, **options}
+        webhooks,
+        serving,
+        WebhookMetrics(registry),
+        bind_address="127.0.0.1:0",
+        **{"drain": 0.0, **options},
     )
     if pair is not None:
         serving.serve(pair)
@@ -161,14 +177,23 @@ async def session(first: CertificateSet) -> AsyncIterator[aiohttp.ClientSession]
         yield client
 
 
-async def post(session: aiohttp.ClientSession, url: str, body: bytes, **options: Any) -> tuple[int, Any]:
+async def post(
+    session: aiohttp.ClientSession, url: str, body: bytes, **options: Any
+) -> tuple[int, Any]:
     headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-    async with asyncio.timeout(TIMEOUT_SECONDS), session.post(url, data=body, headers=headers, **options) as response:
+    async with (
+        asyncio.timeout(TIMEOUT_SECONDS),
+        session.post(url, data=body, headers=headers, **options) as response,
+    ):
         is_json = response.content_type == "application/json"
-        return response.status, json.loads(await response.read()) if is_json else await response.text()
+        return response.status, json.loads(
+            await response.read()
+        ) if is_json else await response.text()
 
 
-async def test_one_connection_serves_several_reviews(harness: Harness, session: aiohttp.ClientSession) -> None:
+async def test_one_connection_serves_several_reviews(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
     for name in ("a", "b"):
         code, reply = await post(session, harness.url(), review(name))
         assert code == 200
@@ -199,11 +224,15 @@ async def test_error_in_a_handler_is_a_500_and_the_server_continues(
     assert value("controller_runtime_webhook_latency_seconds_count", path) == 2
 
 
-async def test_requests_that_are_not_reviews_are_rejected(harness: Harness, session: aiohttp.ClientSession) -> None:
+async def test_requests_that_are_not_reviews_are_rejected(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
     assert (await post(session, harness.url("/nowhere"), review()))[0] == 404
     async with session.get(harness.url()) as response:
         assert (response.status, response.headers["Allow"]) == (405, "POST")
-    code, reply = await post(session, harness.url(), review(), headers={"Content-Type": "text/plain"})
+    code, reply = await post(
+        session, harness.url(), review(), headers={"Content-Type": "text/plain"}
+    )
     assert (code, reply["response"]["status"]["message"]) == (
         400,
         "contentType=text/plain, expected application/json",
@@ -213,11 +242,16 @@ async def test_requests_that_are_not_reviews_are_rejected(harness: Harness, sess
     assert (await post(session, harness.url(), review()))[0] == 200
 
 
-async def test_body_over_the_limit_is_rejected(harness: Harness, session: aiohttp.ClientSession) -> None:
+async def test_body_over_the_limit_is_rejected(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
     padding = {"padding": "x" * MAX_BODY}
     code, reply = await post(session, harness.url(), review(object=padding))
     assert (code, reply["response"]["status"]["code"]) == (413, 413)
-    assert reply["response"]["status"]["message"] == f"request entity is too large: limit is {MAX_BODY} bytes"
+    assert (
+        reply["response"]["status"]["message"]
+        == f"request entity is too large: limit is {MAX_BODY} bytes"
+    )
 
     async def chunks() -> AsyncIterator[bytes]:
         for start in range(0, MAX_BODY + 2, 65536):
@@ -256,7 +290,11 @@ async def test_response_that_cannot_be_encoded_is_a_500_with_the_uid(
     harness: Harness, session: aiohttp.ClientSession
 ) -> None:
     code, reply = await post(session, harness.url(), review("unencodable"))
-    assert (code, reply["response"]["uid"], reply["response"]["status"]["code"]) == (200, "uid-unencodable", 500)
+    assert (code, reply["response"]["uid"], reply["response"]["status"]["code"]) == (
+        200,
+        "uid-unencodable",
+        500,
+    )
     assert "cannot be encoded" in reply["response"]["status"]["message"]
 
 
@@ -277,25 +315,33 @@ async def test_certificate_change_keeps_open_connections(
     harness.serving.serve(second.pair)
     harness.handler.release.set()
     assert (await waiting)[0] == 200
-    assert (await post(session, harness.url(), review()))[0] == 200, "the open connection must still work"
+    assert (await post(session, harness.url(), review()))[0] == 200, (
+        "the open connection must still work"
+    )
     async with aiohttp.ClientSession() as other:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await post(other, harness.url(), review(), ssl=trust(first))
         for server_name in (None, "hooks.ns.svc"):
-            code, _ = await post(other, harness.url(), review(), ssl=trust(second), server_hostname=server_name)
+            code, _ = await post(
+                other, harness.url(), review(), ssl=trust(second), server_hostname=server_name
+            )
             assert code == 200
     assert harness.registry.get_sample_value("certwatcher_read_certificate_total") == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_tls_versions_before_1_2_are_rejected(harness: Harness, first: CertificateSet) -> None:
+async def test_tls_versions_before_1_2_are_rejected(
+    harness: Harness, first: CertificateSet
+) -> None:
     context = trust(first)
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = ssl.TLSVersion.TLSv1
     for newest in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1):
         context.maximum_version = newest
         with pytest.raises(OSError):  # noqa: PT011 (the error depends on which side detects it first)
-            await asyncio.open_connection("127.0.0.1", harness.server.port, ssl=context, server_hostname="127.0.0.1")
+            await asyncio.open_connection(
+                "127.0.0.1", harness.server.port, ssl=context, server_hostname="127.0.0.1"
+            )
         context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     _, writer = await asyncio.open_connection(
@@ -361,7 +407,9 @@ async def test_clients_without_a_certificate_of_the_client_ca_are_refused(
         assert [await is_served(harness, ca) for ca in (old, new, None)] == [False, True, False]
 
 
-async def test_server_listens_once_it_has_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
+async def test_server_listens_once_it_has_a_certificate(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
     async with running_server(None) as harness:
         assert harness.server.port > 0
         with pytest.raises(aiohttp.ClientConnectorError):
@@ -383,7 +431,8 @@ async def test_idle_connections_and_incomplete_requests_do_not_lock_out_others(
     limit = 6
     monkeypatch.setattr(server_module, "MAX_CONNECTIONS", limit, raising=False)
     headers = (
-        b"POST /validate-widget HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        b"POST /validate-widget HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 9\r\n\r\n{"
     )
     async with running_server(first.pair) as harness, asyncio.timeout(TIMEOUT_SECONDS):
         port, writers, ended = harness.server.port, [], []
@@ -402,7 +451,9 @@ async def test_idle_connections_and_incomplete_requests_do_not_lock_out_others(
             _, reply = await post(other, harness.url(), review())
         assert reply["response"]["allowed"]
         harness.handler.release.set()
-        assert (await in_progress)[1]["response"]["allowed"], "a review in progress must not be aborted"
+        assert (await in_progress)[1]["response"]["allowed"], (
+            "a review in progress must not be aborted"
+        )
         for writer in writers:
             writer.close()
         await asyncio.gather(*ended, return_exceptions=True)
@@ -425,7 +476,10 @@ async def test_servers_can_share_a_port_with_reuse_port(first: CertificateSet) -
         shared.stop()
         await task
         exclusive = WebhookServer(
-            Webhooks(), one.serving, WebhookMetrics(CollectorRegistry()), bind_address=f"127.0.0.1:{port}"
+            Webhooks(),
+            one.serving,
+            WebhookMetrics(CollectorRegistry()),
+            bind_address=f"127.0.0.1:{port}",
         )
         with pytest.raises(OSError, match="in use"):
             await exclusive.run()
@@ -446,23 +500,33 @@ async def test_port_is_not_shared_with_a_server_with_another_ca(
             reuse_port=True,
         )
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            with pytest.raises(OSError, match="certificate is not signed by the CA of these webhooks"):
+            with pytest.raises(
+                OSError, match="certificate is not signed by the CA of these webhooks"
+            ):
                 await shared.run()
         for _ in range(10):
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust(first))) as client:
+            async with aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=trust(first))
+            ) as client:
                 assert (await post(client, one.url(), review()))[0] == 200
 
 
-async def test_port_is_not_shared_with_a_process_that_does_not_serve_webhooks(first: CertificateSet) -> None:
+async def test_port_is_not_shared_with_a_process_that_does_not_serve_webhooks(
+    first: CertificateSet,
+) -> None:
     serving = ServingCertificate()
     serving.serve(first.pair)
     sock = bind_socket(("127.0.0.1", 0), reuse_port=True)
     port = sock.getsockname()[1]
     other = await asyncio.start_server(lambda _, writer: writer.close(), sock=sock)
     webhooks, metrics = Webhooks(), WebhookMetrics(CollectorRegistry())
-    server = WebhookServer(webhooks, serving, metrics, bind_address=f"127.0.0.1:{port}", reuse_port=True)
+    server = WebhookServer(
+        webhooks, serving, metrics, bind_address=f"127.0.0.1:{port}", reuse_port=True
+    )
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        with pytest.raises(OSError, match="in use by another process, which does not serve webhooks"):
+        with pytest.raises(
+            OSError, match="in use by another process, which does not serve webhooks"
+        ):
             await server.run()
     other.close()
     await other.wait_closed()
@@ -484,14 +548,18 @@ async def test_stopping_server_serves_open_connections_once_more_and_closes_them
         url = harness.url()
         harness.server.stop()
         await drained.wait()
-        async with session.post(url, data=review(), headers={"Content-Type": "application/json"}) as response:
+        async with session.post(
+            url, data=review(), headers={"Content-Type": "application/json"}
+        ) as response:
             assert response.status == 200
             assert response.headers["Connection"] == "close"
         with pytest.raises(aiohttp.ClientConnectorError):
             await post(session, url, review())
 
 
-async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.ClientSession) -> None:
+async def test_patch_is_in_the_response(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
     class Defaulter:
         def default(self, obj: Object, request: AdmissionRequest) -> None:
             obj["b"] = 2
@@ -499,7 +567,9 @@ async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.
     async with running_server(first.pair) as harness:
         harness.server._webhooks.register(WIDGET, defaulter=Defaulter())
         _, reply = await post(session, harness.url("/mutate-acme-io-v1-widget"), review())
-        assert json.loads(b64decode(reply["response"]["patch"])) == [{"op": "add", "path": "/b", "value": 2}]
+        assert json.loads(b64decode(reply["response"]["patch"])) == [
+            {"op": "add", "path": "/b", "value": 2}
+        ]
 
 
 class ComputingHandler:
@@ -572,7 +642,9 @@ async def test_too_many_reviews_are_rejected(
     await harness.handler.entered.wait()
     code, reply = await post(session, harness.url(), review())
     assert code == 429
-    assert reply["response"]["status"]["message"].startswith("too many requests: limit is 1 reviews")
+    assert reply["response"]["status"]["message"].startswith(
+        "too many requests: limit is 1 reviews"
+    )
     harness.handler.release.set()
     assert (await waiting)[0] == 200
     assert (await post(session, harness.url(), review()))[0] == 200
@@ -580,7 +652,11 @@ async def test_too_many_reviews_are_rejected(
 
 @pytest.mark.parametrize(("name", "limit"), [("MAX_BYTES", 40_000), ("MAX_LARGE_REVIEWS", 1)])
 async def test_large_reviews_in_flight_lock_out_only_large_ones(
-    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
+    harness: Harness,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    limit: int,
 ) -> None:
     monkeypatch.setattr(server_module, name, limit)
     large = {"a": "x" * 20_000}

@@ -21,5 +21,7 @@ URL = WebhookURL.parse("https://127.0.0.1:9443")
         ({"url": URL, "reuse_port": True}, 3.0),  # another replica may still be called at the URL
     ],
 )
-def test_only_process_at_a_url_does_not_wait_for_idle_connections(options: dict[str, Any], seconds: float) -> None:
+def test_only_process_at_a_url_does_not_wait_for_idle_connections(
+    options: dict[str, Any], seconds: float
+) -> None:
     assert _drain(WebhookOptions(service=ServiceReference("a", "b"), **options)) == seconds

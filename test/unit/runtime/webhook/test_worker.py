@@ -34,7 +34,9 @@ async def test_smallest_review_is_next_and_a_cancelled_one_is_not_run(worker: Re
     async with asyncio.timeout(120):
         first = asyncio.create_task(worker.run(LARGE, release.wait))
         await asyncio.sleep(0)
-        others = [asyncio.create_task(worker.run(LARGE + size, done.append, size)) for size in (3, 1, 2)]
+        others = [
+            asyncio.create_task(worker.run(LARGE + size, done.append, size)) for size in (3, 1, 2)
+        ]
         await asyncio.sleep(0)
         others[2].cancel()
         release.set()

@@ -18,7 +18,13 @@ from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
 from cfo.webhooks.appwrapper.webhook import set_labels
-from test.support.appwrapper_recordings import DIFFERENCES, actions, recorded_denial, settings_of, user_of
+from test.support.appwrapper_recordings import (
+    DIFFERENCES,
+    actions,
+    recorded_denial,
+    settings_of,
+    user_of,
+)
 from test.support.recordings import appwrapper_cases, load_appwrapper
 
 VERBS = frozenset({"create", "delete", "get"})
@@ -31,10 +37,14 @@ def access_of(
     result: dict[GVK, Access] = {}
     for gvk in component_kinds(appwrapper):
         resource = Resource(gvk=gvk, plural=plural(gvk.kind), namespaced=True, verbs=VERBS)
-        is_denied = config.user_rbac_admission_check and user.username == "alice" and gvk.kind != "Pod"
+        is_denied = (
+            config.user_rbac_admission_check and user.username == "alice" and gvk.kind != "Pod"
+        )
         target = f"{resource.plural} in {appwrapper['metadata']['namespace']}"
         denial = f"User alice is not authorized to create {target}" if is_denied else ""
-        result[gvk] = Access() if gvk.kind == "Thing" and not serves_things else Access(resource, denial)
+        result[gvk] = (
+            Access() if gvk.kind == "Thing" and not serves_things else Access(resource, denial)
+        )
     return result
 
 
@@ -57,7 +67,9 @@ def test_recorded_creations(case: str) -> None:
         set_labels(obj, user, config.default_queue_name)
         difference = DIFFERENCES.get((recording["name"], name_of(obj)))
         # The paths were recorded with a kind that is not served; only the errors of the paths are compared.
-        serves_thing = serves_things or (recording["name"] == "admission-podset-paths" and difference is None)
+        serves_thing = serves_things or (
+            recording["name"] == "admission-podset-paths" and difference is None
+        )
         access = access_of(obj, user, config, serves_things=serves_thing)
         message = message_of(create_errors(obj, recording["namespace"], access))
         assert message == (difference or recorded_denial(result.get("message") or "")), name_of(obj)
@@ -73,7 +85,9 @@ def test_recorded_updates(case: str) -> None:
     obj, compared = created["object"], 0
     for action, result in actions(recording, "patch"):
         updated = jsonpatch.apply_patch(obj, action["patch"])
-        assert message_of(update_errors(obj, updated)) == recorded_denial(result.get("message") or ""), action["patch"]
+        assert message_of(update_errors(obj, updated)) == recorded_denial(
+            result.get("message") or ""
+        ), action["patch"]
         obj = result.get("object", obj)
         compared += 1
     assert compared >= 10
@@ -82,7 +96,10 @@ def test_recorded_updates(case: str) -> None:
 @pytest.mark.parametrize("case", appwrapper_cases())
 def test_pod_sets_equal_recorded_status(case: str) -> None:
     recording = load_appwrapper(case)
-    specs = {name_of(action["object"]): action["object"]["spec"] for action, _ in actions(recording, "create")}
+    specs = {
+        name_of(action["object"]): action["object"]["spec"]
+        for action, _ in actions(recording, "create")
+    }
     for snapshot in recording["snapshots"]:
         name, reported = snapshot["name"], snapshot["status"].get("componentStatus")
         if reported and name in specs and (recording["name"], name) not in DIFFERENCES:

@@ -74,12 +74,19 @@ def test_template_of_equal_paths_is_read_once(reads: list[str]) -> None:
 
 
 def test_inferred_template_is_not_read_again(reads: list[str]) -> None:
-    assert all("path" not in error.field for error in create_errors(appwrapper(pods("template")), "ns", ACCESS))
+    assert all(
+        "path" not in error.field
+        for error in create_errors(appwrapper(pods("template")), "ns", ACCESS)
+    )
     assert reads == []
 
 
 def test_number_of_inferred_pod_sets_is_limited() -> None:
-    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [{}] * 9000}}
+    job_set = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": [{}] * 9000},
+    }
     message = "at path position 'template.spec.replicatedJobs' 9000 items; at most 20 are allowed"
     with pytest.raises(PodSetError, match=f"^{message}$"):
         infer_pod_sets(job_set)

@@ -11,15 +11,29 @@ from cfo.api.appwrapper.names import USER_LABEL
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.access import Access
-from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings, update_errors
+from cfo.webhooks.appwrapper.validation import (
+    component_kinds,
+    create_errors,
+    create_warnings,
+    update_errors,
+)
 
 POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}
-POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": POD_SPEC}
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": POD_SPEC,
+}
 POD_KIND = GVK("", "v1", "Pod")
 
 
-def resource(gvk: GVK, plural: str, *, namespaced: bool = True, verbs: str = "create delete get") -> Access:
-    return Access(Resource(gvk=gvk, plural=plural, namespaced=namespaced, verbs=frozenset(verbs.split())))
+def resource(
+    gvk: GVK, plural: str, *, namespaced: bool = True, verbs: str = "create delete get"
+) -> Access:
+    return Access(
+        Resource(gvk=gvk, plural=plural, namespaced=namespaced, verbs=frozenset(verbs.split()))
+    )
 
 
 ACCESS = {
@@ -40,7 +54,10 @@ def template(api_version: str, kind: str, name: str = "x", **spec: Any) -> dict[
 
 
 def wrapper(*templates: Any, name: str = "aw") -> Object:
-    components = [item if isinstance(item, dict) and "template" in item else {"template": item} for item in templates]
+    components = [
+        item if isinstance(item, dict) and "template" in item else {"template": item}
+        for item in templates
+    ]
     return {"metadata": {"name": name, "namespace": "ns"}, "spec": {"components": components}}
 
 
@@ -67,9 +84,15 @@ def test_name_must_be_a_valid_label_value(length: int) -> None:
         ([POD], ["template: Invalid value: must be of type object"]),
         ({}, ["template.apiVersion: Required value", "template.kind: Required value"]),
         ({"apiVersion": "v1", "kind": ""}, ["template.kind: Required value"]),
-        ({"apiVersion": 1, "kind": "Pod"}, ["template.apiVersion: Invalid value: must be of type string"]),
+        (
+            {"apiVersion": 1, "kind": "Pod"},
+            ["template.apiVersion: Invalid value: must be of type string"],
+        ),
         ({**POD, "metadata": "p"}, ["template.metadata: Invalid value: must be of type object"]),
-        ({**POD, "metadata": {"name": ["p"]}}, ["template.metadata.name: Invalid value: must be of type string"]),
+        (
+            {**POD, "metadata": {"name": ["p"]}},
+            ["template.metadata.name: Invalid value: must be of type string"],
+        ),
     ],
 )
 def test_malformed_template_is_a_field_error(broken: Any, expected: list[str]) -> None:
@@ -92,7 +115,9 @@ def warnings(obj: Object, *, counts_added_pods: bool = False) -> list[str]:
 
 
 def test_pod_sets_without_pods_are_admitted_with_a_warning() -> None:
-    expected = ["spec.components: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"]
+    expected = [
+        "spec.components: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"
+    ]
     job = template("batch/v1", "Job", parallelism=0, template={"spec": POD_SPEC})
     assert warnings(wrapper(job)) == expected
     assert warnings(wrapper(job, POD)) == []
@@ -113,7 +138,10 @@ def test_each_component_is_validated() -> None:
         template("batch/v1", "Job", parallelism=-1, template={"spec": POD_SPEC}),
         POD,
     )
-    access = {**ACCESS, GVK("example.com", "v1", "Thing"): Access(failure="the API server does not respond")}
+    access = {
+        **ACCESS,
+        GVK("example.com", "v1", "Thing"): Access(failure="the API server does not respond"),
+    }
     assert errors(obj, access) == [
         (
             "spec.components[0].template: Forbidden: AppWrappers cannot create cluster-scoped objects such as "
@@ -135,18 +163,26 @@ def test_each_component_is_validated() -> None:
 
 
 def test_duplicate_names_of_different_kinds_are_valid() -> None:
-    service, unnamed = template("v1", "Service", name="p"), {**POD, "metadata": {"generateName": "p-"}}
+    service, unnamed = (
+        template("v1", "Service", name="p"),
+        {**POD, "metadata": {"generateName": "p-"}},
+    )
     assert errors(wrapper(POD, service, unnamed, unnamed)) == []
 
 
 def test_nested_appwrappers_are_not_reviewed() -> None:
-    assert component_kinds(wrapper(POD, POD, template("workload.codeflare.dev/v1", "AppWrapper"))) == {POD_KIND}
+    assert component_kinds(
+        wrapper(POD, POD, template("workload.codeflare.dev/v1", "AppWrapper"))
+    ) == {POD_KIND}
 
 
 @pytest.mark.parametrize("replicas", [-1, 2**31])
 def test_declared_replicas_are_limited(replicas: int) -> None:
     pod_sets = [{"path": "template.spec.template", "replicas": replicas}]
-    component = {"template": template("v1", "Service", template={"spec": POD_SPEC}), "podSets": pod_sets}
+    component = {
+        "template": template("v1", "Service", template={"spec": POD_SPEC}),
+        "podSets": pod_sets,
+    }
     assert errors(wrapper(component)) == [
         (
             f"spec.components[0].podSets[0].replicas: Invalid value: {replicas}: "
@@ -170,7 +206,10 @@ def test_declared_pod_sets_are_formatted_as_in_go() -> None:
 def test_denial_does_not_contain_templates() -> None:
     secret = {
         **POD,
-        "spec": {**POD_SPEC, "containers": [{"name": "main", "env": [{"name": "A", "value": "s3cret"}], "x": 1}]},
+        "spec": {
+            **POD_SPEC,
+            "containers": [{"name": "main", "env": [{"name": "A", "value": "s3cret"}], "x": 1}],
+        },
     }
     messages = errors(wrapper(*[secret] * 9))
     assert messages
@@ -182,7 +221,9 @@ class TestUpdate:
 
     old = wrapper(
         {
-            "template": template("batch/v1", "Job", template={"spec": POD_SPEC}, parallelism=1, suspend=True),
+            "template": template(
+                "batch/v1", "Job", template={"spec": POD_SPEC}, parallelism=1, suspend=True
+            ),
             "podSets": [{"path": "template.spec.template", "replicas": 1}],
         },
         POD,

@@ -16,7 +16,12 @@ from cfo.runtime.objects.field import Path, invalid
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks import appwrapper as webhooks
-from cfo.webhooks.appwrapper.webhook import PlannedObject, planned_objects, sanitized_label, set_labels
+from cfo.webhooks.appwrapper.webhook import (
+    PlannedObject,
+    planned_objects,
+    sanitized_label,
+    set_labels,
+)
 
 KINDS = (RAY_CLUSTER, FLUX_JOB)
 ALICE = UserInfo("alice", "a-1")
@@ -26,7 +31,11 @@ SPEC: dict[str, Any] = {"headGroupSpec": {"template": {}}}
 def planned(kind: str, spec: dict[str, Any], **metadata: Any) -> list[PlannedObject]:
     template = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
     pod = {"apiVersion": "v1", "kind": "Pod"}
-    return list(planned_objects({"spec": {"components": [{"template": pod}, {"template": template}]}}, KINDS))
+    return list(
+        planned_objects(
+            {"spec": {"components": [{"template": pod}, {"template": template}]}}, KINDS
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +51,11 @@ def test_errors_have_the_path_in_the_appwrapper(kind: str, spec: dict[str, Any],
     assert cluster.obj["spec"] == SPEC
     located = {
         str(field): str(cluster.located(invalid(field, 1, "x")).field)
-        for field in (Path("spec"), Path("spec", "headGroupSpec", "enableIngress"), Path("metadata", "name"))
+        for field in (
+            Path("spec"),
+            Path("spec", "headGroupSpec", "enableIngress"),
+            Path("metadata", "name"),
+        )
     }
     at = "spec.components[1].template"
     assert located == {
@@ -55,12 +68,18 @@ def test_errors_have_the_path_in_the_appwrapper(kind: str, spec: dict[str, Any],
 def test_cluster_of_a_job_has_a_generated_name_and_its_labels() -> None:
     metadata = {"labels": {"a": "b", "c": 1}, "annotations": {"d": None}, "finalizers": ["x"]}
     (cluster,) = planned("RayJob", {"rayClusterSpec": SPEC}, name="r", **metadata)
-    assert cluster.obj["metadata"] == {"generateName": "r-", "labels": {"a": "b"}, "annotations": {}}
+    assert cluster.obj["metadata"] == {
+        "generateName": "r-",
+        "labels": {"a": "b"},
+        "annotations": {},
+    }
     (cluster,) = planned("RayCluster", SPEC, generateName="g-")
     assert cluster.obj["metadata"] == {"generateName": "g-", "labels": {}, "annotations": {}}
 
 
-@pytest.mark.parametrize(("kind", "spec"), [("RayJob", {"clusterSelector": {"a": "b"}}), ("RayClusterSet", SPEC)])
+@pytest.mark.parametrize(
+    ("kind", "spec"), [("RayJob", {"clusterSelector": {"a": "b"}}), ("RayClusterSet", SPEC)]
+)
 def test_component_without_a_cluster_of_its_own_has_none(kind: str, spec: dict[str, Any]) -> None:
     assert planned(kind, spec) == []
 
@@ -76,16 +95,27 @@ def test_components_of_all_kinds_of_the_operator_are_validated(
     configuration = OperatorConfiguration.of({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
     (validators,) = found
-    kinds = {kind for feature in FEATURES for kind in feature.kinds} - {APPWRAPPER}  # nested ones are rejected
+    kinds = {kind for feature in FEATURES for kind in feature.kinds} - {
+        APPWRAPPER
+    }  # nested ones are rejected
     assert set(validators) == (kinds if enabled else kinds - {RAY_CLUSTER})
 
 
 def test_objects_of_other_validated_kinds_are_planned_as_they_are() -> None:
-    template = {"apiVersion": FLUX_JOB.api_version, "kind": FLUX_JOB.kind, "metadata": {"name": "j"}}
+    template = {
+        "apiVersion": FLUX_JOB.api_version,
+        "kind": FLUX_JOB.kind,
+        "metadata": {"name": "j"},
+    }
     for spec in ({"size": 1}, None):
-        (found,) = planned_objects({"spec": {"components": [{"template": {**template, "spec": spec}}]}}, KINDS)
+        (found,) = planned_objects(
+            {"spec": {"components": [{"template": {**template, "spec": spec}}]}}, KINDS
+        )
         assert (found.obj["metadata"]["name"], found.obj["spec"]) == ("j", spec)
-        assert found.located(invalid(Path("spec", "x"), 1, "")).field == "spec.components[0].template.spec.x"
+        assert (
+            found.located(invalid(Path("spec", "x"), 1, "")).field
+            == "spec.components[0].template.spec.x"
+        )
 
 
 @pytest.mark.parametrize(
@@ -107,14 +137,18 @@ def test_user_name_is_sanitized_to_label(user_name: str, label: str) -> None:
     assert sanitized_label(user_name) == label
 
 
-@pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {USER_LABEL: "root", USER_ID_LABEL: "0"}}])
+@pytest.mark.parametrize(
+    "metadata", [{}, {"labels": None}, {"labels": {USER_LABEL: "root", USER_ID_LABEL: "0"}}]
+)
 def test_creator_labels_cannot_be_chosen_by_user(metadata: dict[str, Any]) -> None:
     obj: Object = {"metadata": metadata}
     set_labels(obj, ALICE, "")
     assert obj["metadata"]["labels"] == {USER_LABEL: "alice", USER_ID_LABEL: "a-1"}
 
 
-@pytest.mark.parametrize(("own", "queue"), [({}, "team"), ({QUEUE_NAME_LABEL: ""}, ""), ({QUEUE_NAME_LABEL: "q"}, "q")])
+@pytest.mark.parametrize(
+    ("own", "queue"), [({}, "team"), ({QUEUE_NAME_LABEL: ""}, ""), ({QUEUE_NAME_LABEL: "q"}, "q")]
+)
 def test_default_queue_applies_only_without_queue_label(own: dict[str, str], queue: str) -> None:
     obj: Object = {"metadata": {"labels": own}}
     set_labels(obj, ALICE, "team")

@@ -23,11 +23,18 @@ from cfo.webhooks.raycluster.mtls import (
 
 def cluster(name: str = "rc", *, service: str | None = None, **status: Any) -> dict[str, Any]:
     head = {"headService": {"metadata": {"name": service}}} if service is not None else {}
-    return {"metadata": {"name": name, "namespace": "ns"}, "spec": {"headGroupSpec": head}, "status": status}
+    return {
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"headGroupSpec": head},
+        "status": status,
+    }
 
 
 def test_certificate_names_are_client_host_and_head_service() -> None:
-    assert head_host_names(cluster(), "apps.test") == ["rayclient-rc-ns.apps.test", "rc-head-svc.ns.svc"]
+    assert head_host_names(cluster(), "apps.test") == [
+        "rayclient-rc-ns.apps.test",
+        "rc-head-svc.ns.svc",
+    ]
 
 
 def test_client_host_requires_ingress_domain() -> None:
@@ -36,7 +43,9 @@ def test_client_host_requires_ingress_domain() -> None:
 
 def test_names_follow_actual_head_service() -> None:
     assert head_host_names(cluster(service="mine"), "") == ["mine.ns.svc"]
-    assert head_host_names(cluster(service="mine", head={"serviceName": "real"}), "") == ["real.ns.svc"]
+    assert head_host_names(cluster(service="mine", head={"serviceName": "real"}), "") == [
+        "real.ns.svc"
+    ]
     assert head_host_names(cluster("n" * 50), "") == ["n" * 41 + "-head-svc.ns.svc"]
 
 
@@ -51,7 +60,9 @@ def test_renamed_head_service_is_replaced_in_command() -> None:
     before, after = cluster(), cluster(service="mine")
     for domain in ("", "apps.test"):
         command = certificate_command(head_host_names(before, domain))
-        assert head_service_replacement(before, after)(command) == certificate_command(head_host_names(after, domain))
+        assert head_service_replacement(before, after)(command) == certificate_command(
+            head_host_names(after, domain)
+        )
         assert head_service_replacement(before, before)(command) == command
 
 
@@ -68,7 +79,10 @@ def test_command_creates_certificate_signed_by_cluster_ca(algorithm: Any, tmp_pa
     for directory in sorted(directories, key=len, reverse=True):
         script = script.replace(directory, str(tmp_path / directories[directory]))
     subprocess.run(
-        [shell, option, script], check=True, capture_output=True, env={"FQ_RAY_IP": "rc-head-svc.ns.svc.cluster.local"}
+        [shell, option, script],
+        check=True,
+        capture_output=True,
+        env={"FQ_RAY_IP": "rc-head-svc.ns.svc.cluster.local"},
     )
     certificate = x509.load_pem_x509_certificate((tmp_path / "tls" / "server.crt").read_bytes())
     certificate.verify_directly_issued_by(cluster_ca.certificate)
@@ -81,4 +95,8 @@ def test_command_creates_certificate_signed_by_cluster_ca(algorithm: Any, tmp_pa
         "rc-head-svc.ns.svc",
     }
     assert {path.name for path in (tmp_path / "tls").iterdir()} >= {"server.key", "ca.crt"}
-    assert not [path for path in (tmp_path / "tls").iterdir() if path.read_bytes() == cluster_ca.data()["ca.key"]]
+    assert not [
+        path
+        for path in (tmp_path / "tls").iterdir()
+        if path.read_bytes() == cluster_ca.data()["ca.key"]
+    ]

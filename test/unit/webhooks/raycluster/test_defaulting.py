@@ -34,9 +34,16 @@ from test.support.ray_clusters import (
 )
 
 REQUESTS = replace(OAUTH_AND_MTLS, requests_certificates=True)
-TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
+TLS_ENV = [
+    "MY_POD_IP",
+    "RAY_USE_TLS",
+    "RAY_TLS_SERVER_CERT",
+    "RAY_TLS_SERVER_KEY",
+    "RAY_TLS_CA_CERT",
+]
 VERSION_FIELD = (
-    f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this annotation when a RayCluster is created"
+    f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this "
+    "annotation when a RayCluster is created"
 )
 
 
@@ -44,7 +51,9 @@ VERSION_FIELD = (
 
 
 def test_new_cluster_is_annotated_with_operator_version() -> None:
-    assert default_on_create(ray_cluster()).cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
+    assert default_on_create(ray_cluster()).cluster["metadata"]["annotations"] == {
+        VERSION_ANNOTATION: "v1"
+    }
 
 
 def test_version_set_by_user_is_replaced_with_warning() -> None:
@@ -88,12 +97,15 @@ def test_only_the_init_container_gets_the_key_of_the_ca() -> None:
         with_key = {
             volume["name"]
             for volume in pod["volumes"]
-            if "secret" in volume and {"key": "ca.key", "path": "ca.key"} in volume["secret"].get("items", ["all"])
+            if "secret" in volume
+            and {"key": "ca.key", "path": "ca.key"} in volume["secret"].get("items", ["all"])
         }
         (init_container,) = pod["initContainers"]
         assert with_key == {"ca-key-vol"}
         assert with_key <= set(names_in(init_container["volumeMounts"]))
-        assert not with_key & {name for item in pod["containers"] for name in names_in(item.get("volumeMounts"))}
+        assert not with_key & {
+            name for item in pod["containers"] for name in names_in(item.get("volumeMounts"))
+        }
         ca_volume = find_by_name(pod["volumes"], "ca-vol")
         assert ca_volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
         assert "ca/* " not in init_container["command"][2]
@@ -107,31 +119,43 @@ def test_nothing_is_injected_when_disabled() -> None:
 
 
 def test_empty_fields_are_neither_added_nor_removed() -> None:
-    cluster = ray_cluster(worker(), head={"containers": [{"name": "ray", "resources": {}, "env": []}]})
+    cluster = ray_cluster(
+        worker(), head={"containers": [{"name": "ray", "resources": {}, "env": []}]}
+    )
     cluster["spec"]["headGroupSpec"]["template"]["metadata"] = {}
     defaulted = default_on_create(cluster).cluster
     assert defaulted["spec"]["headGroupSpec"]["template"]["metadata"] == {}
     assert head_pod(defaulted)["containers"][0]["resources"] == {}
     assert "metadata" not in defaulted["spec"]["workerGroupSpecs"][0]["template"]
     for pod in (head_pod(defaulted), worker_pod(defaulted)):
-        for container in pod["containers"][1:] + pod["initContainers"] + worker_pod(defaulted)["containers"]:
+        for container in (
+            pod["containers"][1:] + pod["initContainers"] + worker_pod(defaulted)["containers"]
+        ):
             assert "resources" not in container
     assert default_on_create(cluster, NO_INJECTION).cluster["spec"] == cluster["spec"]
 
 
 def test_images_come_from_settings() -> None:
-    injected = defaulted_cluster(worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:1", "cert:1")))
+    injected = defaulted_cluster(
+        worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:1", "cert:1"))
+    )
     assert find_by_name(head_pod(injected)["containers"], "oauth-proxy")["image"] == "proxy:1"
-    assert [pod["initContainers"][0]["image"] for pod in (head_pod(injected), worker_pod(injected))] == [
+    assert [
+        pod["initContainers"][0]["image"] for pod in (head_pod(injected), worker_pod(injected))
+    ] == [
         "cert:1",
         "cert:1",
     ]
 
 
 def test_images_come_from_environment_variables_if_set() -> None:
-    assert Images.from_environment({"OAUTH_PROXY_IMAGE": "a", "CERT_GENERATOR_IMAGE": "b"}) == Images("a", "b")
+    assert Images.from_environment(
+        {"OAUTH_PROXY_IMAGE": "a", "CERT_GENERATOR_IMAGE": "b"}
+    ) == Images("a", "b")
     assert Images.from_environment({"OAUTH_PROXY_IMAGE": ""}) == Images()
-    assert Images().oauth_proxy.startswith("registry.redhat.io/openshift4/ose-oauth-proxy@sha256:1ea6a01b")
+    assert Images().oauth_proxy.startswith(
+        "registry.redhat.io/openshift4/ose-oauth-proxy@sha256:1ea6a01b"
+    )
     assert Images().cert_generator.startswith("registry.redhat.io/ubi9@sha256:770cf070")
 
 
@@ -156,7 +180,12 @@ def test_injected_parts_are_not_shared_between_objects() -> None:
     for pod in (head_pod(injected), worker_pod(injected)):
         for item in pod["containers"][0]["env"] + pod["containers"][0]["volumeMounts"]:
             item.clear()
-    assert find_by_name(worker_pod(defaulted_cluster(worker()))["containers"][0]["env"], "RAY_USE_TLS")["value"] == "1"
+    assert (
+        find_by_name(
+            worker_pod(defaulted_cluster(worker()))["containers"][0]["env"], "RAY_USE_TLS"
+        )["value"]
+        == "1"
+    )
 
 
 # --- conflicts with parts of the user ---------------------------------------------------------------------------------
@@ -165,7 +194,11 @@ def test_injected_parts_are_not_shared_between_objects() -> None:
 def test_entries_of_user_keep_their_positions() -> None:
     user_part: Cluster = {
         "containers": [
-            {"name": "ray", "env": [{"name": "A", "value": "1"}], "volumeMounts": [{"name": "d", "mountPath": "/d"}]},
+            {
+                "name": "ray",
+                "env": [{"name": "A", "value": "1"}],
+                "volumeMounts": [{"name": "d", "mountPath": "/d"}],
+            },
             {"name": "side"},
         ],
         "initContainers": [{"name": "first"}],
@@ -180,7 +213,13 @@ def test_entries_of_user_keep_their_positions() -> None:
     assert names_in(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
     assert names_in(pod["containers"][0]["volumeMounts"]) == ["d", "ca-vol", "server-cert"]
     assert names_in(pod["initContainers"]) == ["first", "create-cert"]
-    assert names_in(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert", "ca-key-vol"]
+    assert names_in(pod["volumes"]) == [
+        "d",
+        "proxy-tls-secret",
+        "ca-vol",
+        "server-cert",
+        "ca-key-vol",
+    ]
     assert pod["priorityClassName"] == "high"
 
 
@@ -189,28 +228,55 @@ def test_entries_of_user_keep_their_positions() -> None:
     [
         ({"serviceAccountName": "mine"}, "serviceAccountName", "mine"),
         ({"volumes": [{"name": "ca-vol", "configMap": {"name": "m"}}]}, "volumes", "ca-vol"),
-        ({"volumes": [{"name": "server-cert", "hostPath": {"path": "/etc"}}]}, "volumes", "server-cert"),
-        ({"volumes": [{"name": "proxy-tls-secret", "emptyDir": {}}]}, "volumes", "proxy-tls-secret"),
-        ({"initContainers": [{"name": "create-cert", "image": "busybox"}]}, "initContainers", "create-cert"),
+        (
+            {"volumes": [{"name": "server-cert", "hostPath": {"path": "/etc"}}]},
+            "volumes",
+            "server-cert",
+        ),
+        (
+            {"volumes": [{"name": "proxy-tls-secret", "emptyDir": {}}]},
+            "volumes",
+            "proxy-tls-secret",
+        ),
+        (
+            {"initContainers": [{"name": "create-cert", "image": "busybox"}]},
+            "initContainers",
+            "create-cert",
+        ),
         (
             {"containers": [{"name": "r", "env": [{"name": "RAY_USE_TLS", "value": "0"}]}]},
             "containers[0].env",
             "RAY_USE_TLS",
         ),
         (
-            {"containers": [{"name": "r", "volumeMounts": [{"name": "ca-vol", "mountPath": "/mine"}]}]},
+            {
+                "containers": [
+                    {"name": "r", "volumeMounts": [{"name": "ca-vol", "mountPath": "/mine"}]}
+                ]
+            },
             "containers[0].volumeMounts",
             "ca-vol",
         ),
-        ({"containers": [{"name": "r"}, {"name": "oauth-proxy", "image": "evil"}]}, "containers", "oauth-proxy"),
+        (
+            {"containers": [{"name": "r"}, {"name": "oauth-proxy", "image": "evil"}]},
+            "containers",
+            "oauth-proxy",
+        ),
     ],
 )
-def test_user_part_with_name_of_injected_part_is_replaced_with_warning(pod: Cluster, field: str, name: str) -> None:
+def test_user_part_with_name_of_injected_part_is_replaced_with_warning(
+    pod: Cluster, field: str, name: str
+) -> None:
     result = default_on_create(ray_cluster(head=pod))
-    assert result.warnings == (f"{HEAD_PATH}.{field}: {name}: replaced, because the operator injects its own",)
+    assert result.warnings == (
+        f"{HEAD_PATH}.{field}: {name}: replaced, because the operator injects its own",
+    )
     clean = default_on_create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
     if field != "serviceAccountName":
-        injected, actual = (next(iter(_field(head_pod(cluster), field, name))) for cluster in (clean, result.cluster))
+        injected, actual = (
+            next(iter(_field(head_pod(cluster), field, name)))
+            for cluster in (clean, result.cluster)
+        )
         assert actual == injected
         assert len(_field(head_pod(result.cluster), field, name)) == 1
 
@@ -222,7 +288,9 @@ def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
 
 
 def test_worker_warnings_contain_group_index() -> None:
-    result = default_on_create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
+    result = default_on_create(
+        ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}]))
+    )
     assert result.warnings == (
         "spec.workerGroupSpecs[1].template.spec.volumes: ca-vol: replaced, because the operator injects its own",
     )
@@ -239,9 +307,18 @@ def test_duplicate_variable_cannot_override_injected_one() -> None:
 
 
 def test_mount_at_path_of_injected_mount_is_replaced() -> None:
-    mounts = [{"name": "d", "mountPath": "/home/ray/workspace/tls/"}, {"name": "e", "mountPath": "/e"}]
-    result = default_on_create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
-    assert names_in(head_pod(result.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
+    mounts = [
+        {"name": "d", "mountPath": "/home/ray/workspace/tls/"},
+        {"name": "e", "mountPath": "/e"},
+    ]
+    result = default_on_create(
+        ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]})
+    )
+    assert names_in(head_pod(result.cluster)["containers"][0]["volumeMounts"]) == [
+        "server-cert",
+        "e",
+        "ca-vol",
+    ]
     assert result.warnings == (
         f"{HEAD_PATH}.containers[0].volumeMounts: server-cert: replaced, because the operator injects its own",
     )
@@ -259,7 +336,9 @@ def test_additional_mount_of_injected_volume_is_kept() -> None:
 
 
 def test_user_container_named_like_the_proxy_gets_no_ray_settings() -> None:
-    pod = {"containers": [{"name": "oauth-proxy", "image": "mine"}, {"name": "ray", "image": "ray"}]}
+    pod = {
+        "containers": [{"name": "oauth-proxy", "image": "mine"}, {"name": "ray", "image": "ray"}]
+    }
     result = default_on_create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS_ONLY)
     for found in (head_pod(result.cluster), worker_pod(result.cluster)):
         assert found["containers"][0] == {"name": "oauth-proxy", "image": "mine"}
@@ -268,12 +347,17 @@ def test_user_container_named_like_the_proxy_gets_no_ray_settings() -> None:
         f"{HEAD_PATH}.containers[0]",
         f"{WORKER_PATH}.containers[0]",
     ]
-    assert "the settings for Ray were injected into 'ray'; make it the first container" in result.warnings[0]
+    assert (
+        "the settings for Ray were injected into 'ray'; make it the first container"
+        in result.warnings[0]
+    )
 
 
 @pytest.mark.parametrize("image", ["mine", Images().oauth_proxy])
 def test_injected_proxy_is_never_the_first_container(image: str) -> None:
-    pod = {"containers": [{"name": "oauth-proxy", "image": image}, {"name": "ray"}, {"name": "side"}]}
+    pod = {
+        "containers": [{"name": "oauth-proxy", "image": image}, {"name": "ray"}, {"name": "side"}]
+    }
     found = head_pod(default_on_create(ray_cluster(head=pod)).cluster)
     assert names_in(found["containers"]) == ["ray", "side", "oauth-proxy"]
     assert names_in(found["containers"][0]["env"]) == TLS_ENV
@@ -290,7 +374,9 @@ def test_update_that_moves_proxy_first_is_corrected() -> None:
 
 
 def test_proxy_placed_first_by_the_go_operator_is_kept() -> None:
-    old = defaulted_cluster(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH_ONLY)
+    old = defaulted_cluster(
+        head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH_ONLY
+    )
     head_pod(old)["containers"].reverse()
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
@@ -310,7 +396,10 @@ def test_parts_stay_unless_kuberay_features_are_configured() -> None:
     new["spec"] |= options
     result = default(new, old, OAUTH_AND_MTLS)
     assert result.cluster == new
-    assert [warning.partition(":")[0] for warning in result.warnings] == ["spec.authOptions", "spec.tlsOptions"]
+    assert [warning.partition(":")[0] for warning in result.warnings] == [
+        "spec.authOptions",
+        "spec.tlsOptions",
+    ]
     assert default(new, new, OAUTH_AND_MTLS).warnings == ()
     created = default_on_create(ray_cluster(worker(), **options))
     assert created.cluster["spec"] == new["spec"]
@@ -366,7 +455,11 @@ def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
 
 
 OTHER_ACTORS: list[tuple[Cluster, str, str]] = [
-    ({"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}}, "secureTrustedNetwork", "Open Data Hub"),
+    (
+        {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}},
+        "secureTrustedNetwork",
+        "Open Data Hub",
+    ),
     ({"spec": {"managedBy": MULTIKUEUE_CONTROLLER}}, "", "MultiKueue"),
 ]
 
@@ -380,7 +473,9 @@ def given_to(cluster: Cluster, change: Cluster) -> Cluster:
     return result
 
 
-@pytest.mark.parametrize(("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS])
+@pytest.mark.parametrize(
+    ("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS]
+)
 def test_nothing_is_injected_for_another_actor(change: Cluster, feature: str, actor: str) -> None:
     settings = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({feature}))
     user = given_to(ray_cluster(worker()), change)
@@ -390,8 +485,12 @@ def test_nothing_is_injected_for_another_actor(change: Cluster, feature: str, ac
     assert created.warnings == ()
 
 
-@pytest.mark.parametrize(("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS])
-def test_injected_parts_are_removed_for_another_actor_and_return(change: Cluster, feature: str, actor: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS]
+)
+def test_injected_parts_are_removed_for_another_actor_and_return(
+    change: Cluster, feature: str, actor: str
+) -> None:
     settings = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({feature}))
     ours = defaulted_cluster(worker())
     theirs = given_to(ray_cluster(worker(), version="v1"), change)
@@ -425,8 +524,12 @@ def in_former_form(cluster: Cluster) -> Cluster:
         pod["volumes"] = [item for item in pod["volumes"] if item["name"] != "ca-key-vol"]
         del find_by_name(pod["volumes"], "ca-vol")["secret"]["items"]
         (init,) = pod["initContainers"]
-        init["command"][2] = init["command"][2].replace("ca/ca.crt .", "ca/* .").replace(CA_KEY_DIRECTORY + "/", "")
-        init["volumeMounts"] = [item for item in init["volumeMounts"] if item["name"] != "ca-key-vol"]
+        init["command"][2] = (
+            init["command"][2].replace("ca/ca.crt .", "ca/* .").replace(CA_KEY_DIRECTORY + "/", "")
+        )
+        init["volumeMounts"] = [
+            item for item in init["volumeMounts"] if item["name"] != "ca-key-vol"
+        ]
     del find_by_name(head_pod(former)["containers"], "oauth-proxy")["args"][-1]
     return former
 
@@ -461,7 +564,9 @@ def test_pods_that_request_their_certificates_get_no_key_of_the_ca() -> None:
     assert not requests_certificates(defaulted_cluster(worker()))
 
 
-@pytest.mark.parametrize(("before", "after"), [(OAUTH_AND_MTLS, REQUESTS), (REQUESTS, OAUTH_AND_MTLS)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(OAUTH_AND_MTLS, REQUESTS), (REQUESTS, OAUTH_AND_MTLS)]
+)
 def test_existing_cluster_keeps_the_issuer_of_its_certificates(
     before: InjectionSettings, after: InjectionSettings
 ) -> None:
@@ -485,7 +590,10 @@ def test_operator_upgrade_changes_no_existing_cluster() -> None:
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
     upgraded = replace(
-        OAUTH_AND_MTLS, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test"
+        OAUTH_AND_MTLS,
+        version="v2",
+        images=Images("proxy:2", "cert:2"),
+        ingress_domain="elsewhere.test",
     )
     assert default(new, old, upgraded) == DefaultingResult(new)
 
@@ -502,11 +610,17 @@ def test_injected_parts_with_old_names_are_kept() -> None:
     del old["metadata"]["annotations"]
     expected = names_of(old)
     head_pod(old)["serviceAccountName"] = expected.proxy_service_account
-    find_by_name(head_pod(old)["volumes"], "proxy-tls-secret")["secret"]["secretName"] = expected.proxy_tls_secret
+    find_by_name(head_pod(old)["volumes"], "proxy-tls-secret")["secret"]["secretName"] = (
+        expected.proxy_tls_secret
+    )
     for pod in (head_pod(old), worker_pod(old)):
         find_by_name(pod["volumes"], "ca-vol")["secret"]["secretName"] = expected.ca_secret
     new = copy.deepcopy(old)
-    del head_pod(new)["serviceAccountName"], head_pod(new)["containers"][1], head_pod(new)["volumes"]
+    del (
+        head_pod(new)["serviceAccountName"],
+        head_pod(new)["containers"][1],
+        head_pod(new)["volumes"],
+    )
     result = default(new, old, OAUTH_AND_MTLS)
     assert result.cluster == old
     (warning,) = result.warnings
@@ -581,7 +695,9 @@ KEPT = "injected by the operator, so they are kept"
     ],
 )
 def test_change_of_injected_part_is_reverted_with_warning(change: Any, warning: str) -> None:
-    old = defaulted_cluster(worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:0", "cert:0")))
+    old = defaulted_cluster(
+        worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:0", "cert:0"))
+    )
     new = copy.deepcopy(old)
     change(new)
     result = default(new, old, OAUTH_AND_MTLS)
@@ -635,7 +751,9 @@ def test_enabling_injection_changes_no_existing_cluster() -> None:
 
 
 def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:
-    old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
+    old = ray_cluster(
+        head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]}
+    )
     new = copy.deepcopy(old)
     _change_image(new)
     assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
@@ -649,8 +767,13 @@ def test_certificate_follows_renamed_head_service_without_warning() -> None:
     assert result.warnings == ()
     command = head_pod(result.cluster)["initContainers"][0]["command"][2]
     assert 'DNS.6 = other.ns.svc">./domain.ext' in command
-    assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_pod(old)["initContainers"][0]["command"][2]
-    assert default(result.cluster, result.cluster, OAUTH_AND_MTLS) == DefaultingResult(result.cluster)
+    assert (
+        command.replace("other.ns.svc", "rc-head-svc.ns.svc")
+        == head_pod(old)["initContainers"][0]["command"][2]
+    )
+    assert default(result.cluster, result.cluster, OAUTH_AND_MTLS) == DefaultingResult(
+        result.cluster
+    )
 
 
 def test_deleting_cluster_is_unchanged() -> None:
@@ -683,7 +806,12 @@ def test_deleting_cluster_is_unchanged() -> None:
     ],
 )
 def test_invalid_spec_is_left_to_the_validator(spec: Any) -> None:
-    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "rc"}, "spec": spec}
+    cluster = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "rc"},
+        "spec": spec,
+    }
     result = default(cluster, None, OAUTH_AND_MTLS)
     assert result.cluster["spec"] == spec
     assert default(cluster, cluster, OAUTH_AND_MTLS).cluster["spec"] == spec

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from test.support.raycluster_admission import DENIED_BY_CFO, DIFFERENT_HEAD_SERVICE, UNCHANGED_BY_CFO, AdmissionReplay
+from test.support.raycluster_admission import (
+    DENIED_BY_CFO,
+    DIFFERENT_HEAD_SERVICE,
+    UNCHANGED_BY_CFO,
+    AdmissionReplay,
+)
 from test.support.recordings import load_raycluster, raycluster_cases
 
 

@@ -41,12 +41,18 @@ def test_profile_writes_fields_of_kuberay_and_injects_nothing() -> None:
 
 
 @pytest.mark.parametrize("settings", [ENFORCED, ENFORCED_WITH_KUBERAY], ids=["injected", "kuberay"])
-def test_options_of_user_do_not_weaken_profile_on_creation_and_update(settings: InjectionSettings) -> None:
+def test_options_of_user_do_not_weaken_profile_on_creation_and_update(
+    settings: InjectionSettings,
+) -> None:
     strong = default_on_create(ray_cluster(worker()), settings).cluster
     weak = default_on_create(ray_cluster(worker(), **WEAK), settings)
     policy = {"networkPolicy": {"mode": "DenyAllIngress", "head": {}}}
     if settings is ENFORCED:
-        assert weak.cluster["spec"] == {**strong["spec"], **WEAK, **policy}  # KubeRay's options have no effect
+        assert weak.cluster["spec"] == {
+            **strong["spec"],
+            **WEAK,
+            **policy,
+        }  # KubeRay's options have no effect
     else:
         assert weak.cluster["spec"] == {**strong["spec"], **policy}
     fields = [warning.partition(":")[0] for warning in weak.warnings]

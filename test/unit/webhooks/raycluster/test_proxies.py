@@ -13,9 +13,21 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.auth_proxies import KUBE_RBAC_PROXY_FLAGS, OAUTH2_PROXY_FLAGS, parse_flags
-from test.support.ray_clusters import NO_INJECTION, Cluster, find_by_name, head_pod, names_in, ray_cluster, worker
+from test.support.ray_clusters import (
+    NO_INJECTION,
+    Cluster,
+    find_by_name,
+    head_pod,
+    names_in,
+    ray_cluster,
+    worker,
+)
 
-OIDC: dict[str, Any] = {"issuerURL": "https://dex.test/dex", "secretName": "ray-oidc", "caSecretName": "dex-ca"}
+OIDC: dict[str, Any] = {
+    "issuerURL": "https://dex.test/dex",
+    "secretName": "ray-oidc",
+    "caSecretName": "dex-ca",
+}
 
 
 def settings_of(**authentication: Any) -> Any:
@@ -47,7 +59,9 @@ def test_login_proxy_is_in_front_of_the_proxy_that_authorizes() -> None:
         assert container["securityContext"]["runAsNonRoot"]
         assert not any("client-secret" in arg or "hidden" in arg for arg in container["args"])
     assert "ports" not in find_by_name(pod["containers"], "rbac-proxy")
-    assert "oauth-proxy" not in names_in(cluster["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"])
+    assert "oauth-proxy" not in names_in(
+        cluster["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"]
+    )
 
 
 def test_proxies_target_the_port_of_the_dashboard() -> None:
@@ -56,7 +70,10 @@ def test_proxies_target_the_port_of_the_dashboard() -> None:
     rbac = flags_of(head_pod(default(cluster, None, settings_of()).cluster), "rbac-proxy")
     assert rbac["upstream"] == "http://127.0.0.1:9000/"
     openshift = head_pod(default(cluster, None, replace(NO_INJECTION, oauth=True)).cluster)
-    assert "--upstream=http://localhost:9000" in find_by_name(openshift["containers"], "oauth-proxy")["args"]
+    assert (
+        "--upstream=http://localhost:9000"
+        in find_by_name(openshift["containers"], "oauth-proxy")["args"]
+    )
 
 
 def test_ray_container_mounts_no_secret_of_the_proxies() -> None:
@@ -66,7 +83,9 @@ def test_ray_container_mounts_no_secret_of_the_proxies() -> None:
 
 
 def test_without_login_the_authorizing_proxy_is_public() -> None:
-    pod = head_pod(default(ray_cluster(), None, settings_of(audiences=["ray", "kubernetes"])).cluster)
+    pod = head_pod(
+        default(ray_cluster(), None, settings_of(audiences=["ray", "kubernetes"])).cluster
+    )
     assert names_in(pod["containers"]) == ["ray-head", "rbac-proxy"]
     rbac = flags_of(pod, "rbac-proxy")
     assert rbac["secure-listen-address"] == ":8443"
@@ -85,7 +104,9 @@ def test_proxy_verifies_tokens_itself_if_configured() -> None:
 
 
 def test_users_need_no_email_if_another_claim_has_their_name() -> None:
-    pod = head_pod(default(ray_cluster(), None, settings_of(oidc={**OIDC, "usernameClaim": "sub"})).cluster)
+    pod = head_pod(
+        default(ray_cluster(), None, settings_of(oidc={**OIDC, "usernameClaim": "sub"})).cluster
+    )
     assert flags_of(pod, "oauth-proxy")["oidc-email-claim"] == "sub"
     pod = head_pod(default(ray_cluster(), None, settings_of(oidc=OIDC)).cluster)
     assert "oidc-email-claim" not in flags_of(pod, "oauth-proxy")
@@ -98,7 +119,9 @@ def test_injection_is_idempotent_valid_and_immutable() -> None:
     assert default(stored, stored, settings).cluster == stored
     for name in ("oauth-proxy", "rbac-proxy"):
         changed = default(ray_cluster(worker()), None, settings).cluster
-        find_by_name(head_pod(changed)["containers"], name)["args"].append("--upstream=http://evil/")
+        find_by_name(head_pod(changed)["containers"], name)["args"].append(
+            "--upstream=http://evil/"
+        )
         assert update_errors(stored, changed, settings)
         assert default(changed, stored, settings).cluster == stored
     removed = default(ray_cluster(worker()), None, settings).cluster
@@ -119,10 +142,17 @@ def test_container_with_a_proxy_name_does_not_run_ray(name: str) -> None:
 def test_ray_tokens_replace_the_proxies_only_if_ray_acts_on_them() -> None:
     token = {"authOptions": {"mode": "token"}}
     active = replace(settings_of(oidc=OIDC), kuberay_features=frozenset({"authOptions"}))
-    assert names_in(head_pod(default(ray_cluster(**token), None, active).cluster)["containers"]) == ["ray-head"]
-    for settings, env in ((settings_of(oidc=OIDC), []), (active, [{"name": "RAY_AUTH_MODE", "value": "disabled"}])):
+    assert names_in(
+        head_pod(default(ray_cluster(**token), None, active).cluster)["containers"]
+    ) == ["ray-head"]
+    for settings, env in (
+        (settings_of(oidc=OIDC), []),
+        (active, [{"name": "RAY_AUTH_MODE", "value": "disabled"}]),
+    ):
         containers = [{"name": "ray-head", "image": "ray", "env": env}]
-        pod = head_pod(default(ray_cluster(head={"containers": containers}, **token), None, settings).cluster)
+        pod = head_pod(
+            default(ray_cluster(head={"containers": containers}, **token), None, settings).cluster
+        )
         assert "rbac-proxy" in names_in(pod["containers"])
 
 
@@ -135,13 +165,17 @@ def test_ray_tokens_replace_the_proxies_only_if_ray_acts_on_them() -> None:
     ],
     ids=["other CA", "no login", "OpenShift"],
 )
-@pytest.mark.parametrize("first", [settings_of(oidc=OIDC), settings_of()], ids=["with login", "without login"])
+@pytest.mark.parametrize(
+    "first", [settings_of(oidc=OIDC), settings_of()], ids=["with login", "without login"]
+)
 def test_injected_proxies_stay_immutable_when_the_settings_change(first: Any, later: Any) -> None:
     stored = default(ray_cluster(), None, first).cluster
     assert default(stored, stored, later).cluster == stored
     for container in head_pod(stored)["containers"][1:]:
         changed = default(ray_cluster(), None, first).cluster
-        find_by_name(head_pod(changed)["containers"], container["name"]).update(image="evil", args=[])
+        find_by_name(head_pod(changed)["containers"], container["name"]).update(
+            image="evil", args=[]
+        )
         assert default(changed, stored, later).cluster == stored
         assert update_errors(stored, changed, later)
 

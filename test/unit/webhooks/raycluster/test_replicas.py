@@ -24,7 +24,10 @@ def cluster(*groups: Any) -> dict[str, Any]:
         ({"replicas": -1}, "replicas is -1, but KubeRay runs minReplicas: 0"),
         ({"replicas": 1, "minReplicas": 2}, "replicas is 1, but KubeRay runs minReplicas: 2"),
         ({"replicas": 7, "maxReplicas": 5}, "replicas is 7, but KubeRay runs maxReplicas: 5"),
-        ({"replicas": 3, "minReplicas": 4, "maxReplicas": 2}, "minReplicas (4) is greater than maxReplicas (2)"),
+        (
+            {"replicas": 3, "minReplicas": 4, "maxReplicas": 2},
+            "minReplicas (4) is greater than maxReplicas (2)",
+        ),
         ({"minReplicas": -2}, "minReplicas is negative: -2"),
         ({"maxReplicas": -2}, "maxReplicas is negative: -2"),
     ],

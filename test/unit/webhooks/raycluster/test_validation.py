@@ -35,10 +35,14 @@ NO_CONTAINER = "Required value: must contain a container that runs Ray"
 
 def creation_errors(cluster: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> list[str]:
     """Return the errors of a new cluster after defaulting."""
-    return [str(error) for error in create_errors(default(cluster, None, settings).cluster, settings)]
+    return [
+        str(error) for error in create_errors(default(cluster, None, settings).cluster, settings)
+    ]
 
 
-def update_error_messages(old: Cluster, new: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> list[str]:
+def update_error_messages(
+    old: Cluster, new: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS
+) -> list[str]:
     """Return the errors of an update that was not defaulted."""
     return [str(error) for error in update_errors(old, new, settings)]
 
@@ -51,7 +55,9 @@ def test_defaulted_cluster_is_valid(settings: InjectionSettings) -> None:
 
 
 @pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, NO_INJECTION])
-def test_enable_ingress_is_rejected_with_message_of_the_go_operator(settings: InjectionSettings) -> None:
+def test_enable_ingress_is_rejected_with_message_of_the_go_operator(
+    settings: InjectionSettings,
+) -> None:
     cluster = defaulted_cluster(settings=settings)
     invalid = copy.deepcopy(cluster)
     invalid["spec"]["headGroupSpec"]["enableIngress"] = True
@@ -68,7 +74,9 @@ def test_enable_ingress_is_rejected_with_message_of_the_go_operator(settings: In
 
 @pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY, NO_INJECTION])
 @pytest.mark.parametrize("containers", [{"containers": []}, {"containers": None}, {}])
-def test_group_without_containers_is_rejected_with_index(settings: InjectionSettings, containers: Cluster) -> None:
+def test_group_without_containers_is_rejected_with_index(
+    settings: InjectionSettings, containers: Cluster
+) -> None:
     empty = {"groupName": "empty", "template": {"spec": containers}}
     cluster = ray_cluster(worker(), empty, head={"containers": containers.get("containers")})
     assert creation_errors(cluster, settings) == [
@@ -78,15 +86,21 @@ def test_group_without_containers_is_rejected_with_index(settings: InjectionSett
 
 
 def test_group_without_template_is_rejected() -> None:
-    assert creation_errors(ray_cluster({"groupName": "w"})) == [f"{WORKER_PATH}.containers: {NO_CONTAINER}"]
-    assert creation_errors({"metadata": {"name": "rc"}}, NO_INJECTION) == [f"{HEAD_PATH}.containers: {NO_CONTAINER}"]
+    assert creation_errors(ray_cluster({"groupName": "w"})) == [
+        f"{WORKER_PATH}.containers: {NO_CONTAINER}"
+    ]
+    assert creation_errors({"metadata": {"name": "rc"}}, NO_INJECTION) == [
+        f"{HEAD_PATH}.containers: {NO_CONTAINER}"
+    ]
 
 
 def test_injected_proxy_does_not_count_as_ray_container() -> None:
     proxy_only = {"containers": [{"name": "oauth-proxy", "image": "ray"}]}
     for settings in (OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY):
         (error,) = creation_errors(ray_cluster(head=copy.deepcopy(proxy_only)), settings)
-        assert error.startswith(f"{HEAD_PATH}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
+        assert error.startswith(
+            f"{HEAD_PATH}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved"
+        )
     assert creation_errors(ray_cluster(worker(**proxy_only)), OAUTH_ONLY) == []
     assert creation_errors(ray_cluster(head=proxy_only), NO_INJECTION) == []
 
@@ -96,7 +110,9 @@ def test_ray_container_cannot_be_removed() -> None:
     new = copy.deepcopy(old)
     del head_pod(new)["containers"][0]
     (error,) = update_error_messages(old, default(new, old, OAUTH_AND_MTLS).cluster)
-    assert error.startswith(f"{HEAD_PATH}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
+    assert error.startswith(
+        f"{HEAD_PATH}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved"
+    )
     assert update_error_messages(new, copy.deepcopy(new)) == []
 
 
@@ -106,7 +122,9 @@ def test_existing_errors_do_not_block_updates() -> None:
     new["metadata"]["labels"] = {"a": "b"}
     assert update_error_messages(old, new) == []
     new["spec"]["workerGroupSpecs"].append(worker("second", containers=[]))
-    assert update_error_messages(old, new) == [f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}"]
+    assert update_error_messages(old, new) == [
+        f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}"
+    ]
     assert update_error_messages(ray_cluster(worker()), ray_cluster(worker(containers=[]))) == [
         f"{WORKER_PATH}.containers: {NO_CONTAINER}"
     ]
@@ -158,10 +176,18 @@ def _remove_mount(cluster: Cluster) -> None:
 
 
 CHANGES = [
-    (_remove_proxy, f"{HEAD_PATH}.containers: Required value: OAuth Proxy container is immutable", True),
+    (
+        _remove_proxy,
+        f"{HEAD_PATH}.containers: Required value: OAuth Proxy container is immutable",
+        True,
+    ),
     (_add_second_proxy, f"{HEAD_PATH}.containers: Invalid value: ", True),
     (_change_proxy_image, f"{HEAD_PATH}.containers: Invalid value: ", False),
-    (_remove_proxy_volume, f"{HEAD_PATH}.volumes: Required value: OAuth Proxy TLS Secret volume is immutable", True),
+    (
+        _remove_proxy_volume,
+        f"{HEAD_PATH}.volumes: Required value: OAuth Proxy TLS Secret volume is immutable",
+        True,
+    ),
     (
         _change_account,
         f'{HEAD_PATH}.serviceAccountName: Invalid value: "other": RayCluster head group service account',
@@ -196,13 +222,17 @@ def test_injected_parts_are_immutable_even_for_other_webhooks(
     assert on_create.startswith(found)
     assert rejected_by_other_version or "differs from the injected one" in on_create
     # replicas of two operator versions inject slightly different parts, so only their presence is checked
-    of_other_version = [str(item) for item in create_errors(new, replace(OAUTH_AND_MTLS, version="v2"))]
+    of_other_version = [
+        str(item) for item in create_errors(new, replace(OAUTH_AND_MTLS, version="v2"))
+    ]
     assert of_other_version == [found] * rejected_by_other_version
 
 
 def test_content_of_mounts_is_checked_on_creation() -> None:
     new = defaulted_cluster(worker())
-    find_by_name(worker_pod(new)["containers"][0]["volumeMounts"], "server-cert")["subPath"] = "elsewhere"
+    find_by_name(worker_pod(new)["containers"][0]["volumeMounts"], "server-cert")["subPath"] = (
+        "elsewhere"
+    )
     (error,) = [str(item) for item in create_errors(new, OAUTH_AND_MTLS)]
     assert error.startswith(f"{WORKER_PATH}.containers[0].volumeMounts: Invalid value: ")
 
@@ -246,7 +276,9 @@ def test_version_annotation_is_immutable() -> None:
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][VERSION_ANNOTATION] = "mine"
     (error,) = update_error_messages(old, new)
-    assert error.startswith(f'metadata.annotations[{VERSION_ANNOTATION}]: Invalid value: "mine": the version ')
+    assert error.startswith(
+        f'metadata.annotations[{VERSION_ANNOTATION}]: Invalid value: "mine": the version '
+    )
 
 
 def test_existing_clusters_can_be_updated_after_operator_upgrade() -> None:
@@ -254,7 +286,10 @@ def test_existing_clusters_can_be_updated_after_operator_upgrade() -> None:
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 3
     upgraded = replace(
-        OAUTH_AND_MTLS, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test"
+        OAUTH_AND_MTLS,
+        version="v2",
+        images=Images("proxy:2", "cert:2"),
+        ingress_domain="elsewhere.test",
     )
     assert update_error_messages(old, new, upgraded) == []
 
@@ -273,7 +308,9 @@ def test_parts_of_disabled_injection_can_be_removed() -> None:
 
 
 def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:
-    old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
+    old = ray_cluster(
+        head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]}
+    )
     new = copy.deepcopy(old)
     _change_proxy_image(new)
     assert update_error_messages(old, new) == []
@@ -316,7 +353,13 @@ UNEXPECTED_VALUES: list[Any] = [None, 1, "x", [], {}, [None], [{"name": {}}]]
 
 def all_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of every value in ``value``."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in items:
         yield (*path, key)
         yield from all_paths(item, (*path, key))
@@ -333,18 +376,28 @@ def replace_value(cluster: Cluster, path: tuple[Any, ...], unexpected: Any) -> C
 
 def test_unexpected_values_never_raise() -> None:
     valid = defaulted_cluster(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
-    valid["spec"]["headGroupSpec"].update(enableIngress=False, headService={"metadata": {"name": "mine"}})
+    valid["spec"]["headGroupSpec"].update(
+        enableIngress=False, headService={"metadata": {"name": "mine"}}
+    )
     for path in all_paths(valid["spec"], ("spec",)):
         for unexpected in UNEXPECTED_VALUES:
             malformed = replace_value(valid, path, unexpected)
             assert isinstance(creation_errors(malformed), list)
-            assert isinstance(update_error_messages(valid, default(malformed, valid, OAUTH_AND_MTLS).cluster), list)
-            assert isinstance(update_error_messages(malformed, default(valid, malformed, OAUTH_AND_MTLS).cluster), list)
+            assert isinstance(
+                update_error_messages(valid, default(malformed, valid, OAUTH_AND_MTLS).cluster),
+                list,
+            )
+            assert isinstance(
+                update_error_messages(malformed, default(valid, malformed, OAUTH_AND_MTLS).cluster),
+                list,
+            )
 
 
 def test_running_cluster_is_not_given_to_multikueue_or_taken_from_it() -> None:
     ours = defaulted_cluster(worker())
-    managed = default(ray_cluster(worker(), managedBy=MULTIKUEUE_CONTROLLER), None, OAUTH_AND_MTLS).cluster
+    managed = default(
+        ray_cluster(worker(), managedBy=MULTIKUEUE_CONTROLLER), None, OAUTH_AND_MTLS
+    ).cluster
     message = "the managedBy field is immutable"
     for old, new in ((ours, managed), (managed, ours)):
         (error,) = update_error_messages(old, default(new, old, OAUTH_AND_MTLS).cluster)
@@ -362,17 +415,23 @@ def test_parts_of_mtls_are_not_imitated_after_creation() -> None:
     pod["initContainers"] = [{"name": "create-cert", "image": "evil"}]
     pod["containers"][0]["env"] = [{"name": "RAY_USE_TLS", "value": "1"}]
     (error,) = update_error_messages(old, default(new, old, MTLS_ONLY).cluster, MTLS_ONLY)
-    assert error.startswith(f"{HEAD_PATH}.initContainers: Forbidden: the RayCluster was created without")
+    assert error.startswith(
+        f"{HEAD_PATH}.initContainers: Forbidden: the RayCluster was created without"
+    )
     assert update_errors(new, copy.deepcopy(new), MTLS_ONLY) == []
     assert update_errors(old, new, NO_INJECTION) == []
 
 
 def test_only_the_proxy_has_a_port_with_the_name_of_its_port() -> None:
     port = {"name": "oauth-proxy", "containerPort": 8265}
-    cluster = ray_cluster(head={"containers": [{"name": "ray-head", "image": "ray", "ports": [port]}]})
+    cluster = ray_cluster(
+        head={"containers": [{"name": "ray-head", "image": "ray", "ports": [port]}]}
+    )
     message = f"{HEAD_PATH}.containers: Forbidden: the port name 'oauth-proxy' is reserved for the injected proxy"
     assert creation_errors(cluster, OAUTH_ONLY) == [message]
     assert creation_errors(cluster, NO_INJECTION) == []
     stored = default(cluster, None, OAUTH_ONLY).cluster
     assert update_errors(stored, copy.deepcopy(stored), OAUTH_ONLY) == []
-    assert update_error_messages(defaulted_cluster(settings=OAUTH_ONLY), stored, OAUTH_ONLY) == [message]
+    assert update_error_messages(defaulted_cluster(settings=OAUTH_ONLY), stored, OAUTH_ONLY) == [
+        message
+    ]

@@ -65,14 +65,20 @@ async def test_defaulted_cluster_is_valid() -> None:
 
 async def test_warnings_are_returned_to_the_user() -> None:
     admission_request = request()
-    await FakePlatform().webhook().default(ray_cluster(head={"serviceAccountName": "mine"}), admission_request)
+    await (
+        FakePlatform()
+        .webhook()
+        .default(ray_cluster(head={"serviceAccountName": "mine"}), admission_request)
+    )
     (warning,) = admission_request.warnings
     assert "serviceAccountName: mine: replaced" in warning
 
 
 async def test_denials_are_field_errors() -> None:
     webhook = FakePlatform().webhook()
-    with pytest.raises(FieldErrors, match=r"^spec.headGroupSpec.template.spec.containers: Required value"):
+    with pytest.raises(
+        FieldErrors, match=r"^spec.headGroupSpec.template.spec.containers: Required value"
+    ):
         await webhook.validate_create(ray_cluster(head={"containers": []}), request())
     old = await webhook.default(ray_cluster(), request())
     new = copy.deepcopy(old)
@@ -136,7 +142,9 @@ async def test_name_is_generated_before_derived_names() -> None:
     assert len(truncated["metadata"]["name"]) == 63
 
 
-@pytest.mark.parametrize("status", [{"head": {"serviceName": "evil"}}, {"head": {"serviceName": "$(reboot)"}}])
+@pytest.mark.parametrize(
+    "status", [{"head": {"serviceName": "evil"}}, {"head": {"serviceName": "$(reboot)"}}]
+)
 async def test_status_sent_by_user_is_ignored(status: Any) -> None:
     result = await FakePlatform().webhook().default({**ray_cluster(), "status": status}, request())
     assert "DNS.6 = rc-head-svc.ns.svc" in head_pod(result)["initContainers"][0]["command"][2]

@@ -27,13 +27,17 @@ class Server:
 
     async def get(self, gvk: Any, key: Any, *, live: bool) -> Object:
         found = [self.state.cluster, *self.state.children]
-        return copy.deepcopy(next(obj for obj in found if obj["kind"] == gvk.kind and name_of(obj) == key.name))
+        return copy.deepcopy(
+            next(obj for obj in found if obj["kind"] == gvk.kind and name_of(obj) == key.name)
+        )
 
     async def update(self, obj: Object, *, dry_run: bool) -> Object:
         if self.errors:
             raise self.errors.pop(0)
         if obj["kind"] == "RayCluster":
-            self.state = ObservedCluster(obj, self.state.children, self.state.bindings, has_pods=self.pods)
+            self.state = ObservedCluster(
+                obj, self.state.children, self.state.bindings, has_pods=self.pods
+            )
         return obj
 
     async def delete(self, gvk: Any, key: Any, **_: Any) -> bool:
@@ -95,7 +99,9 @@ async def test_finalizer_stays_while_a_binding_exists() -> None:
     assert "finalizers" in server.state.cluster["metadata"]
 
 
-async def test_pods_that_are_not_deleted_stop_further_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_that_are_not_deleted_stop_further_restarts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.001)
     server = new_server(has_pods=True)
     shared = executor(server)

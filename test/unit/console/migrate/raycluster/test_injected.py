@@ -28,15 +28,21 @@ def without_go_defaults(cluster: Object) -> Object:
 
 @pytest.mark.parametrize("old_names", [False, True])
 @pytest.mark.parametrize("go", [False, True])
-@pytest.mark.parametrize(("oauth", "mtls"), [(True, True), (True, False), (False, True), (False, False)])
-def test_cleaning_restores_the_pod_templates_of_the_user(*, go: bool, old_names: bool, oauth: bool, mtls: bool) -> None:
+@pytest.mark.parametrize(
+    ("oauth", "mtls"), [(True, True), (True, False), (False, True), (False, False)]
+)
+def test_cleaning_restores_the_pod_templates_of_the_user(
+    *, go: bool, old_names: bool, oauth: bool, mtls: bool
+) -> None:
     user = user_cluster("rc", groups=2)
     cluster = injected(user, oauth=oauth, mtls=mtls, go=go, old_names=old_names)
     before = copy.deepcopy(cluster)
     cleaning = clean(cluster)
     assert cluster == before, "the argument was modified"
     assert without_go_defaults(cleaning.cluster)["spec"] == user["spec"]
-    assert cleaning.features == {name for name, on in (("OAuth proxy", oauth), ("mTLS", mtls)) if on}
+    assert cleaning.features == {
+        name for name, on in (("OAuth proxy", oauth), ("mTLS", mtls)) if on
+    }
     assert bool(cleaning.removed) is (oauth or mtls)
     assert (cleaning.differing, cleaning.foreign) == ((), ())
 
@@ -65,7 +71,9 @@ def test_other_images_are_recognized() -> None:
             "head: initContainers create-cert differs from the injected one",
         ),
         (
-            lambda pod: pod["volumes"][1].update(secret={**pod["volumes"][1]["secret"], "defaultMode": 256}),
+            lambda pod: pod["volumes"][1].update(
+                secret={**pod["volumes"][1]["secret"], "defaultMode": 256}
+            ),
             "head: volumes ca-vol differs from the injected one",
         ),
         (
@@ -97,11 +105,15 @@ def test_edited_entries_are_reported_and_kept(edit: object, message: str) -> Non
 
 def test_entries_of_the_user_with_injected_names_are_kept() -> None:
     cluster = user_cluster("rc")
-    head(cluster)["initContainers"] = [{"name": "create-cert", "image": "mine", "command": ["make"]}]
+    head(cluster)["initContainers"] = [
+        {"name": "create-cert", "image": "mine", "command": ["make"]}
+    ]
     head(cluster)["containers"][0]["env"].append({"name": "RAY_USE_TLS", "value": "1"})
     cleaning = clean(cluster)
     assert cleaning.cluster == cluster
-    assert cleaning.foreign == ("head: initContainers create-cert exists, but its volumes were not injected",)
+    assert cleaning.foreign == (
+        "head: initContainers create-cert exists, but its volumes were not injected",
+    )
 
 
 def test_service_account_of_the_user_is_kept() -> None:
@@ -110,7 +122,9 @@ def test_service_account_of_the_user_is_kept() -> None:
     assert head(clean(cluster).cluster)["serviceAccountName"] == "mine"
 
 
-@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
+@pytest.mark.skipif(
+    not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository"
+)
 def test_recorded_clusters_of_the_go_operator_are_cleaned() -> None:
     """All recorded RayClusters, except those whose users wrote or edited entries with injected names."""
     edited = {"same-names-mtls", "head-without-containers", "oauth-proxy-last"}
@@ -123,9 +137,11 @@ def test_recorded_clusters_of_the_go_operator_are_cleaned() -> None:
                 cleaning = clean(cluster)
                 assert cleaning.differing == (), path
                 names = str(cleaning.cluster["spec"])
-                assert [name for name in ("create-cert", "oauth-proxy", "proxy-tls-secret") if name in names] == [], (
-                    path
-                )
+                assert [
+                    name
+                    for name in ("create-cert", "oauth-proxy", "proxy-tls-secret")
+                    if name in names
+                ] == [], path
                 count += 1
     assert count > 20
 

@@ -17,8 +17,14 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan", "--to", "kuberay"], "either --namespace NAMESPACE or --all-namespaces is required"),
-        (["apply", "--to", "rhoai", "-A", "-n", "ns"], "either --namespace NAMESPACE or --all-namespaces is required"),
+        (
+            ["plan", "--to", "kuberay"],
+            "either --namespace NAMESPACE or --all-namespaces is required",
+        ),
+        (
+            ["apply", "--to", "rhoai", "-A", "-n", "ns"],
+            "either --namespace NAMESPACE or --all-namespaces is required",
+        ),
         (["plan", "--to", "kuberay", "-A", "rc"], "names of RayClusters require --namespace"),
         (["plan", "--to", "cfo", "-A", "--finalizers-only"], "cannot be used with --to cfo"),
         (["plan", "--to", "cfo", "-A", "--without-tls"], "cannot be used with --to cfo"),
@@ -34,7 +40,10 @@ def test_invalid_undo_file_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "undo.json"
     path.write_text("{}")
     result = run("undo", str(path))
-    assert (result.exit_code, result.stderr) == (2, f"Error: {path}: not an undo file of cfo migrate\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"Error: {path}: not an undo file of cfo migrate\n",
+    )
 
 
 def test_missing_kubeconfig_is_reported_in_one_line(tmp_path: Path) -> None:

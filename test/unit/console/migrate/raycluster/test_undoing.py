@@ -29,12 +29,16 @@ _MAPS = ("annotations", "finalizers")
 
 def migrated(**spec: Any) -> tuple[Record, Object]:
     """Return the record of a migrated RayCluster, and its current state."""
-    plan = plan_cluster(observed(injected(user_cluster("rc", groups=2, **spec), go=True)), TO_KUBERAY)
+    plan = plan_cluster(
+        observed(injected(user_cluster("rc", groups=2, **spec), go=True)), TO_KUBERAY
+    )
     after = result_of(plan)
     return Record(plan.object, after), copy.deepcopy(after)
 
 
-def undo(record: Record, current: Object | None, *, force: bool = False, allow_downtime: bool = True) -> ObjectPlan:
+def undo(
+    record: Record, current: Object | None, *, force: bool = False, allow_downtime: bool = True
+) -> ObjectPlan:
     found = ObservedCluster(current, has_pods=True) if current is not None else None
     return plan_undo_cluster(record, found, force=force, allow_downtime=allow_downtime)
 
@@ -69,7 +73,10 @@ def test_what_others_changed_between_two_runs_is_not_restored() -> None:
     assert result["metadata"]["resourceVersion"] == "8"
     assert result["metadata"]["labels"] == {"added": "later"}
     assert result["spec"]["workerGroupSpecs"][1]["replicas"] == 3
-    assert result["spec"]["workerGroupSpecs"][1]["template"] == record.before["spec"]["workerGroupSpecs"][1]["template"]
+    assert (
+        result["spec"]["workerGroupSpecs"][1]["template"]
+        == record.before["spec"]["workerGroupSpecs"][1]["template"]
+    )
 
 
 @pytest.mark.parametrize("name", ["finalizers", "annotations", "workerGroupSpecs", "template"])
@@ -87,7 +94,10 @@ def test_group_with_the_name_of_a_field_is_restored(name: str) -> None:
 def test_deleted_group_is_a_conflict_and_not_created_again() -> None:
     record, current = migrated()
     del current["spec"]["workerGroupSpecs"][1]
-    assert "spec.workerGroupSpecs.w1 was edited after the migration" in undo(record, current).blockers[0]
+    assert (
+        "spec.workerGroupSpecs.w1 was edited after the migration"
+        in undo(record, current).blockers[0]
+    )
     (group,) = restored(undo(record, current, force=True), current)["spec"]["workerGroupSpecs"]
     assert group["groupName"] == "w0"
 
@@ -99,7 +109,10 @@ def test_later_edit_is_a_conflict_unless_forced() -> None:
     plan = undo(record, current)
     assert plan.steps == []
     assert "spec.workerGroupSpecs.w0.template was edited after the migration" in plan.blockers[0]
-    assert restored(undo(record, current, force=True), current)["spec"] == {**record.before["spec"], "suspend": False}
+    assert restored(undo(record, current, force=True), current)["spec"] == {
+        **record.before["spec"],
+        "suspend": False,
+    }
 
 
 def test_interrupted_migration_is_undone() -> None:
@@ -125,10 +138,17 @@ def test_running_cluster_is_not_restarted_without_permission() -> None:
 def test_cluster_that_had_no_annotations_is_restored_by_one_write() -> None:
     """The API server drops empty annotations and finalizers, so writing them would never end."""
     before = user_cluster("rc")
-    before["metadata"] = {key: value for key, value in before["metadata"].items() if key not in _MAPS}
-    after = {**before, "metadata": {**before["metadata"], "annotations": {"a": "b"}, "finalizers": ["c"]}}
+    before["metadata"] = {
+        key: value for key, value in before["metadata"].items() if key not in _MAPS
+    }
+    after = {
+        **before,
+        "metadata": {**before["metadata"], "annotations": {"a": "b"}, "finalizers": ["c"]},
+    }
     current = restored(undo(Record(before, after), after), after)
-    current["metadata"] = {key: value for key, value in current["metadata"].items() if value or key not in _MAPS}
+    current["metadata"] = {
+        key: value for key, value in current["metadata"].items() if value or key not in _MAPS
+    }
     assert current["metadata"] == before["metadata"]
     assert undo(Record(before, after), current).steps == []
 
@@ -141,7 +161,13 @@ def test_other_cluster_of_the_name_is_kept(uid: str | None) -> None:
 
 
 def policy(uid: str = "p", **fields: Any) -> Object:
-    metadata = {"name": "p", "namespace": "ns", "uid": uid, "ownerReferences": [{"uid": "owner"}], **fields}
+    metadata = {
+        "name": "p",
+        "namespace": "ns",
+        "uid": uid,
+        "ownerReferences": [{"uid": "owner"}],
+        **fields,
+    }
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -162,8 +188,12 @@ def test_deleted_object_is_created_without_server_fields() -> None:
     [(policy("other"), {"owner"}), (None, set()), (policy(), {"owner"})],
     ids=["another object", "owner deleted", "not deleted"],
 )
-def test_object_that_cannot_or_need_not_be_restored_is_kept(current: Object | None, owners: set[str]) -> None:
-    assert plan_undo_object(Record(policy(), None), current, frozenset(owners), force=True).steps == []
+def test_object_that_cannot_or_need_not_be_restored_is_kept(
+    current: Object | None, owners: set[str]
+) -> None:
+    assert (
+        plan_undo_object(Record(policy(), None), current, frozenset(owners), force=True).steps == []
+    )
 
 
 def test_policy_that_kuberay_took_over_is_kept() -> None:
@@ -174,7 +204,9 @@ def test_policy_that_kuberay_took_over_is_kept() -> None:
 
 def test_secret_is_left_to_the_operator() -> None:
     secret = {**policy(), "apiVersion": "v1", "kind": "Secret"}
-    assert plan_undo_object(Record(secret, None), None, frozenset({"owner"}), force=True).steps == []
+    assert (
+        plan_undo_object(Record(secret, None), None, frozenset({"owner"}), force=True).steps == []
+    )
 
 
 def test_file_keeps_the_first_state_of_each_object(tmp_path: Path) -> None:
@@ -186,7 +218,9 @@ def test_file_keeps_the_first_state_of_each_object(tmp_path: Path) -> None:
     file = load(path)
     suspend = plan.steps[0].change
     assert suspend is not None
-    interrupted = ObservedCluster(suspend(state.cluster), state.children, state.bindings, has_pods=False)
+    interrupted = ObservedCluster(
+        suspend(state.cluster), state.children, state.bindings, has_pods=False
+    )
     file.record(plan_cluster(interrupted, TO_KUBERAY))
     again = load(path)
     assert again.records.keys() == file.records.keys()
@@ -206,9 +240,14 @@ def test_plan_without_steps_writes_no_file(tmp_path: Path) -> None:
     [
         ("{", "not a JSON document"),
         ("[]", "not an undo file of cfo migrate"),
-        (json.dumps({"format": "cfo-migrate-undo/v1", "objects": [{"before": {}}]}), "has no kind, name or uid"),
         (
-            json.dumps({"format": "cfo-migrate-undo/v1", "objects": [{"before": policy(), "after": []}]}),
+            json.dumps({"format": "cfo-migrate-undo/v1", "objects": [{"before": {}}]}),
+            "has no kind, name or uid",
+        ),
+        (
+            json.dumps(
+                {"format": "cfo-migrate-undo/v1", "objects": [{"before": policy(), "after": []}]}
+            ),
             "has no kind, name or uid",
         ),
     ],

@@ -65,12 +65,21 @@ def test_fields_of_the_job_replace_the_template_which_replaces_the_defaults_of_t
             {"runFlux": True, "image": "t", "command": "old", "environment": {"A": "1", "B": "1"}},
         ],
     }
-    own = {"image": "own", "command": "new", "environment": {"B": "2"}, "workingDir": "/w", "deadlineSeconds": 9}
+    own = {
+        "image": "own",
+        "command": "new",
+        "environment": {"B": "2"},
+        "workingDir": "/w",
+        "deadlineSeconds": 9,
+    }
     spec = render(job(size=None, template=template, **own))["spec"]
     assert (spec["size"], spec["tasks"], spec["deadlineSeconds"]) == (3, 5, 9)
     assert "cleanup" not in spec
     assert spec["flux"] == {"logLevel": 1, "container": {"image": "view"}}
-    assert spec["pod"] == {"labels": {"a": "template", "b": "setup"}, "nodeSelector": {"zone": "one"}}
+    assert spec["pod"] == {
+        "labels": {"a": "template", "b": "setup"},
+        "nodeSelector": {"zone": "one"},
+    }
     sidecar, runner = spec["containers"]
     assert sidecar == {"name": "sidecar", "image": "s", "command": "serve"}
     assert runner["image"] == "own"
@@ -93,27 +102,38 @@ def test_label_selector_of_the_operator_selects_the_minicluster_with_its_job() -
 
 def test_image_of_the_setup_is_the_default() -> None:
     assert render(job(image=None))["spec"]["containers"][0]["image"] == "setup-image"
-    assert render(job(image=None), {})["spec"]["containers"][0]["image"] == "fluxrm/flux-sched:focal"
+    assert (
+        render(job(image=None), {})["spec"]["containers"][0]["image"] == "fluxrm/flux-sched:focal"
+    )
 
 
 @pytest.mark.parametrize("source", ["label", "template", "setup"])
 def test_kueue_decides_when_a_job_with_its_queue_starts(source: str) -> None:
     label = {"kueue.x-k8s.io/queue-name": "lq"}
     obj = job(template={"jobLabels": label} if source == "template" else {})
-    obj["metadata"]["labels"] = {**(label if source == "label" else {}), "kueue.x-k8s.io/priority-class": "high"}
+    obj["metadata"]["labels"] = {
+        **(label if source == "label" else {}),
+        "kueue.x-k8s.io/priority-class": "high",
+    }
     cluster = render(obj, queue="lq" if source == "setup" else "")
     assert cluster["spec"]["jobLabels"] == {**label, "kueue.x-k8s.io/priority-class": "high"}
     assert "suspend" not in cluster["spec"]
 
 
 @pytest.mark.parametrize(
-    ("label", "template", "expected"), [("", "", "named"), ("label", "template", "label"), ("", "template", "template")]
+    ("label", "template", "expected"),
+    [("", "", "named"), ("label", "template", "label"), ("", "template", "template")],
 )
 def test_kueue_gets_the_priority_class_of_a_job(label: str, template: str, expected: str) -> None:
     key = "kueue.x-k8s.io/priority-class"
-    obj = job(priorityClassName="named", template={"jobLabels": {key: template}} if template else {})
+    obj = job(
+        priorityClassName="named", template={"jobLabels": {key: template}} if template else {}
+    )
     obj["metadata"]["labels"] = {key: label} if label else {}
-    assert render(obj, queue="lq")["spec"]["jobLabels"] == {"kueue.x-k8s.io/queue-name": "lq", key: expected}
+    assert render(obj, queue="lq")["spec"]["jobLabels"] == {
+        "kueue.x-k8s.io/queue-name": "lq",
+        key: expected,
+    }
     assert key not in (render(job(priorityClassName="named"))["spec"].get("jobLabels") or {})
 
 
@@ -128,7 +148,9 @@ def test_kueue_gets_the_priority_class_of_a_job(label: str, template: str, expec
         ("low", "low", True, None),
     ],
 )
-def test_kueue_gets_a_changed_priority_class(before: str, after: str, is_admitted: bool, expected: str | None) -> None:
+def test_kueue_gets_a_changed_priority_class(
+    before: str, after: str, is_admitted: bool, expected: str | None
+) -> None:
     cluster = render(job(priorityClassName=before), queue="lq")
     patch = priority_patch(job(priorityClassName=after), cluster, is_admitted=is_admitted)
     wanted = {"spec": {"jobLabels": {"kueue.x-k8s.io/priority-class": expected}}}

@@ -19,14 +19,22 @@ from test.support.flux_environment import condition, flux_job, state
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def job(current: State | None = State.WAITING, *, reserved: bool = False, generation: int = 1, **spec: Any) -> Object:
+def job(
+    current: State | None = State.WAITING,
+    *,
+    reserved: bool = False,
+    generation: int = 1,
+    **spec: Any,
+) -> Object:
     """Return a FluxJob in the state ``current``."""
     obj = flux_job(**spec)
     obj["metadata"] |= {"uid": "1", "generation": 1}
     status = Status(obj, NOW)
     if current is not None:
         status.enter(current)
-        status.set("QuotaReserved", reserved, "Admitted" if reserved else "InsufficientQuota", "message")
+        status.set(
+            "QuotaReserved", reserved, "Admitted" if reserved else "InsufficientQuota", "message"
+        )
         obj["status"] = status.as_object()
     obj["metadata"]["generation"] = generation
     return obj
@@ -38,7 +46,9 @@ def cluster_of(obj: Object, *true: str, suspended: bool = True, **status: Any) -
     cluster["metadata"] |= {"uid": "2", "generation": 1}
     if "suspend" in cluster["spec"]:
         cluster["spec"]["suspend"] = suspended
-    conditions = [{"type": kind, "status": "True", "observedGeneration": 1, "message": kind} for kind in true]
+    conditions = [
+        {"type": kind, "status": "True", "observedGeneration": 1, "message": kind} for kind in true
+    ]
     cluster["status"] = {"conditions": conditions, **status}
     return cluster
 
@@ -54,7 +64,13 @@ def step(obj: Object, **seen: Any) -> tuple[Step, Object]:
 def test_exactly_one_state_is_true_and_the_order_is_that_of_the_first_operator() -> None:
     _, after = step(job(None))
     kinds = [item["type"] for item in after["status"]["conditions"]]
-    assert kinds == ["JobRequested", "JobWaitingForResources", "JobRunning", "JobMiniClusterReady", "JobFinished"]
+    assert kinds == [
+        "JobRequested",
+        "JobWaitingForResources",
+        "JobRunning",
+        "JobMiniClusterReady",
+        "JobFinished",
+    ]
     assert all(item["reason"] == item["type"] for item in after["status"]["conditions"])
     assert after["status"]["jobid"] == "job-1"
 
@@ -174,11 +190,16 @@ def test_finished_job_is_cleaned_up_after_its_time() -> None:
 
 def test_job_with_a_rejected_minicluster_fails() -> None:
     obj = job(reserved=True)
-    after = {**obj, "status": failed_step(obj, NOW, "InvalidMiniCluster", "spec.size: 0").status.as_object()}
+    after = {
+        **obj,
+        "status": failed_step(obj, NOW, "InvalidMiniCluster", "spec.size: 0").status.as_object(),
+    }
     assert state_of(after) is State.FINISHED
     assert condition(after, "Succeeded")["message"] == "spec.size: 0"
     cluster = cluster_of(obj)
-    cluster["status"]["conditions"].append({"type": "Valid", "status": "False", "message": "spec.size: 0"})
+    cluster["status"]["conditions"].append(
+        {"type": "Valid", "status": "False", "message": "spec.size: 0"}
+    )
     assert state(step(obj, cluster=cluster)[1]) == [State.FINISHED]
 
 
@@ -188,8 +209,15 @@ def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pa
     assert [event[:2] for event in refused.events] == [("Warning", "MiniClusterRefused")]
     obj["status"] = refused.status.as_object()
     result, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
-    assert (result.action, result.requeue_after, after["status"]) == (Action.NONE, 60, obj["status"])
-    assert condition(after, "QuotaReserved")["message"] == "The MiniCluster was refused: exceeded quota"
+    assert (result.action, result.requeue_after, after["status"]) == (
+        Action.NONE,
+        60,
+        obj["status"],
+    )
+    assert (
+        condition(after, "QuotaReserved")["message"]
+        == "The MiniCluster was refused: exceeded quota"
+    )
     later = NOW + timedelta(seconds=60)
     obj["status"] = decide_step(Observation(job=obj, now=later)).status.as_object()
     assert condition(obj, "QuotaReserved")["reason"] == "Retrying"
@@ -210,7 +238,10 @@ def test_job_follows_kueue_until_it_ends() -> None:
     changed = {**after, "spec": {**after["spec"], "command": "other"}}
     assert step(changed, cluster=cluster_of(obj, "JobMiniClusterReady"))[0].action is Action.DELETE
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
-    assert (state(after), condition(after, "QuotaReserved")["reason"]) == ([State.READY], "AdmittedByKueue")
+    assert (state(after), condition(after, "QuotaReserved")["reason"]) == (
+        [State.READY],
+        "AdmittedByKueue",
+    )
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
     assert state(after) == [State.RUNNING]
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobWaitingForResources"))

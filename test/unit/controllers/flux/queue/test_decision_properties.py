@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from cfo.api.flux.names import QueueingStrategy
 from cfo.controllers.flux.queue.decision import decide
-from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Demand, Holding, Policy, WaitingJob
+from cfo.controllers.flux.queue.model import (
+    FOREVER,
+    Blocked,
+    Decision,
+    Demand,
+    Holding,
+    Policy,
+    WaitingJob,
+)
 from cfo.runtime import NamespacedName
 
 NOW = 1000.0
@@ -21,7 +29,9 @@ PROPERTY = settings(max_examples=40, deadline=None, database=None, derandomize=T
 demands = st.builds(
     Demand,
     pods=st.integers(1, 8),
-    resources=st.sampled_from([{}, {"cpu": 500}, {"cpu": 3000}, {"gpu": 1000}, {"cpu": 1000, "gpu": 2000}]),
+    resources=st.sampled_from(
+        [{}, {"cpu": 500}, {"cpu": 3000}, {"gpu": 1000}, {"cpu": 1000, "gpu": 2000}]
+    ),
 )
 priorities = st.integers(-1, 2)
 namespaces = st.sampled_from(["a", "b", "c"])
@@ -73,7 +83,10 @@ def holdings(draw: st.DrawFn, max_size: int = 6) -> list[Holding]:
 
 def used(policy: Policy, usage: Collection[Holding]) -> tuple[int, ...]:
     """Return pods, jobs and resources in use."""
-    resources = (sum(holding.demand.resources.get(name, 0) for holding in usage) for name in sorted(policy.resources))
+    resources = (
+        sum(holding.demand.resources.get(name, 0) for holding in usage)
+        for name in sorted(policy.resources)
+    )
     return sum(holding.demand.pods for holding in usage), len(usage), *resources
 
 
@@ -88,7 +101,9 @@ def takes(policy: Policy, job: WaitingJob | Holding) -> tuple[int, ...]:
 
 def admitted(job: WaitingJob, now: float = NOW) -> Holding:
     """Return what the job holds after its admission."""
-    return Holding(job.key, job.demand, priority=job.priority, created=job.created, end=now + job.duration)
+    return Holding(
+        job.key, job.demand, priority=job.priority, created=job.created, end=now + job.duration
+    )
 
 
 def carried_out(
@@ -97,7 +112,14 @@ def carried_out(
     """Return the waiting jobs and the usage after the decision."""
     evicted = set(decision.preempt)
     after = [
-        Holding(item.key, item.demand, priority=item.priority, created=item.created, end=item.end, releasing=True)
+        Holding(
+            item.key,
+            item.demand,
+            priority=item.priority,
+            created=item.created,
+            end=item.end,
+            releasing=True,
+        )
         if item.key in evicted
         else item
         for item in usage
@@ -109,10 +131,14 @@ def carried_out(
 
 @PROPERTY
 @given(policies(), waiting_jobs(), holdings())
-def test_admissions_never_exceed_the_quota(policy: Policy, jobs: list[WaitingJob], usage: list[Holding]) -> None:
+def test_admissions_never_exceed_the_quota(
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding]
+) -> None:
     decision = decide(policy, jobs, usage, NOW)
     taken = [admitted(job) for job in jobs if job.key in decision.admit]
-    for amount, before, limit in zip(used(policy, [*usage, *taken]), used(policy, usage), quota(policy), strict=True):
+    for amount, before, limit in zip(
+        used(policy, [*usage, *taken]), used(policy, usage), quota(policy), strict=True
+    ):
         assert amount <= max(limit, before)
 
 
@@ -127,7 +153,9 @@ def test_each_job_is_either_admitted_or_blocked_with_a_reason(
 
 @PROPERTY
 @given(policies(), waiting_jobs(), holdings())
-def test_deciding_again_changes_nothing(policy: Policy, jobs: list[WaitingJob], usage: list[Holding]) -> None:
+def test_deciding_again_changes_nothing(
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding]
+) -> None:
     assume(not (policy.shares_by_namespace and policy.preempts))
     decision = decide(policy, jobs, usage, NOW)
     again = decide(policy, *carried_out(decision, jobs, usage), NOW)
@@ -138,7 +166,9 @@ def test_deciding_again_changes_nothing(policy: Policy, jobs: list[WaitingJob], 
 
 @PROPERTY
 @given(policies(), waiting_jobs(), holdings())
-def test_decisions_come_to_an_end(policy: Policy, jobs: list[WaitingJob], usage: list[Holding]) -> None:
+def test_decisions_come_to_an_end(
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding]
+) -> None:
     for _ in range(len(jobs) + len(usage) + 1):
         decision = decide(policy, jobs, usage, NOW)
         if not decision.admit and not decision.preempt:
@@ -168,15 +198,23 @@ def test_equal_jobs_are_admitted_in_the_order_of_their_creation(
     decision = decide(policy, jobs, usage, NOW)
     for first in jobs:
         for second in jobs:
-            equal = (first.demand, first.priority, first.duration) == (second.demand, second.priority, second.duration)
-            same_queue = not policy.shares_by_namespace or first.key.namespace == second.key.namespace
+            equal = (first.demand, first.priority, first.duration) == (
+                second.demand,
+                second.priority,
+                second.duration,
+            )
+            same_queue = (
+                not policy.shares_by_namespace or first.key.namespace == second.key.namespace
+            )
             if equal and same_queue and first.rank < second.rank:
                 assert first.key in decision.admit or second.key not in decision.admit
 
 
 @PROPERTY
 @given(policies(), waiting_jobs(), holdings())
-def test_strict_fifo_admits_a_prefix_of_the_queue(policy: Policy, jobs: list[WaitingJob], usage: list[Holding]) -> None:
+def test_strict_fifo_admits_a_prefix_of_the_queue(
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding]
+) -> None:
     policy = replace(policy, strategy=QueueingStrategy.STRICT_FIFO, shares_by_namespace=False)
     decision = decide(policy, jobs, usage, NOW)
     order = [
@@ -198,7 +236,10 @@ def test_best_effort_leaves_no_job_waiting_that_fits(
     for job in waiting:
         total = used(policy, [*after, admitted(job)])
         takes_any = takes(policy, job)
-        assert any(amount > limit and own for amount, limit, own in zip(total, quota(policy), takes_any, strict=True))
+        assert any(
+            amount > limit and own
+            for amount, limit, own in zip(total, quota(policy), takes_any, strict=True)
+        )
 
 
 @PROPERTY
@@ -215,7 +256,9 @@ def test_a_job_that_is_too_large_changes_nothing_for_others(
 
 @PROPERTY
 @given(policies(), waiting_jobs(), holdings())
-def test_only_jobs_of_lower_priority_are_evicted(policy: Policy, jobs: list[WaitingJob], usage: list[Holding]) -> None:
+def test_only_jobs_of_lower_priority_are_evicted(
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding]
+) -> None:
     decision = decide(policy, jobs, usage, NOW)
     if not policy.preempts:
         assert decision.preempt == ()
@@ -226,7 +269,8 @@ def test_only_jobs_of_lower_priority_are_evicted(policy: Policy, jobs: list[Wait
         assert victim.preemptible
         assert not victim.releasing
         assert any(
-            job.priority > victim.priority and (not policy.shares_by_namespace or job.key.namespace == key.namespace)
+            job.priority > victim.priority
+            and (not policy.shares_by_namespace or job.key.namespace == key.namespace)
             for job in gaining
         )
 
@@ -241,10 +285,13 @@ def test_evictions_make_room_for_the_jobs_they_are_for(
     remaining = [holding for holding in after if not holding.releasing]
     gaining = {key for key, reason in decision.blocked.items() if reason is Blocked.RELEASING}
     if gaining:
-        total = used(policy, [*remaining, *(admitted(job) for job in waiting if job.key in gaining)])
+        total = used(
+            policy, [*remaining, *(admitted(job) for job in waiting if job.key in gaining)]
+        )
         own = used(policy, [admitted(job) for job in waiting if job.key in gaining])
         assert all(
-            amount <= limit or not gained for amount, limit, gained in zip(total, quota(policy), own, strict=True)
+            amount <= limit or not gained
+            for amount, limit, gained in zip(total, quota(policy), own, strict=True)
         )
 
 
@@ -330,7 +377,9 @@ def test_jobs_pass_a_large_job_forever_only_without_backfill() -> None:
     small = [
         (
             NOW + 5 * number,
-            WaitingJob(NamespacedName("a", f"s{number}"), Demand(4), created=NOW + 5 * number, duration=9),
+            WaitingJob(
+                NamespacedName("a", f"s{number}"), Demand(4), created=NOW + 5 * number, duration=9
+            ),
         )
         for number in range(20)
     ]

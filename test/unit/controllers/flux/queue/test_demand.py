@@ -32,7 +32,9 @@ QUANTITIES = st.sampled_from([1, 0, "1m", "0.1", "1000", "3Gi", "1n", "1.0000000
 AMOUNTS = st.one_of(st.none(), st.dictionaries(st.sampled_from(NAMES), QUANTITIES, max_size=2))
 RESOURCES = st.one_of(
     st.none(),
-    st.fixed_dictionaries({}, optional={"requests": AMOUNTS.filter(lambda it: it is not None), "limits": AMOUNTS}),
+    st.fixed_dictionaries(
+        {}, optional={"requests": AMOUNTS.filter(lambda it: it is not None), "limits": AMOUNTS}
+    ),
 ).map(lambda it: it and {key: value for key, value in it.items() if value is not None})
 SIZES = st.one_of(st.none(), st.integers(1, 4))
 
@@ -41,8 +43,12 @@ def _fields(**values: Any) -> Object:
     return {name: value for name, value in values.items() if value is not None}
 
 
-CONTAINERS = st.builds(lambda resources: _fields(image="i", name="c", resources=resources), RESOURCES)
-FLUX = st.builds(lambda resources: {"container": _fields(disable=True, resources=resources)}, RESOURCES)
+CONTAINERS = st.builds(
+    lambda resources: _fields(image="i", name="c", resources=resources), RESOURCES
+)
+FLUX = st.builds(
+    lambda resources: {"container": _fields(disable=True, resources=resources)}, RESOURCES
+)
 PODS = st.builds(lambda amounts: _fields(resources=amounts, runtimeClassName="kata"), AMOUNTS)
 
 
@@ -59,7 +65,14 @@ def templates(draw: st.DrawFn) -> Object:
     flux, pod, services = (draw(part) for part in parts)
     size = draw(SIZES)
     maximum = draw(SIZES)
-    return _fields(containers=containers or None, flux=flux, pod=pod, services=services, size=size, maxSize=maximum)
+    return _fields(
+        containers=containers or None,
+        flux=flux,
+        pod=pod,
+        services=services,
+        size=size,
+        maxSize=maximum,
+    )
 
 
 def created(job: Object, setup: Object) -> tuple[int, dict[str, Decimal]]:
@@ -74,7 +87,9 @@ def created(job: Object, setup: Object) -> tuple[int, dict[str, Decimal]]:
         spec = copy.deepcopy(pod)
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             set_resource_defaults(container.setdefault("resources", {}))
-        spec["overhead"] = {name: str(amount) for name, amount in (spec.get("overhead") or {}).items()}
+        spec["overhead"] = {
+            name: str(amount) for name, amount in (spec.get("overhead") or {}).items()
+        }
         for name, amount in requests_of(spec).items():
             total[name] = total.get(name, Decimal(0)) + Decimal(amount) / 10**9
     return len(pods), total
@@ -87,9 +102,12 @@ def counted(job: Object, setup: Object) -> tuple[int, dict[str, Decimal]]:
     queue.decide()
     verdict = queue.verdict("job")
     assert verdict is not None
-    pods, *amounts = verdict.message.removeprefix("Needs ").partition(", which is more than")[0].split(", ")
+    pods, *amounts = (
+        verdict.message.removeprefix("Needs ").partition(", which is more than")[0].split(", ")
+    )
     return int(pods.split()[0]), {
-        name: parse_quantity(amount) for name, _, amount in (item.partition(" ") for item in amounts)
+        name: parse_quantity(amount)
+        for name, _, amount in (item.partition(" ") for item in amounts)
     }
 
 
@@ -98,7 +116,9 @@ def counted(job: Object, setup: Object) -> tuple[int, dict[str, Decimal]]:
     resources=RESOURCES,
     template=templates(),
     size=SIZES,
-    defaults=st.builds(_fields, flux=st.one_of(st.none(), FLUX), pod=st.one_of(st.none(), PODS), size=SIZES),
+    defaults=st.builds(
+        _fields, flux=st.one_of(st.none(), FLUX), pod=st.one_of(st.none(), PODS), size=SIZES
+    ),
 )
 def test_no_layout_of_containers_requests_more_than_is_counted(
     resources: Object | None, template: Object, size: int | None, defaults: Object
@@ -128,7 +148,9 @@ ESCAPES: dict[str, Object] = {
     },
     "overhead": {"template": {"pod": {"resources": {"cpu": 1000}, "runtimeClassName": "kata"}}},
     "a quantity that cannot be read": {
-        "template": {"containers": [{"image": "i", "resources": {"limits": {"cpu": "0" * 80 + "1000"}}}]}
+        "template": {
+            "containers": [{"image": "i", "resources": {"limits": {"cpu": "0" * 80 + "1000"}}}]
+        }
     },
 }
 
@@ -152,7 +174,9 @@ def test_requests_that_the_setup_adds_count() -> None:
 CLAIM = [{"image": "i", "resources": {"requests": {"cpu": "1e9"}}}]
 
 
-@pytest.mark.parametrize("owner", ["no owner", "a job that waits", "a deleted job", "an admitted job"])
+@pytest.mark.parametrize(
+    "owner", ["no owner", "a job that waits", "a deleted job", "an admitted job"]
+)
 def test_minicluster_holds_what_its_pods_request_and_not_what_it_claims(owner: str) -> None:
     queue = Queue(max_size=1000, resources={"cpu": "10"})
     if owner == "a job that waits":
@@ -161,7 +185,9 @@ def test_minicluster_holds_what_its_pods_request_and_not_what_it_claims(owner: s
         queue.put_job("manual", "QuotaReserved", size=1)
     queue.put_cluster("manual", size=500, owned=owner != "no owner", containers=CLAIM)
     queue.put_batch_job("manual", parallelism=500)
-    queue.put_pod("manual-0", "manual", spec={"containers": [{"resources": {"requests": {"cpu": "1m"}}}]})
+    queue.put_pod(
+        "manual-0", "manual", spec={"containers": [{"resources": {"requests": {"cpu": "1m"}}}]}
+    )
     queue.put_job("a", size=1, resources={"requests": {"cpu": "9"}})
     assert queue.decide().pods == 2
     assert queue.reason("a") == "Admitted"
@@ -187,7 +213,13 @@ def test_pod_takes_nothing_of_the_quota_before_the_scheduler_has_found_a_node() 
     claim = {"containers": CLAIM, "nodeName": "chosen-by-the-user"}
     for number in range(20):
         unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        queue.put_pod(f"p{number}", "evil", "Pending", spec=claim, conditions=[unscheduled] if number % 2 else [])
+        queue.put_pod(
+            f"p{number}",
+            "evil",
+            "Pending",
+            spec=claim,
+            conditions=[unscheduled] if number % 2 else [],
+        )
     queue.put_job("a", size=1, resources={"requests": {"cpu": "9"}})
     assert queue.decide().pods == 1
     assert queue.reason("a") == "Admitted"
@@ -216,15 +248,25 @@ def test_demand_is_computed_once_for_each_job_and_defaults(monkeypatch: pytest.M
 
     monkeypatch.setattr("cfo.controllers.flux.queue.group.demand_of_job", count)
     queue = Queue(max_size=10, resources={"cpu": "10"})
-    containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": f"{number}m"}}} for number in range(100)]
+    containers = [
+        {"name": f"c{number}", "resources": {"requests": {"cpu": f"{number}m"}}}
+        for number in range(100)
+    ]
     for name in "abc":
         queue.put_job(name, size=1, template={"containers": containers})
     queue.put_job("a", "Validated", size=1, template={"containers": containers})
-    queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, max_size=20, resources={"cpu": "10"}))
+    queue.put(
+        FLUX_SETUP,
+        flux_setup(
+            namespace="operator", namespaceSelector={}, max_size=20, resources={"cpu": "10"}
+        ),
+    )
     queue.decide()
     assert len(computed) == 3
     defaults = {"pod": {"resources": {"cpu": 1}}}
-    queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=defaults))
+    queue.put(
+        FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=defaults)
+    )
     queue.decide()
     assert len(computed) > 3
 

@@ -15,7 +15,11 @@ ADMINS = ("operator",)
 
 def setup(name: str, namespace: str = "ns", *, created: int = 0, **spec: Any) -> Setup:
     obj = flux_setup(name, namespace, **spec)
-    obj["metadata"] |= {"uid": name, "generation": 1, "creationTimestamp": f"2026-01-01T00:00:{created:02}Z"}
+    obj["metadata"] |= {
+        "uid": name,
+        "generation": 1,
+        "creationTimestamp": f"2026-01-01T00:00:{created:02}Z",
+    }
     return setup_of(obj, ADMINS)
 
 
@@ -79,7 +83,12 @@ def test_invalid_setup_governs_nothing(namespace: str, spec: dict[str, Any], rea
 
 def test_policy_of_a_setup() -> None:
     policy = setup(
-        "a", max_size=7, max_jobs=2, resources={"cpu": "1500m", "memory": "1Ki"}, fairness="Namespace", weights={"n": 2}
+        "a",
+        max_size=7,
+        max_jobs=2,
+        resources={"cpu": "1500m", "memory": "1Ki"},
+        fairness="Namespace",
+        weights={"n": 2},
     ).policy
     assert (policy.pods, policy.jobs, policy.resources) == (7, 2, {"cpu": 1500, "memory": 1024_000})
     assert policy.shares_by_namespace

@@ -33,7 +33,11 @@ def test_admissions_count_before_they_are_visible_and_become_visible_in_order() 
     for name in ("a", "b", "c"):
         queue.put_job(name)
     assert queue.decide() == Totals(pods=4, admitted=2, pending=1)
-    assert (queue.reason("a"), queue.reason("b"), queue.reason("c")) == ("Admitted", "", "InsufficientQuota")
+    assert (queue.reason("a"), queue.reason("b"), queue.reason("c")) == (
+        "Admitted",
+        "",
+        "InsufficientQuota",
+    )
     assert queue.decide() == Totals(pods=4, admitted=2, pending=1)
     queue.put_job("a", "QuotaReserved")
     assert (queue.reason("a"), queue.reason("b")) == ("", "Admitted")
@@ -69,7 +73,13 @@ def test_admission_of_a_job_that_changed_is_forgotten(change: str) -> None:
         queue.remove(FLUX_JOB, "a")
     else:
         spec = {"suspend": True} if change == "suspended" else {"size": 1}
-        queue.put(FLUX_JOB, {**flux_job("a", **spec), "metadata": {"name": "a", "namespace": "ns", "generation": 2}})
+        queue.put(
+            FLUX_JOB,
+            {
+                **flux_job("a", **spec),
+                "metadata": {"name": "a", "namespace": "ns", "generation": 2},
+            },
+        )
     assert queue.decide().pods == 0
     assert queue.verdict("a") is None
 
@@ -82,7 +92,12 @@ def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> No
     queue.put_pod("a-0", "a")
     queue.put_pod("a-1", "a", "Succeeded")
     queue.put_job("b")
-    for gvk, name, pods in ((FLUX_JOB, "a", 2), (MINICLUSTER, "a", 2), (JOB, "a", 2), (POD, "a-0", 1)):
+    for gvk, name, pods in (
+        (FLUX_JOB, "a", 2),
+        (MINICLUSTER, "a", 2),
+        (JOB, "a", 2),
+        (POD, "a-0", 1),
+    ):
         queue.remove(gvk, name)
         assert queue.decide().pods == pods
         assert queue.reason("b") == "InsufficientQuota"
@@ -115,7 +130,13 @@ def test_job_that_gets_a_queue_label_before_its_admission_is_visible_is_left_to_
 
 def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_releasing() -> None:
     queue = Queue(max_size=2, preemption="LowerPriority")
-    owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": "a", "uid": "uid-a", "controller": True}
+    owner = {
+        "apiVersion": FLUX_JOB.api_version,
+        "kind": "FluxJob",
+        "name": "a",
+        "uid": "uid-a",
+        "controller": True,
+    }
     metadata: Object = {"name": "evil", "namespace": "ns", "ownerReferences": [owner]}
     queue.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": 1}})
     queue.put_pod("evil-0", "evil")
@@ -128,7 +149,11 @@ def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_
 
 def test_deadline_that_was_raised_in_the_minicluster_delays_the_planned_end() -> None:
     queue = Queue(max_size=3, queueingStrategy="Backfill")
-    status = {"jobid": "a", "startTime": "2026-01-01T00:00:00Z", "conditions": [met("QuotaReserved")]}
+    status = {
+        "jobid": "a",
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [met("QuotaReserved")],
+    }
     queue.put(FLUX_JOB, {**flux_job("a", deadlineSeconds=100), "status": status})
     queue.put_cluster("a", size=2, deadlineSeconds=int(NOW))
     queue.put_job("b", size=3)
@@ -179,7 +204,9 @@ def test_objects_that_users_create_in_the_name_of_others_hold_only_the_pods_that
     queue = Queue(max_size=4)
     queue.put_job("done", "JobFinished")
     queue.put_cluster("done", size=1, maxSize=100_000)
-    queue.put(JOB, {"metadata": {"name": "labelled", "namespace": "ns"}, "spec": {"parallelism": 100_000}})
+    queue.put(
+        JOB, {"metadata": {"name": "labelled", "namespace": "ns"}, "spec": {"parallelism": 100_000}}
+    )
     assert queue.decide().pods == 0
 
 
@@ -189,7 +216,10 @@ def test_objects_that_users_create_in_the_name_of_others_hold_only_the_pods_that
         {"size": -1000},
         {"size": 1, "maxSize": -5},
         {"size": 1, "containers": [{"resources": {"requests": {"cpu": "-100"}}}]},
-        {"size": 1, "containers": [{"resources": {"requests": {"cpu": "1e99999999999999999999999"}}}]},
+        {
+            "size": 1,
+            "containers": [{"resources": {"requests": {"cpu": "1e99999999999999999999999"}}}],
+        },
         {"size": 1, "containers": [{"resources": {"limits": {"cpu": "1e-999999"}}}]},
     ],
 )
@@ -203,7 +233,9 @@ def test_no_spec_increases_the_quota_or_stops_the_queue(spec: Object) -> None:
 
 def test_objects_with_values_that_no_crd_allows_are_ignored() -> None:
     queue = Queue(max_size=2)
-    queue.put(MINICLUSTER, {"metadata": {"name": "bad", "namespace": "ns"}, "spec": {"size": "many"}})
+    queue.put(
+        MINICLUSTER, {"metadata": {"name": "bad", "namespace": "ns"}, "spec": {"size": "many"}}
+    )
     queue.put_job("a")
     queue.decide()
     assert queue.reason("a") == "Admitted"
@@ -246,13 +278,23 @@ def test_status_is_rewritten_only_when_reason_or_magnitude_of_the_position_chang
         queue.put_job(f"job-{number}")
     queue.decide()
     positions = {name: queue.verdict(name) for name in ("job-0", "job-7")}
-    assert [verdict.position if verdict else 0 for verdict in positions.values()] == [0, 0]  # TooLarge: no position
+    assert [verdict.position if verdict else 0 for verdict in positions.values()] == [
+        0,
+        0,
+    ]  # TooLarge: no position
     queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, max_size=2))
     queue.decide()
     last = queue.verdict("job-7")
     assert last is not None
     assert (last.reason, last.position, last.setup) == ("InsufficientQuota", 7, "operator/setup")
-    assert [position_changed(8, now) for now in (8, 5, 4, 15, 16, 0)] == [False, False, True, False, True, True]
+    assert [position_changed(8, now) for now in (8, 5, 4, 15, 16, 0)] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_default_size_of_the_setup_counts() -> None:
@@ -278,7 +320,9 @@ CHANGES = st.one_of(
 
 @settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(st.lists(CHANGES, max_size=25), st.randoms())
-def test_ledger_after_any_events_equals_one_that_is_rebuilt(changes: list[Any], random: Any) -> None:
+def test_ledger_after_any_events_equals_one_that_is_rebuilt(
+    changes: list[Any], random: Any
+) -> None:
     """Nothing in memory must matter after a restart."""
     queue = Queue(max_size=6)
     for kind, name, true, number, flag in changes:
@@ -340,7 +384,9 @@ async def test_start_lets_others_run_between_the_demands_of_jobs() -> None:
         await anyio.lowlevel.checkpoint()
         await reconciler.reconcile(START)
     assert turns >= jobs
-    assert _remembered.cache_info().misses - computed <= 1, "the rest of the start computes no demand"
+    assert _remembered.cache_info().misses - computed <= 1, (
+        "the rest of the start computes no demand"
+    )
     assert ledger.decide(SETUP, NOW).pending == jobs
 
 
@@ -351,7 +397,11 @@ def test_waiting_job_takes_less_than_one_kilobyte() -> None:
     entries = []
     for number in range(count):
         job = flux_job(f"job-{number:05}", size=1 + number % 7)
-        job["metadata"] |= {"uid": f"00000000-0000-0000-0000-{number:012}", "generation": 1, "resourceVersion": "1"}
+        job["metadata"] |= {
+            "uid": f"00000000-0000-0000-0000-{number:012}",
+            "generation": 1,
+            "resourceVersion": "1",
+        }
         job["status"] = {"jobid": f"job-{number}", "observedGeneration": 1}
         entries.append(decoder.decode(orjson.dumps(job)))
         entries[-1].drop_meta()

@@ -18,7 +18,12 @@ def website(**spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "example.com/v1",
         "kind": "Website",
-        "metadata": {"namespace": "default", "name": "a", "resourceVersion": "7", "unknown": {"x": None}},
+        "metadata": {
+            "namespace": "default",
+            "name": "a",
+            "resourceVersion": "7",
+            "unknown": {"x": None},
+        },
         "spec": {"html": "<p>", "unknown": [1, None], "replicas_": 2, **spec},
         "top": None,
     }
@@ -94,13 +99,19 @@ def test_invalid_object_is_reported_with_the_paths_of_its_fields() -> None:
     with pytest.raises(InvalidResource) as raised:
         Website.decode(stored)
     assert isinstance(raised.value, TerminalError)
-    assert {error.field for error in raised.value.errors} == {"spec.html", "spec.replicas", "spec.ports[0].number"}
+    assert {error.field for error in raised.value.errors} == {
+        "spec.html",
+        "spec.replicas",
+        "spec.ports[0].number",
+    }
     assert str(raised.value).startswith("Website default/a: [")
     assert "spec.html: Required value" in str(raised.value)
 
 
 def test_object_of_another_kind_is_rejected() -> None:
-    with pytest.raises(InvalidResource, match=r'"Website\.v2\.example\.com": must be Website\.v1\.example\.com'):
+    with pytest.raises(
+        InvalidResource, match=r'"Website\.v2\.example\.com": must be Website\.v1\.example\.com'
+    ):
         Website.decode({**website(), "apiVersion": "example.com/v2"})
 
 
@@ -115,8 +126,14 @@ def test_key_and_deletion_are_properties() -> None:
     [
         ({"group": "example", "version": "v1"}, "group: 'example': must be a domain name"),
         ({"group": "example.com"}, "version: '': must be a lower-case DNS label"),
-        ({"group": "example.com", "version": "v1", "kind": "thing"}, "kind: 'thing': must be a CamelCase word"),
-        ({"group": "example.com", "version": "v1", "plural": "Things"}, "plural: 'Things': must be"),
+        (
+            {"group": "example.com", "version": "v1", "kind": "thing"},
+            "kind: 'thing': must be a CamelCase word",
+        ),
+        (
+            {"group": "example.com", "version": "v1", "plural": "Things"},
+            "plural: 'Things': must be",
+        ),
         (
             {"group": "example.com", "version": "v1", "scope": "Global"},
             "scope: 'Global': must be Namespaced or Cluster",

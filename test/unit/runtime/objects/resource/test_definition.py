@@ -30,15 +30,22 @@ def test_crd_has_the_declared_names_columns_rules_and_list_types() -> None:
     ]
     assert version["subresources"] == {
         "status": {},
-        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.readyReplicas"},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.readyReplicas",
+        },
     }
     schema = version["schema"]["openAPIV3Schema"]
     assert schema["required"] == ["spec"]
     assert schema["properties"]["metadata"] == {"type": "object"}
     spec = schema["properties"]["spec"]
-    assert spec["x-kubernetes-validations"] == [{"rule": "self.replicas < 10", "message": "too many replicas"}]
+    assert spec["x-kubernetes-validations"] == [
+        {"rule": "self.replicas < 10", "message": "too many replicas"}
+    ]
     fields = spec["properties"]
-    assert fields["html"]["x-kubernetes-validations"] == [{"rule": "self == oldSelf", "message": "is immutable"}]
+    assert fields["html"]["x-kubernetes-validations"] == [
+        {"rule": "self == oldSelf", "message": "is immutable"}
+    ]
     assert fields["replicas"] == {"type": "integer", "format": "int32", "minimum": 0, "default": 1}
     assert fields["hosts"]["x-kubernetes-list-type"] == "set"
     assert fields["ports"]["x-kubernetes-list-map-keys"] == ["name"]
@@ -56,18 +63,30 @@ def test_crd_has_all_versions_with_the_deprecation_of_one() -> None:
     assert crd["spec"]["versions"][1]["deprecated"] is True
 
 
-class OtherScope(CustomResource, group="example.com", version="v2", kind="Website", scope="Cluster"):
+class OtherScope(
+    CustomResource, group="example.com", version="v2", kind="Website", scope="Cluster"
+):
     """A version with another scope."""
 
 
 class SecondStorage(
-    WebsiteBeta, group="example.com", version="v3", kind="Website", short_names=["ws"], categories=["all"]
+    WebsiteBeta,
+    group="example.com",
+    version="v3",
+    kind="Website",
+    short_names=["ws"],
+    categories=["all"],
 ):
     """A version that is also stored."""
 
 
 class OtherFields(
-    CustomResource, group="example.com", version="v4", kind="Website", short_names=["ws"], categories=["all"]
+    CustomResource,
+    group="example.com",
+    version="v4",
+    kind="Website",
+    short_names=["ws"],
+    categories=["all"],
 ):
     """A version with another schema."""
 
@@ -88,7 +107,9 @@ class Base(CustomResource):
         ([Website, Website], "several classes declare the same version"),
     ],
 )
-def test_versions_that_do_not_fit_together_are_rejected(versions: list[type[CustomResource]], message: str) -> None:
+def test_versions_that_do_not_fit_together_are_rejected(
+    versions: list[type[CustomResource]], message: str
+) -> None:
     with pytest.raises(SchemaError, match=message):
         custom_resource_definition(*versions)
 
@@ -108,7 +129,10 @@ def model_with(annotation: Any) -> type[APIModel]:
     [
         (int | str, "field: a union of types has no structural schema"),
         (tuple[int, str], "field: a tuple has no structural schema"),
-        (Node, r"field\.children\[\]: the type Node, which contains itself, has no structural schema"),
+        (
+            Node,
+            r"field\.children\[\]: the type Node, which contains itself, has no structural schema",
+        ),
         (list[dict[str, int | bool]], r"field\[\]\.\*: a union of types"),
     ],
 )
@@ -130,7 +154,10 @@ def test_types_that_crds_cannot_express_are_rejected(annotation: Any, message: s
             Annotated[float, Field(lt=1, multiple_of=0.5)],
             {"type": "number", "maximum": 1, "exclusiveMaximum": True, "multipleOf": 0.5},
         ),
-        (Annotated[str | None, Field(min_length=1, pattern="a+")], {"type": "string", "minLength": 1, "pattern": "a+"}),
+        (
+            Annotated[str | None, Field(min_length=1, pattern="a+")],
+            {"type": "string", "minLength": 1, "pattern": "a+"},
+        ),
     ],
 )
 def test_constraints_of_fields_are_in_the_schema(annotation: Any, schema: dict[str, Any]) -> None:
