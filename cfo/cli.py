@@ -1,7 +1,7 @@
 """The command line of the operator.
 
 ``cfo run | dev | new | crd | status | dashboard | doctor | handlers | uninstall | envtest | manifests | migrate |
-plan | config | version | more``.
+config | version | more``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
 other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -43,7 +43,7 @@ _READERS: Final = (
     (
         "Administrators",
         ("run", "manifests", "doctor", "config"),
-        ("uninstall", "migrate", "plan", "version"),
+        ("uninstall", "migrate", "version"),
     ),
     ("Operator authors", ("new", "dev"), ("crd", "envtest", "handlers")),
 )
@@ -82,7 +82,6 @@ class _LazyGroup(click.Group):
             "Move RayClusters to KubeRay, RHOAI 3 or here.",
         ),
         "new": ("cfo.console.new.project", "Write the project of a new operator."),
-        "plan": ("cfo.console.plan.plan_command", "Show what a change of InferenceStacks alters."),
         "status": ("cfo.console.status_command", "Show the state of a cluster's workloads."),
         "uninstall": ("cfo.console.uninstall", "Uninstall the operator from a cluster."),
     }

@@ -73,7 +73,6 @@ ALLOWED: Final = {
     "cfo/console/demo/raycluster_nodes.py": _DECLARED,
     "cfo/console/doctor/components.py": _DIGITS,
     "cfo/console/migrate/raycluster/injected.py": _DIGITS,
-    "cfo/console/plan/planning.py": _DECLARED,
     "cfo/controllers/flux/fluxjob/reconciler.py": _DECLARED,
     "cfo/controllers/flux/minicluster/job_changes.py": _DIGITS,
     "cfo/controllers/flux/minicluster/plan.py": _DECLARED,

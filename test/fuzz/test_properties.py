@@ -25,7 +25,7 @@ from test.fuzz.checks import (
 from test.fuzz.checks.console import check_doctor, check_migration, check_obstacles
 from test.fuzz.checks.flux import FULL_JOB, check_flux_job, check_minicluster
 from test.fuzz.checks.handlers import BODY, check_diff_base, check_progress
-from test.fuzz.checks.inferencestack import FULL, check_plan, check_stack
+from test.fuzz.checks.inferencestack import FULL, check_stack
 from test.fuzz.mutations import HOSTILE
 from test.fuzz.stored_objects import as_stored
 from test.support.flux_environment import mini_cluster
@@ -49,7 +49,6 @@ CHECKS: dict[str, Callable[[], None]] = {
     ),
     "stack": lambda: check_stack(FULL),
     "configuration": lambda: configuration.check("kuberay: {}"),
-    "plan": lambda: check_plan('{"items": []}'),
     "obstacles": lambda: check_obstacles([DEPLOYMENT], [LEASE]),
     "migration": lambda: check_migration(RAY_CLUSTER),
     "doctor": lambda: check_doctor(DEPLOYMENT, [TEMPLATE], CONFIG_MAP, "v1.0.0"),
@@ -98,7 +97,6 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("stack", inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
     ("configuration", configuration, "parse", _raise),
     ("configuration", configuration, "parse", _raise_two_lines),
-    ("plan", inferencestack, "cli", _raise),
     ("obstacles", console, "find_obstacles", _raise),
     ("obstacles", console, "echo", lambda line: click.echo(f"{line}\x1b[2J")),
     ("obstacles", console, "echo", lambda line: click.echo(f"{line}\ntwo")),

@@ -194,7 +194,7 @@ EXCERPTS = {
     },
 }
 """The Python examples that are no programs, by page and beginning, with the reason."""
-RUN = ("cfo manifests", "cfo plan")
+RUN = ("cfo manifests",)
 """Commands that the test runs; all others are parsed, so that their names and options exist."""
 NOT_RUN = {
     "cfo dashboard": "test_dashboard.py",

@@ -18,7 +18,7 @@ _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""
 
 _REMEDIES: Final = {
-    "InvalidSpec": "correct the spec; cfo plan shows what a change does",
+    "InvalidSpec": "correct the spec; the message names the field",
     "GatewayAPINotInstalled": "install the Gateway API, or disable the route",
     "KEDANotInstalled": "install KEDA, or set replicaCount",
     "ReconcileError": "check the operator's permissions, and quotas and webhooks of the namespace",
@@ -110,7 +110,7 @@ _SECTION: Final = Section(
     type="table",
     position=5,
     title="InferenceStacks",
-    empty="No InferenceStacks. Create one with kubectl apply; cfo plan shows what it will contain.",
+    empty="No InferenceStacks. Create one with kubectl apply.",
     tile="InferenceStacks",
     facts=(("URL", "url"),),
 )

@@ -63,11 +63,11 @@ def belongs_to(obj: Object, stack: Object) -> bool:
     if labels.get(INSTANCE_LABEL) != name_of(stack):
         return False
     return (is_retained(obj) and labels.get(MANAGED_BY_LABEL) == MANAGED_BY) or (
-        is_of_chart(obj) and annotations_of(obj).get(HELM_RELEASE_NAME) == name_of(stack)
+        _is_of_chart(obj) and annotations_of(obj).get(HELM_RELEASE_NAME) == name_of(stack)
     )
 
 
-def is_of_chart(obj: Object) -> bool:
+def _is_of_chart(obj: Object) -> bool:
     """Return whether the labels of ``obj`` are those of an object that Helm created from the original chart."""
     labels = labels_of(obj)
     return (

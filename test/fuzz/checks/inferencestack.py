@@ -1,16 +1,13 @@
-"""InferenceStacks: whatever an API server stores is rendered or invalid, and ``cfo plan`` shows it or says why not."""
+"""InferenceStacks: whatever an API server stores is rendered or invalid."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, cast
 
-from click.testing import CliRunner
-
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, is_operator_version, operator_version_of
 from cfo.api.inferencestack.profiles import newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
-from cfo.cli import cli
 from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers.inferencestack.profile_choice import choose_profile
 from cfo.controllers.inferencestack.rendering.facts import Facts
@@ -143,16 +140,3 @@ REVIEWER = Reviewer(
         INFERENCE_STACKS[0],
     ),
 )
-
-
-def check_plan(text: str, output: str = "diff") -> None:
-    with limited_time(4.0):  # reading YAML, and rendering two stacks twice
-        result = CliRunner().invoke(
-            cli, ["plan", "-", "-o", output], prog_name="cfo", input=text.encode("utf-8", "replace")
-        )
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(
-        result.exception
-    )
-    if output != "objects":  # YAML, which escapes in its own way
-        assert_readable([result.stdout.replace("\t", " ")], 60 * len(text) + 100_000)
-    assert_readable([result.stderr], MAX_TEXT)

@@ -128,21 +128,13 @@ def test_view_and_page(obj: Object) -> None:
         assert_printable(text)
 
 
-def test_plan_of_a_hostile_stack() -> None:
+def test_errors_of_a_hostile_stack() -> None:
     (obj,) = [each for each in samples() if gvk_of(each).kind == "InferenceStack"]
     found = attack(obj, stored=False)
-    for error in validate(found, newest_profile("")).errors:
+    errors = validate(found, newest_profile("")).errors
+    assert errors
+    for error in errors:
         assert_printable(str(error))
-    valid = copy.deepcopy(obj)
-    valid["spec"]["applicationTemplate"] = {"environment": [{"name": "A", "value": HOSTILE}]}
-    for each in (found, valid, {**valid, "spec": {**valid["spec"], f"gatewa{HOSTILE}": HOSTILE}}):
-        for output in ("diff", "summary", "objects"):
-            command = ["plan", "-", "--output", output, "--spec-change"]
-            result = CliRunner().invoke(cli, command, input=yaml.safe_dump(each), prog_name="cfo")
-            assert_printable(result.output)
-            assert result.exception is None or isinstance(result.exception, SystemExit), (
-                result.exception
-            )
 
 
 async def run(env: Environment, directory: Path, *arguments: str) -> Result:
