@@ -75,9 +75,9 @@ from cfo.runtime import (
     set_finalizer,
     uid_of,
 )
-from cfo.runtime.client import NameTaken, OwnedWrites, apply_status, raise_together
+from cfo.runtime.client import NameTaken, OwnedWrites, apply_status
 from cfo.runtime.controller import Kind
-from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION, raise_together
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 

@@ -31,8 +31,9 @@ from cfo.runtime import (
     is_deleting,
     not_,
 )
-from cfo.runtime.client import OwnerDeleted, raise_together
+from cfo.runtime.client import OwnerDeleted
 from cfo.runtime.controller import Kind
+from cfo.runtime.objects import raise_together
 
 
 class ObservedCluster:

@@ -19,6 +19,7 @@ import anyio.abc
 import msgspec
 import structlog
 
+from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import MAX_BYTES, FieldSelector, LabelSelector, Selection
@@ -246,21 +247,31 @@ class Cache(ClientCache):
                 return informer
         return None
 
-    def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
-        """Return the newest state of the object in any informer that is not metadata-only."""
-        entries = [
-            entry
-            for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only
-            and (entry := informer.store.get(key)) is not None
-        ]
-        if not entries:
+    def stored(
+        self, gvk: GVK, key: NamespacedName, *, partial: bool = False
+    ) -> StoredObject | None:
+        """Return the newest state of the object in any informer; with ``partial``, at least its metadata."""
+        newest = self._newest_entry(gvk, key, metadata_only=False)
+        is_partial = newest is None
+        if newest is None and partial:
+            newest = self._newest_entry(gvk, key, metadata_only=True)
+        if newest is None:
             return None
-        newest = max(entries, key=lambda entry: entry.version) if len(entries) > 1 else entries[0]
         newest.keep_meta()  # decoded once for both
-        meta, managers = newest.meta, newest.managers
+        meta = newest.meta
+        managers = newest.managers
         newest.drop_meta()
-        return StoredObject(newest.raw, managers, meta.uid, meta.resource_version)
+        return StoredObject(newest.raw, managers, meta.uid, meta.resource_version, is_partial)
+
+    def _newest_entry(self, gvk: GVK, key: NamespacedName, *, metadata_only: bool) -> Entry | None:
+        newest: Entry | None = None
+        for informer in self._of_kind.get(gvk, ()):
+            if informer.selection.metadata_only is not metadata_only:
+                continue
+            entry = informer.store.get(key)
+            if entry is not None and (newest is None or entry.version > newest.version):
+                newest = entry
+        return newest
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

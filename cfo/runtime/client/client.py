@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
+import msgspec
 import orjson
 
 from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, encode_string_data, is_applied
@@ -26,6 +27,7 @@ from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.unstructured import (
+    GVK,
     NamespacedName,
     Object,
     ObjectKind,
@@ -64,12 +66,25 @@ class Propagation(StrEnum):
     ORPHAN = "Orphan"
 
 
+class CachedState(msgspec.Struct, frozen=True, eq=False):
+    """A decoded object, and its state in the cache, which an apply compares.
+
+    ``stored`` is ``None`` if the object was read from the API server, or if the cache has only its metadata
+    (``is_partial``).
+    """
+
+    object: Object
+    stored: StoredObject | None = None
+    is_partial: bool = False
+
+
 class _ApplyOptions(TypedDict, total=False):
     owner: Object | TypedObject | None
     subresource: str
     force: bool
     field_manager: str | None
     version: str
+    cached: CachedState | None
     dry_run: bool
 
 
@@ -123,6 +138,19 @@ class Client:
         """
         obj = await self._requests.get(kind.gvk, key, live=live)
         return kind.decode(obj) if obj is not None else None
+
+    def cached(self, gvk: GVK, key: NamespacedName) -> CachedState | None:
+        """Return the state of an object in the cache, without a request; ``None`` does not mean that there is none.
+
+        An informer with a selector is sufficient. If only metadata is cached, the state is partial.
+        """
+        stored = self._cache.stored(gvk, cache_key(self.mapper, gvk, key), partial=True)
+        if stored is None:
+            return None
+        obj: Object = orjson.loads(stored.object)
+        if stored.is_partial:
+            return CachedState(obj, is_partial=True)
+        return CachedState(obj, stored)
 
     async def get_subresource(
         self, kind: ObjectKind[Any], key: NamespacedName, subresource: str
@@ -219,9 +247,18 @@ class Client:
         patch_type: PatchType = PatchType.MERGE,
         *,
         subresource: str = "",
+        uid: str | None = None,
+        resource_version: str | None = None,
         dry_run: bool = False,
     ) -> T:
-        """Patch an object and return it as persisted."""
+        """Patch an object and return it as persisted.
+
+        ``uid`` and ``resource_version`` are preconditions, as in :meth:`delete`. If the resourceVersion is another,
+        a merge patch raises :class:`~cfo.runtime.client.errors.Conflict`; if only the uid is, and for a JSON patch, the
+        error is :class:`~cfo.runtime.client.errors.Invalid`. Set ``resource_version`` for a patch that replaces
+        what another client may have changed, for example a list.
+        """
+        body = _with_preconditions(body, uid=uid, resource_version=resource_version)
         target = await self._requests.resolve_object(kind.gvk, key, subresource)
         request = APIRequest(
             "PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label
@@ -241,6 +278,7 @@ class Client:
         force: bool = True,
         field_manager: str | None = None,
         version: str = "",
+        cached: CachedState | None = None,
         dry_run: bool = False,
     ) -> Object | TypedObject:
         """Apply ``obj`` (server-side apply) unless that would change nothing; return the resulting object.
@@ -249,7 +287,8 @@ class Client:
         takes over fields that other managers own; without it such a field raises a
         :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. To avoid taking over an object that another
         client created, set its ``metadata.uid``. ``version`` is the resourceVersion that the object must still have if
-        a request is sent; unlike ``metadata.resourceVersion``, it is not compared with the cache. A Secret's
+        a request is sent; unlike ``metadata.resourceVersion``, it is not compared with the cache. ``cached`` is the
+        result of :meth:`cached`, if the caller has just read it. A Secret's
         ``stringData`` is applied as ``data``, which is the field that the server persists. Raises
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
 
@@ -262,18 +301,20 @@ class Client:
             desired = set_controller_owner(desired, to_object(owner))
         kind, gvk = kind_of(obj), gvk_of(desired)
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
-        cached = cache_key(self.mapper, gvk, key_of(desired))
-        stored = self._cache.stored(gvk, cached)
+        key = cache_key(self.mapper, gvk, key_of(desired))
+        stored = cached.stored if cached is not None else None
+        if stored is None:
+            stored = self._cache.stored(gvk, key)
         # A dry run must reach the server; only the object and its status have managedFields that the cache can compare;
         # and after a write with unknown outcome, the cached state may be outdated.
         comparable = None
-        if (
-            not dry_run
-            and subresource in {"", "status"}
-            and not self._cache.is_uncertain(gvk, cached)
-        ):
+        if not dry_run and subresource in {"", "status"} and not self._cache.is_uncertain(gvk, key):
             comparable = stored
-        current: Object = orjson.loads(comparable.object) if comparable is not None else {}
+        current: Object = {}
+        if cached is not None and cached.stored is comparable and comparable is not None:
+            current = cached.object
+        elif comparable is not None:
+            current = orjson.loads(comparable.object)
         if comparable is not None and self._is_unchanged(intent, current, comparable):
             unchanged: Object | TypedObject = kind.decode(current)
             return unchanged
@@ -378,6 +419,23 @@ class Client:
     ) -> Object:
         params = {"fieldManager": self.field_manager, **_dry_run(dry_run)}
         return await self._requests.write(request, changed, body, params=params)
+
+
+def _with_preconditions(
+    body: Mapping[str, Any] | Sequence[Any], *, uid: str | None, resource_version: str | None
+) -> Mapping[str, Any] | Sequence[Any]:
+    """Return a patch that the API server rejects unless the object has this uid and resourceVersion."""
+    given = {"uid": uid, "resourceVersion": resource_version}
+    preconditions = {name: value for name, value in given.items() if value}
+    if not preconditions:
+        return body
+    if isinstance(body, Mapping):
+        return {**body, "metadata": {**(body.get("metadata") or {}), **preconditions}}
+    tests = [
+        {"op": "test", "path": f"/metadata/{name}", "value": value}
+        for name, value in preconditions.items()
+    ]
+    return [*tests, *body]
 
 
 def _dry_run(dry_run: bool) -> dict[str, str]:

@@ -19,13 +19,14 @@ class StoredObject(NamedTuple):
     """A cached object.
 
     ``object`` is its JSON without ``managedFields``; ``managers`` are the managedFields entries of our own field
-    managers, which the cache stores separately from the object.
+    managers, which the cache stores separately from the object. ``is_partial``: the cache has only its metadata.
     """
 
     object: bytes
     managers: tuple[Mapping[str, Any], ...]
     uid: str
     resource_version: str
+    is_partial: bool = False
 
 
 class CachedObjects(Protocol):
@@ -52,8 +53,13 @@ class ClientCache:
         """
         return None
 
-    def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
-        """Return the object from any informer that is not metadata-only, including informers with a selector."""
+    def stored(
+        self, gvk: GVK, key: NamespacedName, *, partial: bool = False
+    ) -> StoredObject | None:
+        """Return the object from any informer, including informers with a selector.
+
+        With ``partial``, the metadata from an informer that is metadata-only is returned if no other has the object.
+        """
         return None
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:

@@ -9,25 +9,23 @@ reference was removed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from cfo.runtime.client.apply import ABSENT_VERSION
+from cfo.runtime.client.children import NameTaken
 from cfo.runtime.client.client import Client, Propagation
 from cfo.runtime.client.errors import APIError, BadRequest, Conflict, Forbidden, Invalid
-from cfo.runtime.objects.errors import ReconcileError
+from cfo.runtime.objects.errors import raise_together
 from cfo.runtime.objects.unstructured import (
     GVK,
     Object,
-    controller_of,
     gvk_of,
     is_controlled_by,
     is_deleting,
     key_of,
-    name_of,
-    namespace_of,
     resource_version_of,
     set_controller_owner,
     uid_of,
@@ -37,48 +35,8 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
-NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
-"""How long to wait before rechecking a name that another owner's object has; most possible owners are not watched."""
-
-PREDECESSOR_RETRY_SECONDS: Final = 5.0
-"""How long to wait for the garbage collection of an object whose owner was deleted and created again."""
-
 _LASTING: Final = (Invalid, Forbidden, BadRequest)
 """Errors that a retry does not remove: someone has to change the object, a policy, a quota or a permission."""
-
-
-class NameTaken(ReconcileError):
-    """Raised when an object (``obj``) that does not belong to ``owner`` has the required name."""
-
-    def __init__(self, obj: Object, owner: Object) -> None:
-        self.obj = obj
-        reference = controller_of(obj) or {}
-        self.is_of_predecessor = (reference.get("kind"), reference.get("name")) == (
-            gvk_of(owner).kind,
-            name_of(owner),
-        )
-        """Whether the owner's name had another owner before, which was deleted: ``obj`` will be garbage-collected."""
-        super().__init__(
-            f"{gvk_of(obj).kind} {name_of(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
-        )
-
-
-def identity_of(obj: Mapping[str, Any]) -> Object:
-    """Return kind, namespace, name and uid of ``obj``: a server-side apply of them reaches no other object."""
-    metadata = {"name": name_of(obj), "uid": uid_of(obj)}
-    if namespace_of(obj):
-        metadata["namespace"] = namespace_of(obj)
-    gvk = gvk_of(obj)
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
-
-
-async def apply_status(
-    client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True
-) -> Object:
-    """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored."""
-    return await client.apply(
-        {**identity_of(obj), "status": status}, subresource="status", force=force
-    )
 
 
 async def apply_to(client: Client, desired: Object, uid: str, version: str = "") -> Object:
@@ -280,14 +238,6 @@ class OwnedWrites:
     def raise_errors(self) -> None:
         """Raise the errors of failed writes, so that the reconcile is retried."""
         raise_together(self.errors, "failed to write several objects")
-
-
-def raise_together(errors: Sequence[Exception], message: str) -> None:
-    """Raise the only error, or several as a group with this message; do nothing without an error."""
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise ExceptionGroup(message, errors)
 
 
 def _with_metadata(obj: Mapping[str, Any], fields: Mapping[str, str]) -> Object:

@@ -5,6 +5,7 @@ from .errors import InvalidResource as InvalidResource
 from .errors import ReconcileError as ReconcileError
 from .errors import SchemaError as SchemaError
 from .errors import TerminalError as TerminalError
+from .errors import raise_together as raise_together
 from .field import FieldError as FieldError
 from .field import FieldErrors as FieldErrors
 from .kinds import CLUSTER_ROLE as CLUSTER_ROLE

@@ -35,3 +35,11 @@ class InvalidResource(TerminalError, ValueError):
 
 class SchemaError(TypeError):
     """Raised for a class that has no structural schema or is declared incorrectly; the message names the field."""
+
+
+def raise_together(errors: Sequence[Exception], message: str) -> None:
+    """Raise the only error, or several as a group with this message; do nothing without an error."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(message, errors)

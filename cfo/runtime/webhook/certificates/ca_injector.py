@@ -20,7 +20,7 @@ from cfo.runtime.client.errors import (
     TransportError,
     UnknownKind,
 )
-from cfo.runtime.client.owned import raise_together
+from cfo.runtime.objects.errors import raise_together
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.unstructured import (
     GVK,

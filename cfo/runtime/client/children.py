@@ -1,0 +1,641 @@
+"""Bring the objects that belong to an owner to their desired state: the only way in which reconcilers write them.
+
+A reconciler decides with pure functions which objects should exist, and describes each as a :class:`Child`.
+:func:`reconcile_children` sends the requests. It leaves the objects of other owners unchanged:
+
+* A cache cannot show that a name is free: it lags behind, and an informer that selects by labels or size never contains
+  some objects. Therefore the first write of an object can only create it. If the name is taken, the object is read from
+  the API server and its owner is checked.
+* A change carries the uid and the resourceVersion that were checked, a deletion the uid, so neither reaches an object
+  that another client created in the meantime, and a change none whose owner reference was removed.
+* A failed write does not prevent the others. What no retry can change is reported once; all else is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, auto
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
+
+import msgspec
+import structlog
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from cfo.runtime.client.apply import ABSENT_VERSION
+from cfo.runtime.client.client import CachedState, Client, PatchType, Propagation
+from cfo.runtime.client.errors import (
+    AlreadyExists,
+    APIError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    UnknownKind,
+)
+from cfo.runtime.objects.errors import ReconcileError, raise_together
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    controller_of,
+    gvk_of,
+    is_controlled_by,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+    owner_references_of,
+    resource_version_of,
+    set_controller_owner,
+    uid_of,
+)
+
+_log = structlog.get_logger(__name__)
+
+NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
+"""How long to wait before rechecking a name that another owner's object has; most possible owners are not watched."""
+
+PREDECESSOR_RETRY_SECONDS: Final = 5.0
+"""How long to wait for the garbage collection of an object whose owner was deleted and created again."""
+
+_LASTING: Final = (Invalid, Forbidden, BadRequest)
+"""Errors that a retry does not remove: someone has to change the object, a policy, a quota or a permission."""
+
+_CHILDREN_BETWEEN_CHECKPOINTS: Final = 8
+"""Children that are as desired cost no request, so other tasks run after this number of them."""
+
+ObjectID: TypeAlias = tuple[GVK, NamespacedName]
+"""Identifies an object in the API."""
+
+
+class Update(Enum):
+    """What happens to an object of the owner that already exists."""
+
+    APPLY = auto()
+    """Server-side apply, unless nothing would change: fields of other field managers stay."""
+    KEEP = auto()
+    """Nothing: the object is only created."""
+    REPLACE = auto()
+    """Each top-level field of the desired object except ``metadata`` replaces the existing one, with all that other
+    clients added to it."""
+
+
+class _ChildOptions(TypedDict, total=False):
+    update: Update | Callable[[Object], Mapping[str, Any]]
+    in_thread: bool
+    belongs: Callable[[Object], bool] | None
+    is_trusted: Callable[[Object], bool] | None
+    adoption: Callable[[Object], Mapping[str, Any]] | None
+    has_owner_reference: bool
+    current: Object | None
+    consequence: str
+    otherwise: Child | None
+    requires: tuple[ObjectID, ...]
+    propagation_policy: Propagation | None
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """An object that should exist for an owner, or that should not.
+
+    Create it with :meth:`present`, :meth:`computed` or :meth:`absent`.
+
+    ``belongs`` returns whether an existing object is the owner's (default: the owner is its controller, by uid).
+    ``consequence`` says in half a sentence what it means for the user when an object of another owner has the name.
+    ``otherwise`` is written instead if the name is taken, or if a requirement is not met. ``requires`` are the
+    children, earlier in the list, that must be as desired first.
+    """
+
+    gvk: GVK
+    key: NamespacedName
+    desired: Object | None = None
+    compute: Callable[[Object | None], Object] | None = None
+    in_thread: bool = False
+    update: Update | Callable[[Object], Mapping[str, Any]] = Update.APPLY
+    belongs: Callable[[Object], bool] | None = None
+    is_trusted: Callable[[Object], bool] | None = None
+    adoption: Callable[[Object], Mapping[str, Any]] | None = None
+    has_owner_reference: bool = True
+    current: Object | None = None
+    consequence: str = ""
+    otherwise: Child | None = None
+    requires: tuple[ObjectID, ...] = ()
+    propagation_policy: Propagation | None = None
+
+    @classmethod
+    def present(cls, desired: Object, **options: Unpack[_ChildOptions]) -> Self:
+        """Return a child that exists as ``desired``; ``options`` are fields of the class.
+
+        ``update`` is what happens to an existing object: an :class:`Update`, or a function that returns the merge patch
+        for it (empty: none is sent). ``adoption`` returns a merge patch that is sent to an existing object before the
+        update, for example of its ``managedFields``; empty: none. ``has_owner_reference``: whether the owner becomes
+        the controller; it never does if it cannot, because it is in a namespace and the child is not in the same.
+        ``current`` is the existing object, if the caller has read it from the API server.
+        """
+        return cls(gvk=gvk_of(desired), key=key_of(desired), desired=desired, **options)
+
+    @classmethod
+    def computed(
+        cls,
+        gvk: GVK,
+        key: NamespacedName,
+        compute: Callable[[Object | None], Object],
+        **options: Unpack[_ChildOptions],
+    ) -> Self:
+        """Return a child that is computed from the existing object, for example a Secret whose keys are kept.
+
+        ``compute`` gets the existing object with its content (``None``: there is none), and runs in a worker thread
+        with ``in_thread``. The result is applied unless the object has all of it already. ``is_trusted``
+        returns whether the content of an existing object of the owner may be used; another one is deleted and created
+        again, because an update would keep its other keys.
+        """
+        return cls(gvk=gvk, key=key, compute=compute, **options)
+
+    @classmethod
+    def absent(cls, gvk: GVK, key: NamespacedName, **options: Unpack[_ChildOptions]) -> Self:
+        """Return a child that does not exist: an object of the owner with this name is deleted."""
+        return cls(gvk=gvk, key=key, **options)
+
+    @property
+    def id(self) -> ObjectID:
+        """Its kind, namespace and name."""
+        return self.gvk, self.key
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it should not exist."""
+        return self.desired is None and self.compute is None
+
+
+class Outcome(Enum):
+    """What became of a child."""
+
+    DONE = auto()
+    """It is as desired."""
+    TAKEN = auto()
+    """An object that does not belong to the owner has the name. It is checked again after
+    :data:`NAME_CONFLICT_RETRY_SECONDS`."""
+    WAITING = auto()
+    """An object of the owner, or of a deleted owner with the same name, is being deleted."""
+    TERMINATING = auto()
+    """Nothing can be created, because the namespace is being deleted."""
+    REFUSED = auto()
+    """The API server refused the request, and would refuse it again."""
+    FAILED = auto()
+    """The request failed, and a retry may succeed."""
+    UNSERVED = auto()
+    """The API server does not serve the kind."""
+    SKIPPED = auto()
+    """A child that it requires is not as desired."""
+
+
+class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What became of ``child``.
+
+    ``obj`` is the object as stored or, if the name is ``TAKEN`` or the outcome is ``WAITING``, the object that was
+    found. ``message`` is a sentence about any outcome except ``DONE`` and ``SKIPPED``, without the consequence.
+    """
+
+    child: Child
+    outcome: Outcome
+    obj: Object | None = None
+    is_new: bool = False
+    message: str = ""
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the child is as desired."""
+        return self.outcome is Outcome.DONE
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the ``otherwise`` of the child is written instead."""
+        is_refused = self.outcome in (Outcome.SKIPPED, Outcome.TAKEN)
+        return is_refused and self.child.otherwise is not None
+
+
+class ChildResults:
+    """What became of all children, in their order; a child and its ``otherwise`` have a result each."""
+
+    def __init__(self) -> None:
+        self._results: dict[ObjectID, ChildResult] = {}
+        self.retry_after = 0.0
+        """The seconds until the next reconcile; 0 if none is needed."""
+        self.is_limited = False
+        """Whether the limit of created objects was reached, so that the other children are still to be written."""
+
+    def __iter__(self) -> Iterator[ChildResult]:
+        return iter(self._results.values())
+
+    def __contains__(self, child: ObjectID) -> bool:
+        return child in self._results
+
+    def get(self, gvk: GVK, key: NamespacedName) -> ChildResult | None:
+        """Return the result of a child; ``None`` if there was no such child."""
+        return self._results.get((gvk, key))
+
+    def stored(self, gvk: GVK, key: NamespacedName) -> Object | None:
+        """Return the object of a child that is as desired, as stored; otherwise ``None``."""
+        result = self.get(gvk, key)
+        return result.obj if result is not None and result.is_done else None
+
+    def is_done(self, *children: ObjectID) -> bool:
+        """Return whether these children are as desired; without arguments: whether all are.
+
+        Of a child with an ``otherwise`` that was written instead, only the latter counts.
+        """
+        if not children:
+            return all(result.is_done or result.is_replaced for result in self)
+        return all(child in self and self._results[child].is_done for child in children)
+
+    @property
+    def created(self) -> int:
+        """The number of created objects."""
+        return sum(result.is_new for result in self)
+
+    @property
+    def errors(self) -> list[Exception]:
+        """The errors of requests that failed or were refused."""
+        failed = (Outcome.REFUSED, Outcome.FAILED)
+        return [result.error for result in self if result.outcome in failed and result.error]
+
+    def raise_errors(self) -> None:
+        """Raise the errors of failed requests, so that the reconcile is retried."""
+        raise_together(self.errors, "failed to write several objects")
+
+    def retry(self, seconds: float) -> None:
+        """Request another reconcile after at most ``seconds``."""
+        self.retry_after = min(self.retry_after or seconds, seconds)
+
+    def add(self, result: ChildResult) -> None:
+        """Add a result."""
+        self._results[result.child.id] = result
+        if result.is_replaced:
+            return
+        if result.outcome is Outcome.TAKEN:
+            self.retry(NAME_CONFLICT_RETRY_SECONDS)
+        elif result.outcome is Outcome.WAITING and isinstance(result.error, NameTaken):
+            self.retry(PREDECESSOR_RETRY_SECONDS)
+
+
+class EventSink(Protocol):
+    """Records Kubernetes Events, as :class:`~cfo.runtime.EventRecorder` does."""
+
+    def event(
+        self, obj: Object, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Record an Event about ``obj``."""
+
+
+class NameTaken(ReconcileError):
+    """An object (``obj``) that does not belong to ``owner`` has the name of a child."""
+
+    def __init__(self, obj: Object, owner: Object) -> None:
+        self.obj = obj
+        self.is_of_predecessor = _is_of_predecessor(obj, owner)
+        """Whether the owner's name had another owner before, which was deleted: ``obj`` will be garbage-collected."""
+        super().__init__(
+            f"{_title(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
+        )
+
+
+async def reconcile_children(
+    client: Client,
+    owner: Object,
+    children: Iterable[Child],
+    *,
+    prune: Iterable[ObjectID] = (),
+    events: EventSink | None = None,
+    block_owner_deletion: bool | None = None,
+    max_created: int = 0,
+    stop_at_failure: bool = False,
+) -> ChildResults:
+    """Bring ``children`` of ``owner`` to their desired state, one after the other, and return what became of them.
+
+    :param prune: objects in the cache; those that belong to the owner and are not among the children are deleted.
+    :param events: records a Warning Event about the owner for each taken name that has a consequence (``NameTaken``),
+        each lasting refusal (``FailedToReconcile``), and each object whose content was not trusted
+        (``UntrustedContentReplaced``).
+    :param block_owner_deletion: whether a foreground deletion of the owner waits for the objects.
+    :param max_created: the maximum number of objects to create; 0 means no limit. :attr:`ChildResults.is_limited` then
+        asks for another reconcile.
+    :param stop_at_failure: leave out the children after the first one that is not as desired.
+
+    The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
+    :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`.
+    """
+    writer = _ChildWriter(client, owner, events, block_owner_deletion)
+    results = writer.results
+    for number, child in enumerate(children, 1):
+        result = await writer.write(child)
+        if stop_at_failure and not result.is_done:
+            return results
+        if max_created and results.created >= max_created:
+            results.is_limited = True
+            return results
+        if number % _CHILDREN_BETWEEN_CHECKPOINTS == 0:
+            await checkpoint()
+    for gvk, key in prune:
+        if (gvk, key) not in results:
+            await writer.write(Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND))
+    return results
+
+
+async def apply_status(
+    client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True
+) -> Object:
+    """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored."""
+    desired = {**identity_of(obj), "status": status}
+    return await client.apply(desired, subresource="status", force=force)
+
+
+def identity_of(obj: Mapping[str, Any]) -> Object:
+    """Return kind, namespace, name and uid of ``obj``: a server-side apply of them reaches no other object."""
+    metadata = {"name": name_of(obj), "uid": uid_of(obj)}
+    if namespace_of(obj):
+        metadata["namespace"] = namespace_of(obj)
+    gvk = gvk_of(obj)
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
+
+
+class _ChildWriter:
+    """Writes the children of ``owner`` and collects their results."""
+
+    def __init__(
+        self,
+        client: Client,
+        owner: Object,
+        events: EventSink | None,
+        block_owner_deletion: bool | None,
+    ) -> None:
+        self.results = ChildResults()
+        self._client = client
+        self._owner = owner
+        self._events = events
+        self._block_owner_deletion = block_owner_deletion
+
+    async def write(self, child: Child) -> ChildResult:
+        """Bring one child, or what is written instead of it, to its desired state; record and return the result."""
+        if child.requires and not self.results.is_done(*child.requires):
+            result = ChildResult(child=child, outcome=Outcome.SKIPPED)
+        else:
+            result = await self._attempt(child)
+        self.results.add(result)
+        if child.otherwise is None or not result.is_replaced:
+            self._report(result)
+            return result
+        replacement = await self.write(child.otherwise)
+        if replacement.is_done:
+            self._report(result)
+        return replacement
+
+    async def _attempt(self, child: Child) -> ChildResult:
+        """Send the requests for a child; its errors become part of the result."""
+        try:
+            if child.is_absent:
+                return await self._delete(child)
+            return await self._create_or_update(child)
+        except NameTaken as taken:
+            outcome = Outcome.WAITING if taken.is_of_predecessor else Outcome.TAKEN
+            return ChildResult(
+                child=child, outcome=outcome, obj=taken.obj, message=str(taken), error=taken
+            )
+        except UnknownKind as error:
+            return ChildResult(
+                child=child, outcome=Outcome.UNSERVED, message=str(error), error=error
+            )
+        except APIError as error:
+            verb = "deleted" if child.is_absent else "written"
+            message = f"{child.gvk.kind} {child.key.name} could not be {verb}: {error.message}"
+            return ChildResult(
+                child=child, outcome=_outcome_of(error), message=message, error=error
+            )
+
+    # Create and update.
+
+    async def _create_or_update(self, child: Child) -> ChildResult:
+        known = await self._known(child)
+        if known is None:
+            created = await self._create(child)
+            if created is not None:
+                return ChildResult(child=child, outcome=Outcome.DONE, obj=created, is_new=True)
+            known = await self._read(child)
+            if known is None:
+                # It was deleted in the meantime: a retry creates it.
+                raise AlreadyExists(409, message=f"{child.gvk.kind} {child.key.name} was deleted")
+        try:
+            return await self._update_owned(child, known)
+        except Conflict as error:
+            if error.causes:
+                raise  # it names fields of another manager, which a retry does not release
+            # It changed since it was checked; its owner reference may have been removed.
+            live = await self._read(child)
+            if live is None or uid_of(live.object) != uid_of(known.object):
+                raise
+        return await self._update_owned(child, live)
+
+    async def _known(self, child: Child) -> CachedState | None:
+        """Return the object that the caller or the cache has; ``None`` does not mean that it does not exist."""
+        if child.current is not None:
+            return CachedState(child.current)
+        known = self._client.cached(child.gvk, child.key)
+        if known is not None and known.is_partial and child.compute is not None:
+            return await self._read(child)
+        return known
+
+    async def _read(self, child: Child) -> CachedState | None:
+        live = await self._client.get(child.gvk, child.key, live=True)
+        return CachedState(live) if live is not None else None
+
+    async def _create(self, child: Child) -> Object | None:
+        """Create the object and return it as stored; ``None`` if the name is taken."""
+        desired = self._with_owner(child, await self._desired(child, None))
+        try:
+            if child.update is Update.APPLY and child.compute is None:
+                # The object is created by an apply, so that later applies own its fields.
+                metadata = {**desired["metadata"], "resourceVersion": ABSENT_VERSION}
+                return await self._client.apply({**desired, "metadata": metadata})
+            return await self._client.create(desired)
+        except Conflict:
+            return None
+
+    async def _update_owned(self, child: Child, known: CachedState) -> ChildResult:
+        """Update an existing object. Raises :class:`NameTaken` unless it belongs to the owner."""
+        current = known.object
+        if not self._belongs(child, current):
+            raise NameTaken(current, self._owner)
+        if is_deleting(current):
+            message = f"{_title(current)} is being deleted"
+            return ChildResult(child=child, outcome=Outcome.WAITING, obj=current, message=message)
+        if child.is_trusted is not None and not child.is_trusted(current):
+            stored = await self._replace_object(child, current)
+        else:
+            stored = await self._update(child, await self._adopted(child, known))
+        return ChildResult(child=child, outcome=Outcome.DONE, obj=stored)
+
+    async def _adopted(self, child: Child, known: CachedState) -> CachedState:
+        patch = child.adoption(known.object) if child.adoption is not None else {}
+        if not patch:
+            return known
+        return CachedState(await self._patch(child, known.object, patch))
+
+    async def _update(self, child: Child, known: CachedState) -> Object:
+        current = known.object
+        if child.update is Update.KEEP:
+            return current
+        if callable(child.update):
+            patch = child.update(current)
+            return await self._patch(child, current, patch) if patch else current
+        desired = self._with_owner(child, await self._desired(child, current))
+        if child.update is Update.REPLACE:
+            return await self._replace_fields(child, current, desired)
+        if child.compute is not None and has_everything(current, desired):
+            return current
+        metadata = {**desired["metadata"], "uid": uid_of(current)}
+        return await self._client.apply(
+            {**desired, "metadata": metadata}, version=resource_version_of(current), cached=known
+        )
+
+    async def _patch(self, child: Child, current: Object, patch: Mapping[str, Any]) -> Object:
+        return await self._client.patch(
+            child.gvk,
+            child.key,
+            patch,
+            uid=uid_of(current),
+            resource_version=resource_version_of(current),
+        )
+
+    async def _replace_fields(self, child: Child, current: Object, desired: Object) -> Object:
+        """Replace the fields that differ; an apply would keep what another client added to them."""
+        changes = [
+            {"op": "replace" if name in current else "add", "path": f"/{name}", "value": value}
+            for name, value in desired.items()
+            if name not in ("apiVersion", "kind", "metadata") and current.get(name) != value
+        ]
+        if not changes:
+            return current
+        return await self._client.patch(
+            child.gvk, child.key, changes, PatchType.JSON, uid=uid_of(current)
+        )
+
+    async def _replace_object(self, child: Child, current: Object) -> Object:
+        """Delete the object and create it again: an update would keep other keys, and an immutable object as is."""
+        await self._client.delete(child.gvk, child.key, uid=uid_of(current))
+        try:
+            created = await self._client.create(
+                self._with_owner(child, await self._desired(child, None))
+            )
+        except AlreadyExists:  # a finalizer keeps it
+            raise NameTaken(current, self._owner) from None
+        self._record(
+            "UntrustedContentReplaced",
+            f"{_title(current)} had the labels of this {gvk_of(self._owner).kind}, but no owner reference with its "
+            "uid: its content was replaced. Restart the pods that use it",
+        )
+        return created
+
+    async def _desired(self, child: Child, current: Object | None) -> Object:
+        if child.compute is None:
+            assert child.desired is not None
+            return child.desired
+        if child.in_thread:
+            return await to_thread.run_sync(child.compute, current)
+        return child.compute(current)
+
+    def _with_owner(self, child: Child, desired: Object) -> Object:
+        namespace = namespace_of(self._owner)
+        if not child.has_owner_reference or namespace not in ("", namespace_of(desired)):
+            return desired
+        return set_controller_owner(
+            desired, self._owner, block_owner_deletion=self._block_owner_deletion
+        )
+
+    # Delete.
+
+    async def _delete(self, child: Child) -> ChildResult:
+        """Delete the object that the cache has, if it belongs to the owner."""
+        known = self._client.cached(child.gvk, child.key)
+        current = child.current
+        if current is None and known is not None:
+            current = known.object
+        try:
+            await self._delete_owned(child, current)
+        except Conflict:
+            # Another object has the name. It may be another one of the owner.
+            await self._delete_owned(child, await self._client.get(child.gvk, child.key, live=True))
+        return ChildResult(child=child, outcome=Outcome.DONE)
+
+    async def _delete_owned(self, child: Child, current: Object | None) -> None:
+        # A second deletion of an object that a finalizer keeps would be a request without effect.
+        if current is None or is_deleting(current) or not self._belongs(child, current):
+            return
+        await self._client.delete(
+            child.gvk,
+            child.key,
+            uid=uid_of(current),
+            propagation_policy=child.propagation_policy,
+        )
+
+    # Ownership and reports.
+
+    def _belongs(self, child: Child, obj: Object) -> bool:
+        if child.belongs is not None:
+            return child.belongs(obj)
+        return is_controlled_by(obj, self._owner)
+
+    def _report(self, result: ChildResult) -> None:
+        if result.outcome is Outcome.TERMINATING:
+            # Not an error: the owner is in this namespace, and is deleted next.
+            _log.debug(
+                "Namespace is being deleted",
+                kind=result.child.gvk.kind,
+                object=result.child.key.name,
+            )
+        elif result.outcome is Outcome.TAKEN and result.child.consequence:
+            self._record("NameTaken", f"{result.message}: {result.child.consequence}")
+        elif result.outcome is Outcome.REFUSED:
+            self._record("FailedToReconcile", result.message)
+
+    def _record(self, reason: str, message: str) -> None:
+        if self._events is not None:
+            self._events.event(self._owner, "Warning", reason, message)
+
+
+def has_everything(current: Object, desired: Object) -> bool:
+    """Return whether ``current`` has all of ``desired``; other metadata and other keys of ``data`` are ignored."""
+    metadata = current["metadata"]
+    desired_metadata = desired["metadata"]
+    for part in ("labels", "annotations"):
+        if not _contains(metadata.get(part), desired_metadata.get(part)):
+            return False
+    references = owner_references_of(current)
+    if any(reference not in references for reference in owner_references_of(desired)):
+        return False
+    if not _contains(current.get("data"), desired.get("data")):
+        return False
+    other_fields = set(desired) - {"apiVersion", "kind", "metadata", "data"}
+    return all(current.get(field) == desired[field] for field in other_fields)
+
+
+def _contains(current: Mapping[str, Any] | None, desired: Mapping[str, Any] | None) -> bool:
+    return (desired or {}).items() <= (current or {}).items()
+
+
+def _outcome_of(error: APIError) -> Outcome:
+    """Return whether a retry of a failed request may succeed."""
+    if any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes):
+        return Outcome.TERMINATING
+    # A conflict with causes names fields of another manager, which a retry does not release.
+    if isinstance(error, _LASTING) or (isinstance(error, Conflict) and error.causes):
+        return Outcome.REFUSED
+    return Outcome.FAILED
+
+
+def _is_of_predecessor(obj: Object, owner: Object) -> bool:
+    reference = controller_of(obj) or {}
+    return (reference.get("kind"), reference.get("name")) == (gvk_of(owner).kind, name_of(owner))
+
+
+def _title(obj: Object) -> str:
+    return f"{gvk_of(obj).kind} {name_of(obj)}"

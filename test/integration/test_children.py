@@ -1,0 +1,436 @@
+"""Children of an owner on an API server: no object of another owner is changed, whatever the cache shows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from cfo.runtime import (
+    CONFIG_MAP,
+    GVK,
+    Client,
+    ClientConfig,
+    Conflict,
+    Invalid,
+    NamespacedName,
+    Object,
+    Transport,
+    is_controlled_by,
+    key_of,
+    owner_reference,
+    uid_of,
+)
+from cfo.runtime.client import (
+    NAME_CONFLICT_RETRY_SECONDS,
+    PREDECESSOR_RETRY_SECONDS,
+    Child,
+    ChildResult,
+    ChildResults,
+    Exchange,
+    Outcome,
+    Update,
+    apply_status,
+    reconcile_children,
+)
+from cfo.runtime.client.discovery import RESTMapper
+from envtest import ControlPlane
+
+KEY = NamespacedName("default", "child")
+
+
+def config_map(name: str = "child", owner: Object | None = None, **data: str) -> Object:
+    metadata: Object = {"namespace": "default", "name": name}
+    if owner is not None:
+        metadata["ownerReferences"] = [owner_reference(owner)]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+class Events:
+    """Collects Events as pairs of reason and message."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[str, str]] = []
+
+    def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
+        assert type_ == "Warning"
+        self.recorded.append((reason, message))
+
+
+class World(NamedTuple):
+    """A client without a cache, the owner, its Events, and the verbs of all requests."""
+
+    client: Client
+    owner: Object
+    events: Events
+    verbs: list[str]
+
+    async def write(self, *children: Child, **options: Any) -> ChildResults:
+        self.verbs.clear()
+        return await reconcile_children(
+            self.client,
+            self.owner,
+            children,
+            events=self.events,
+            block_owner_deletion=True,
+            **options,
+        )
+
+    async def write_one(self, child: Child) -> ChildResult:
+        (result,) = await self.write(child)
+        return result
+
+    async def stored(self, name: str = "child") -> Object | None:
+        return await self.client.get(CONFIG_MAP, NamespacedName("default", name), live=True)
+
+
+@pytest.fixture
+async def world(plane: ControlPlane) -> AsyncIterator[World]:
+    verbs: list[str] = []
+
+    def record(exchange: Exchange) -> None:
+        if exchange.resource == "configmaps":
+            verbs.append(exchange.verb)
+
+    config = ClientConfig.for_control_plane(plane)
+    async with Transport(config, observe=record) as transport:
+        client = Client(transport, RESTMapper(transport), field_manager="test")
+        owner = await client.create(config_map("owner"))
+        yield World(client, owner, Events(), verbs)
+
+
+@pytest.mark.parametrize("update", [Update.APPLY, Update.KEEP, Update.REPLACE, lambda _: {}])
+async def test_absent_object_is_created_with_its_owner(world: World, update: Any) -> None:
+    desired = config_map(a="b")
+    result = await world.write_one(Child.present(desired, update=update))
+    assert result.outcome is Outcome.DONE
+    assert result.is_new
+    assert result.obj == await world.stored()
+    assert result.obj is not None
+    reference = owner_reference(world.owner, block_owner_deletion=True)
+    assert result.obj["metadata"]["ownerReferences"] == [reference]
+    assert "ownerReferences" not in desired["metadata"]
+    assert len(world.verbs) == 2  # the second one is of this test
+
+
+async def test_cluster_scoped_child_of_a_namespaced_owner_has_no_owner_reference(
+    world: World,
+) -> None:
+    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "child"}}
+    result = await world.write_one(Child.present(namespace, belongs=lambda _: True))
+    assert result.obj is not None
+    assert "ownerReferences" not in result.obj["metadata"]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("owner", ["", "other", "predecessor"])
+async def test_object_of_another_owner_is_left_unchanged(
+    world: World, owner: str, is_known: bool
+) -> None:
+    # The garbage collector does not know this kind, so it does not delete the object.
+    foreign = config_map(theirs="yes")
+    if owner:
+        reference = {
+            **owner_reference(world.owner),
+            "apiVersion": "example.com/v1",
+            "name": "owner" if owner == "predecessor" else "other",
+            "uid": "u",
+        }
+        foreign["metadata"]["ownerReferences"] = [reference]
+    before = await world.client.create(foreign)
+    current = before if is_known else None
+    for update in (Update.APPLY, Update.KEEP, Update.REPLACE, lambda _: {"data": {"a": "b"}}):
+        child = Child.present(
+            config_map(a="b"), update=update, current=current, consequence="it stays"
+        )
+        results = await world.write(child)
+        (result,) = results
+        expected = Outcome.WAITING if owner == "predecessor" else Outcome.TAKEN
+        assert result.outcome is expected
+        message = "ConfigMap child already exists and does not belong to this ConfigMap"
+        assert result.message == message
+        if owner == "predecessor":
+            assert results.retry_after == PREDECESSOR_RETRY_SECONDS
+            assert world.events.recorded == []
+        else:
+            assert results.retry_after == NAME_CONFLICT_RETRY_SECONDS
+            assert world.events.recorded.pop() == ("NameTaken", f"{message}: it stays")
+        results.raise_errors()
+    await world.write(Child.absent(CONFIG_MAP, KEY, current=before))
+    assert await world.stored() == before
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize(
+    ("update", "data"),
+    [
+        (Update.APPLY, {"old": "yes", "new": "yes"}),
+        (Update.KEEP, {"old": "yes"}),
+        (Update.REPLACE, {"new": "yes"}),
+        (lambda _: {"data": {"patched": "yes"}}, {"old": "yes", "patched": "yes"}),
+        (lambda _: {}, {"old": "yes"}),
+    ],
+)
+async def test_object_of_the_owner_is_updated(
+    world: World, is_known: bool, update: Any, data: dict[str, str]
+) -> None:
+    before = await world.client.create(config_map(owner=world.owner, old="yes"))
+    current = before if is_known else None
+    result = await world.write_one(
+        Child.present(config_map(new="yes"), update=update, current=current)
+    )
+    assert result.outcome is Outcome.DONE
+    assert not result.is_new
+    assert result.obj is not None
+    assert result.obj["data"] == data
+    assert uid_of(result.obj) == uid_of(before)
+
+
+async def test_object_that_is_as_desired_is_not_replaced(world: World) -> None:
+    before = await world.client.create(config_map(owner=world.owner, a="b"))
+    child = Child.present(config_map(a="b"), update=Update.REPLACE, current=before)
+    assert (await world.write_one(child)).obj == before
+    assert world.verbs == []
+
+
+async def test_object_that_replaced_the_checked_one_is_not_changed(world: World) -> None:
+    known = await world.client.create(config_map(owner=world.owner))
+    await world.client.delete(CONFIG_MAP, KEY)
+    other = await world.client.create(config_map(owner=world.owner, theirs="yes"))
+    for update in (Update.APPLY, lambda _: {"data": {"a": "b"}}):
+        results = await world.write(Child.present(config_map(a="b"), update=update, current=known))
+        assert not results.is_done()
+        with pytest.raises(Conflict):
+            results.raise_errors()
+    assert await world.stored() == other
+
+
+async def test_object_of_another_owner_that_replaced_the_checked_one_is_not_deleted(
+    world: World,
+) -> None:
+    known = await world.client.create(config_map(owner=world.owner))
+    await world.client.delete(CONFIG_MAP, KEY)
+    other = await world.client.create(config_map(theirs="yes"))
+    result = await world.write_one(Child.absent(CONFIG_MAP, KEY, current=known))
+    assert result.outcome is Outcome.DONE
+    assert await world.stored() == other
+
+
+async def test_object_that_the_owner_lost_is_left_unchanged(world: World) -> None:
+    known = await world.client.create(config_map(owner=world.owner))
+    change = {"metadata": {"ownerReferences": None}, "data": {"theirs": "yes"}}
+    released = await world.client.patch(CONFIG_MAP, KEY, change)
+    result = await world.write_one(Child.present(config_map(a="b"), current=known))
+    assert result.outcome is Outcome.TAKEN
+    assert await world.stored() == released
+
+
+async def test_changed_object_of_the_owner_is_checked_again_and_updated(world: World) -> None:
+    known = await world.client.create(config_map(owner=world.owner))
+    await world.client.patch(CONFIG_MAP, KEY, {"data": {"theirs": "yes"}})
+    result = await world.write_one(Child.present(config_map(a="b"), current=known))
+    assert result.obj is not None
+    assert result.obj["data"] == {"a": "b", "theirs": "yes"}
+    assert world.verbs == ["apply", "get", "apply"]
+
+
+async def test_object_that_is_being_deleted_is_not_changed(world: World) -> None:
+    child = config_map(owner=world.owner)
+    child["metadata"]["finalizers"] = ["example.com/hold"]
+    await world.client.create(child)
+    await world.client.delete(CONFIG_MAP, KEY)
+    before = await world.stored()
+    result = await world.write_one(Child.present(config_map(a="b")))
+    assert (result.outcome, result.message) == (
+        Outcome.WAITING,
+        "ConfigMap child is being deleted",
+    )
+    assert await world.stored() == before
+    await world.write(Child.absent(CONFIG_MAP, KEY, current=before))
+    assert world.verbs == []
+
+
+async def test_object_of_the_owner_is_deleted(world: World) -> None:
+    known = await world.client.create(config_map(owner=world.owner))
+    results = await world.write(
+        Child.absent(CONFIG_MAP, KEY, current=known, belongs=lambda _: False)
+    )
+    assert results.is_done()
+    assert await world.stored() == known
+    await world.write(Child.absent(CONFIG_MAP, KEY, current=known))
+    assert world.verbs == ["delete"]
+    assert await world.stored() is None
+
+
+def counted(current: Object | None) -> Object:
+    """Return the object with its number increased by one, up to two."""
+    number = int((current or {}).get("data", {}).get("number", 0))
+    return config_map(number=str(min(number + 1, 2)))
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_object_is_computed_from_the_existing_one(world: World, in_thread: bool) -> None:
+    child = Child.computed(CONFIG_MAP, KEY, counted, in_thread=in_thread)
+    numbers = []
+    for _ in range(3):
+        result = await world.write_one(child)
+        assert result.obj is not None
+        numbers.append(result.obj["data"]["number"])
+    assert numbers == ["1", "2", "2"]
+    assert world.verbs == ["create", "get"]  # the object has everything already
+
+
+async def test_content_that_is_not_trusted_is_replaced(world: World) -> None:
+    labelled = config_map(theirs="yes")
+    labelled["metadata"]["labels"] = {"owner": "owner"}
+    before = await world.client.create(labelled)
+    child = Child.computed(
+        CONFIG_MAP,
+        KEY,
+        counted,
+        belongs=lambda obj: bool(obj["metadata"].get("labels")),
+        is_trusted=lambda obj: is_controlled_by(obj, world.owner),
+    )
+    result = await world.write_one(child)
+    assert result.obj is not None
+    assert result.obj["data"] == {"number": "1"}
+    assert uid_of(result.obj) != uid_of(before)
+    ((reason, message),) = world.events.recorded
+    assert reason == "UntrustedContentReplaced"
+    assert message.startswith("ConfigMap child had the labels of this ConfigMap")
+
+
+async def test_object_is_adopted_before_its_update(world: World) -> None:
+    await world.client.create(config_map(owner=world.owner, theirs="yes"))
+    child = Child.present(config_map(a="b"), adoption=lambda _: {"data": {"theirs": None}})
+    result = await world.write_one(child)
+    assert result.obj is not None
+    assert result.obj["data"] == {"a": "b"}
+
+
+async def test_another_child_is_written_if_the_name_is_taken(world: World) -> None:
+    await world.client.create(config_map(theirs="yes"))
+    child = Child.present(
+        config_map(a="b"),
+        consequence="another name is used",
+        otherwise=Child.present(config_map("other", a="b")),
+    )
+    results = await world.write(child)
+    assert results.is_done()
+    assert results.retry_after == 0
+    assert results.stored(CONFIG_MAP, KEY) is None
+    assert results.stored(CONFIG_MAP, NamespacedName("default", "other")) is not None
+    ((reason, message),) = world.events.recorded
+    assert (reason, message.rpartition(": ")[2]) == ("NameTaken", "another name is used")
+
+
+async def test_child_with_an_unmet_requirement_is_skipped(world: World) -> None:
+    await world.client.create(config_map(theirs="yes"))
+    first = Child.present(config_map(a="b"))
+    second = Child.present(config_map("second"), requires=(first.id,))
+    third = Child.present(
+        config_map("third"),
+        requires=(second.id,),
+        otherwise=Child.present(config_map("instead")),
+    )
+    results = await world.write(first, second, third)
+    outcomes = [result.outcome for result in results]
+    assert outcomes == [Outcome.TAKEN, Outcome.SKIPPED, Outcome.SKIPPED, Outcome.DONE]
+    assert await world.stored("second") is None
+    assert await world.stored("instead") is not None
+
+
+async def test_failed_write_does_not_prevent_the_others(world: World) -> None:
+    invalid = config_map("first")
+    invalid["metadata"]["labels"] = {"-": "-"}
+    results = await world.write(
+        Child.present(invalid, update=Update.KEEP), Child.present(config_map())
+    )
+    assert [result.outcome for result in results] == [Outcome.REFUSED, Outcome.DONE]
+    ((reason, message),) = world.events.recorded
+    assert reason == "FailedToReconcile"
+    assert message.startswith("ConfigMap first could not be written: ")
+    with pytest.raises(Invalid):
+        results.raise_errors()
+
+
+async def test_children_after_a_failure_are_left_out_on_request(world: World) -> None:
+    await world.client.create(config_map(theirs="yes"))
+    children = [Child.present(config_map()), Child.present(config_map("second"))]
+    results = await world.write(*children, stop_at_failure=True)
+    assert [result.outcome for result in results] == [Outcome.TAKEN]
+    assert await world.stored("second") is None
+
+
+async def test_kind_that_is_not_served_is_reported(world: World) -> None:
+    gvk = GVK("example.com", "v1", "Missing")
+    child = Child.present({**config_map(), "apiVersion": gvk.api_version, "kind": gvk.kind})
+    results = await world.write(
+        child, Child.absent(gvk, KEY, current=config_map(owner=world.owner))
+    )
+    assert {result.outcome for result in results} == {Outcome.UNSERVED}
+    results.raise_errors()
+
+
+async def test_number_of_created_objects_is_limited(world: World) -> None:
+    children = [Child.present(config_map(f"child-{number}")) for number in range(3)]
+    results = await world.write(*children, max_created=2)
+    assert results.is_limited
+    assert results.created == 2
+    assert await world.stored("child-2") is None
+    assert not (await world.write(*children, max_created=2)).is_limited
+    assert await world.stored("child-2") is not None
+
+
+async def test_unwanted_objects_of_the_owner_are_pruned(plane: ControlPlane, world: World) -> None:
+    for name, owner in (("own", world.owner), ("foreign", None)):
+        await world.client.create(config_map(name, owner=owner))
+    names = ("own", "foreign", "child", "unknown")
+    await world.write(
+        Child.present(config_map()),
+        prune=[(CONFIG_MAP, NamespacedName("default", name)) for name in names],
+    )
+    # Without a cache nothing is known about them, so nothing is deleted.
+    assert await world.stored("own") is not None
+
+
+async def test_object_in_a_namespace_that_is_being_deleted_is_no_error(world: World) -> None:
+    namespace: Object = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "going", "finalizers": ["example.com/hold"]},
+    }
+    await world.client.create(namespace)
+    await world.client.delete(GVK("", "v1", "Namespace"), NamespacedName("", "going"))
+    child = config_map()
+    child["metadata"]["namespace"] = "going"
+    results = await world.write(Child.present(child, has_owner_reference=False))
+    assert [result.outcome for result in results] == [Outcome.TERMINATING]
+    assert world.events.recorded == []
+    results.raise_errors()
+
+
+async def test_status_reaches_no_recreated_object(world: World) -> None:
+    namespace: Object = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "recreated"},
+    }
+    before = await world.client.create(namespace)
+    before["metadata"]["uid"] = "other"
+    with pytest.raises((Conflict, Invalid)):
+        await apply_status(world.client, before, {"phase": "Active"})
+
+
+async def test_patch_has_preconditions(world: World) -> None:
+    before = await world.client.create(config_map())
+    changed = await world.client.patch(CONFIG_MAP, KEY, {"data": {"a": "b"}}, uid=uid_of(before))
+    for preconditions in (
+        {"uid": "other"},
+        {"uid": uid_of(before), "resource_version": before["metadata"]["resourceVersion"]},
+    ):
+        with pytest.raises((Conflict, Invalid)):
+            await world.client.patch(CONFIG_MAP, KEY, {"data": None}, **preconditions)
+    assert await world.stored() == changed
+    assert key_of(changed) == KEY
