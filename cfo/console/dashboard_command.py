@@ -10,11 +10,11 @@ import anyio
 import click
 from anyio.abc import TaskStatus
 
-from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.in_cluster import client_source
-from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
 from cfo.console.execution import kubeconfig_option
+from cfo.dashboard.feed import Feed
+from cfo.dashboard.in_cluster import client_source
+from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
 from cfo.runtime import ConfigError, SystemClock, Transport, load_config
 from cfo.runtime.objects import is_dns_label

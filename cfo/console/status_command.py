@@ -19,9 +19,6 @@ from msgspec.structs import asdict
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
 from cfo.console.execution import kubeconfig_option, timeout_option
-from cfo.console.summaries.kind_view import KindView, related_kinds
-from cfo.console.summaries.overview import Overview
-from cfo.console.summaries.summary import Summary
 from cfo.console.view.show import (
     NOT_INSTALLED,
     is_installed,
@@ -43,6 +40,9 @@ from cfo.runtime import (
     UnknownKind,
     load_config,
 )
+from cfo.summaries.kind_view import KindView, related_kinds
+from cfo.summaries.overview import Overview
+from cfo.summaries.summary import Summary
 
 _UNHEALTHY_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130

@@ -23,7 +23,6 @@ import click
 from cfo.config.model import LeaderElection
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
-from cfo.console.summaries.kind_view import summarize
 from cfo.features import FEATURES, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -48,6 +47,7 @@ from cfo.runtime import (
     set_finalizer,
 )
 from cfo.runtime.objects import LEASE
+from cfo.summaries.kind_view import summarize
 from cfo.version import CONFIG_MAP_NAME
 
 

@@ -19,8 +19,8 @@ from cfo.runtime.client import is_allowed
 
 if TYPE_CHECKING:
     from cfo.config.model import OperatorConfiguration
-    from cfo.console.summaries.kind_view import KindView
     from cfo.runtime import Client
+    from cfo.summaries.kind_view import KindView
 
 _log = structlog.get_logger("cfo.features")
 

@@ -46,7 +46,7 @@ APPWRAPPERS: Final = Feature(
     title="AppWrappers",
     enabled=lambda configuration: configuration.appwrapper.enabled,
     kinds=(APPWRAPPER,),
-    views=lazy("cfo.console.summaries.appwrapper:VIEWS"),
+    views=lazy("cfo.summaries.appwrapper:VIEWS"),
     crds=_crds,
     finalizers={APPWRAPPER: FINALIZER},
     base_rules=review_rules,
@@ -71,5 +71,5 @@ KUEUE: Final = Feature(
     enabled=lambda configuration: configuration.appwrapper.uses_kueue,
     rules=lazy("cfo.controllers.appwrapper:KUEUE_RULES"),
     probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
-    checks={"kueue": lazy("cfo.console.doctor.components:kueue")},
+    checks={"kueue": lazy("cfo.checks.findings:kueue")},
 )

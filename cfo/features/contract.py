@@ -18,11 +18,11 @@ METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
 """The Service for the operator's metrics, which is also the value of their label ``job``."""
 
 if TYPE_CHECKING:
+    from cfo.checks.findings import Check
     from cfo.config.model import OperatorConfiguration
-    from cfo.console.doctor.components import Check
-    from cfo.console.summaries.kind_view import KindView
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
+    from cfo.summaries.kind_view import KindView
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from cfo.runtime import Rule
 
 
 def _setup(context: Context) -> None:
-    from cfo.console.dashboard import in_cluster
+    from cfo.dashboard import in_cluster
 
     in_cluster.setup(
         context.manager, [view for feature in context.enabled for view in feature.views()]
@@ -20,7 +20,7 @@ DASHBOARD: Final = Feature(
     name="dashboard",
     title="the dashboard",
     enabled=lambda configuration: configuration.metrics.dashboard,
-    rules=lazy("cfo.console.dashboard.in_cluster:rules"),
+    rules=lazy("cfo.dashboard.in_cluster:rules"),
     probe=Rule("", "events", "watch"),
     setup=_setup,
 )

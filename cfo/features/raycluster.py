@@ -78,7 +78,7 @@ RAY_CLUSTERS: Final = Feature(
     title="RayClusters",
     enabled=lambda configuration: configuration.kuberay.enabled,
     kinds=(RAY_CLUSTER,),
-    views=lazy("cfo.console.summaries.raycluster:VIEWS"),
+    views=lazy("cfo.summaries.raycluster:VIEWS"),
     finalizers={RAY_CLUSTER: FINALIZER},
     # with this policy, no one would admit anything to the pods of new RayClusters
     leftovers=(Leftovers(NETWORK_POLICY, DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME),),
@@ -94,8 +94,8 @@ RAY_CLUSTERS: Final = Feature(
     field_managers=(FIELD_MANAGER,),
     setup=_setup,
     checks={
-        "admission": lazy("cfo.console.doctor.raycluster:admission"),
-        "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
+        "admission": lazy("cfo.checks.raycluster:admission"),
+        "kuberay": lazy("cfo.checks.raycluster:kuberay"),
     },
 )
 
@@ -114,7 +114,7 @@ OPENSHIFT: Final = Feature(
     platform_kind=ROUTE,
     rules=lazy("cfo.controllers.raycluster:OPENSHIFT_RULES"),
     probe=Rule(ROUTE.group, "routes", "update"),
-    checks={"domain": lazy("cfo.console.doctor.raycluster:domain")},
+    checks={"domain": lazy("cfo.checks.raycluster:domain")},
 )
 
 GATEWAY: Final = Feature(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cfo import operator
-from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
+from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.features import FEATURES
 from cfo.features.contract import Feature, UserRole
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named

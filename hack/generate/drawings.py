@@ -30,11 +30,11 @@ _PURPOSES = {
     "cfo.features": "what the other rooms ask of a kind",
     "cfo.controllers": "reconcilers and pure decisions",
     "cfo.webhooks": "defaulting and validation",
-    "cfo.console.dashboard": "the page in the browser",
-    "cfo.console.summaries": "state, problems and remedies",
+    "cfo.checks": "what cfo doctor checks of a kind",
+    "cfo.dashboard": "the page in the browser",
+    "cfo.summaries": "state, problems and remedies",
     "cfo.config": "the configuration and its defaults",
     "cfo.api": "models, CRDs, names and facts",
-    "cfo.console.errors": "errors of commands",
     "cfo.runtime": "the library, below; knows no Ray",
     "cfo.startup": "memory and garbage collector",
     "cfo.version": "the version",
@@ -78,7 +78,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 
 
 _ROOMS_OF_KINDS = frozenset(
-    {"cfo.features", "cfo.controllers", "cfo.webhooks", "cfo.console.summaries", "cfo.api"}
+    {"cfo.features", "cfo.controllers", "cfo.webhooks", "cfo.checks", "cfo.summaries", "cfo.api"}
 )
 """The rooms that have a module or a folder for each kind."""
 
@@ -206,10 +206,8 @@ def house() -> str:
 
 
 def _room_of(module: str) -> str:
-    """Return the room in which to draw a module: itself, or the console for its commands."""
-    if module in _PURPOSES:
-        return module
-    return {"__main__": "cfo.cli", "console": "cfo.console"}.get(module.split(".")[1], module)
+    """Return the room in which to draw a module: itself, or the command line for ``__main__``."""
+    return "cfo.cli" if module == "cfo.__main__" else module
 
 
 def _rooms(floor: list[str]) -> Iterator[_Room]:

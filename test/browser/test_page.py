@@ -14,9 +14,9 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries.kind_view import Related
-from cfo.console.summaries.summary import Condition, Level, Problem, WarningEvent
 from cfo.runtime import NETWORK_POLICY, SECRET, rfc3339
+from cfo.summaries.kind_view import Related
+from cfo.summaries.summary import Condition, Level, Problem, WarningEvent
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, job, samples, summary
 

@@ -13,14 +13,10 @@ import pytest
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.dashboard import in_cluster
-from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.in_cluster import client_source
 from cfo.console.demo import crds
-from cfo.console.summaries import raycluster
-from cfo.console.summaries.kind_view import related_kinds
-from cfo.console.summaries.overview import Overview
-from cfo.console.summaries.summary import Level
+from cfo.dashboard import in_cluster
+from cfo.dashboard.feed import Feed
+from cfo.dashboard.in_cluster import client_source
 from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.manifests.rbac import user_roles
@@ -38,6 +34,10 @@ from cfo.runtime import (
     name_of,
 )
 from cfo.runtime.manager import MetricsTLS
+from cfo.summaries import raycluster
+from cfo.summaries.kind_view import related_kinds
+from cfo.summaries.overview import Overview
+from cfo.summaries.summary import Level
 from envtest import ControlPlane
 from test.support.tenant_clients import new_account_token
 

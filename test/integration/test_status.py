@@ -14,9 +14,6 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cfo.cli import cli
-from cfo.console.summaries.kind_view import related_kinds
-from cfo.console.summaries.overview import ChangeType, Overview
-from cfo.console.summaries.summary import Level
 from cfo.features import all_views
 from cfo.runtime import (
     Cache,
@@ -28,6 +25,9 @@ from cfo.runtime import (
     logs,
     owner_reference,
 )
+from cfo.summaries.kind_view import related_kinds
+from cfo.summaries.overview import ChangeType, Overview
+from cfo.summaries.summary import Level
 from envtest import ControlPlane
 from test.support.raycluster_environment import (
     RAY_CLUSTER_CRD,

@@ -11,8 +11,8 @@ import aiohttp
 import anyio
 import orjson
 
-from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.site import LoopbackServer
+from cfo.dashboard.feed import Feed
+from cfo.dashboard.site import LoopbackServer
 from cfo.runtime import Clock, SystemClock
 from test.support.dashboards import FakeOverview
 

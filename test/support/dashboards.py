@@ -14,10 +14,10 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.api.reading import milliseconds
-from cfo.console.summaries.kind_view import Related, related_objects
-from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
+from cfo.summaries.kind_view import Related, related_objects
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from test.support.summaries import VIEWS
 
 __all__ = ["FakeInformer", "FakeOverview", "samples", "summary"]

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries.overview import Change, ChangeType, Overview
-from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName
+from cfo.summaries.overview import Change, ChangeType, Overview
+from cfo.summaries.summary import Level, Problem, Summary
 
 __all__ = ["VIEWS", "StubOverview", "summary"]
 

@@ -58,7 +58,7 @@ _SECTIONS: Final = {
     "appwrapper": "cfo.controllers.appwrapper",
     "flux": "cfo.controllers.flux",
     "inferenceStack": "cfo.controllers.inferencestack",
-    "metrics": "cfo.console.dashboard",
+    "metrics": "cfo.dashboard",
 }
 """The package of each feature that can be disabled, by its section in the configuration."""
 
@@ -133,15 +133,16 @@ def test_commands_import_nothing_heavy(statement: str, heavy: tuple[str, ...]) -
 
 def test_features_import_nothing_heavy() -> None:
     heavy = (
-        *(
-            "cfo.config",
-            "cfo.controllers",
-            "cfo.webhooks",
-            "cfo.console",
-            "cfo.manifests",
-            "cfo.operator",
-        ),
+        "cfo.checks",
+        "cfo.config",
+        "cfo.console",
+        "cfo.controllers",
+        "cfo.dashboard",
+        "cfo.manifests",
+        "cfo.operator",
         "cfo.runtime.manager",
+        "cfo.summaries",
+        "cfo.webhooks",
     )
     found = imported()["features"]
     assert [name for name in found if name.startswith(heavy) or "models" in name] == []

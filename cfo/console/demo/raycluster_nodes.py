@@ -22,7 +22,6 @@ from cfo.api.raycluster.cluster import (
     requires_ray_token,
 )
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries.conditions import conditions_of, is_true
 from cfo.runtime import (
     POD,
     AlreadyExists,
@@ -44,6 +43,7 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
+from cfo.summaries.conditions import conditions_of, is_true
 
 
 def setup(manager: Manager) -> None:

@@ -12,15 +12,13 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo import operator
-from cfo.console.dashboard.in_cluster import manager_server
-from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.demo import crds
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
 from cfo.console.errors import CommandFailed, InvalidInput, one_line
-from cfo.console.summaries.kind_view import related_kinds
-from cfo.console.summaries.overview import Overview
 from cfo.console.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import problem_lines, table
+from cfo.dashboard.in_cluster import manager_server
+from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.runtime import (
@@ -43,6 +41,8 @@ from cfo.runtime import (
 from cfo.runtime.objects import new_object
 from cfo.runtime.process import free_port
 from cfo.runtime.webhook import WebhookURL
+from cfo.summaries.kind_view import related_kinds
+from cfo.summaries.overview import Overview
 from envtest import ControlPlane
 from envtest.formats.manifests import read_manifests
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 from cryptography import x509
 
 from cfo.api.reading import time_of
-from cfo.config.section import ConfigurationError
-from cfo.console.doctor.components import (
+from cfo.checks.findings import (
     APPLY,
     Finding,
     fail,
@@ -22,6 +21,7 @@ from cfo.console.doctor.components import (
     version_of,
     warn,
 )
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.manifests.names import DEPLOYMENT
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules

@@ -46,7 +46,7 @@ def command(
     """
     import anyio
 
-    from cfo.console.doctor.components import Findings, document, has_failed, lines
+    from cfo.checks.findings import Findings, document, has_failed, lines
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace, read_installation
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs

@@ -9,8 +9,8 @@ from typing import Final
 
 import anyio
 
+from cfo.checks.findings import Finding, Findings, Subject, fail, skip, with_options
 from cfo.console.doctor import checks, facts, other_operators
-from cfo.console.doctor.components import Finding, Findings, Subject, fail, skip, with_options
 from cfo.features import FEATURES, enabled_features
 from cfo.features.contract import Feature
 from cfo.manifests.names import SERVICE_ACCOUNT

@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Final
 
 from cfo.api.reading import items, path, text, time_of
+from cfo.checks.findings import Finding, Subject, fail, ok, read_deployments, warn
 from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.console.doctor.components import Finding, Subject, fail, ok, read_deployments, warn
 from cfo.manifests.names import DEPLOYMENT, PREFIX
 from cfo.runtime import CONFIG_MAP, APIError, Client, NamespacedName, Object, namespace_of
 from cfo.runtime.objects import (

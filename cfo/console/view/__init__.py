@@ -1,1 +1,1 @@
-"""Shows the summaries of :mod:`cfo.console.summaries` on a terminal, or as lines of plain text."""
+"""Shows the summaries of :mod:`cfo.summaries` on a terminal, or as lines of plain text."""

@@ -18,8 +18,6 @@ from textual.events import Print, Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
-from cfo.console.summaries.overview import ChangeType, Overview
-from cfo.console.summaries.summary import Level, Summary
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import (
     MARKS,
@@ -33,6 +31,8 @@ from cfo.console.view.text import (
     sort_summaries,
     widths_for,
 )
+from cfo.summaries.overview import ChangeType, Overview
+from cfo.summaries.summary import Level, Summary
 
 _AGE_SECONDS: Final = 10.0
 _LOG_LINES: Final = 1000

@@ -14,10 +14,10 @@ from typing import Final, TextIO, cast
 
 import anyio
 
-from cfo.console.summaries.overview import ChangeType, Overview
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import change_text
 from cfo.runtime import GVK, Clock, NamespacedName, SystemClock, logs
+from cfo.summaries.overview import ChangeType, Overview
 
 NOT_INSTALLED: Final = (
     "for the live view, install its extra; in a checkout, run: pip install '.[view]'; "

@@ -9,10 +9,10 @@ from operator import itemgetter
 from typing import Any, Final
 
 from cfo.api.reading import counted
-from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Level, Summary
 
 MARKS: Final = {
     Level.FAILED: "✗",

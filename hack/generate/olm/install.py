@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo import operator
-from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
+from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.features import FEATURES
 from cfo.manifests.names import DEFAULT_NAMESPACE, PREFIX
 from cfo.manifests.rbac import feature_roles

@@ -20,10 +20,10 @@ from cfo.api.inferencestack.profiles import newest_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.cli import cli
-from cfo.console.dashboard.state import row_of
-from cfo.console.summaries.kind_view import Related, summarize
 from cfo.console.view.text import detail, problem_lines, table
+from cfo.dashboard.state import row_of
 from cfo.runtime import GVK, Object, gvk_of, logs
+from cfo.summaries.kind_view import Related, summarize
 from test.support.raycluster_environment import Environment, crd, start_environment
 from test.support.summaries import VIEWS
 

@@ -24,7 +24,7 @@ def test_drawing_is_well_formed_and_text_is_inside(drawing: str) -> None:
 def test_house_has_every_kind_on_each_of_its_floors() -> None:
     house = drawings.house()
     for kind in drawings.kinds():
-        assert house.count(f">{kind}<") == 5, kind
+        assert house.count(f">{kind}<") >= 5, kind  # cfo.checks is optional
 
 
 def test_room_without_purpose_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from cfo.config.document import ParsedConfiguration, parse
-from cfo.config.model import OperatorConfiguration
-from cfo.config.section import ConfigurationError
-from cfo.console.doctor import checks, components, other_operators, raycluster
-from cfo.console.doctor.components import (
+from cfo.checks import findings as components
+from cfo.checks import raycluster
+from cfo.checks.findings import (
     CustomResource,
     Finding,
     document,
@@ -21,12 +19,16 @@ from cfo.console.doctor.components import (
     ok,
     warn,
 )
+from cfo.checks.raycluster import Admission
+from cfo.config.document import ParsedConfiguration, parse
+from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError
+from cfo.console.doctor import checks, other_operators
 from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
 )
 from cfo.console.doctor.other_operators import OtherOperator
-from cfo.console.doctor.raycluster import Admission
 from cfo.runtime import NamespacedName, Object, Rule
 from test.support.certificates import create_ca, create_certificate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cfo.console.doctor.components import Finding, Status, ok, parse_version
+from cfo.checks.findings import Finding, Status, ok, parse_version
 from cfo.console.doctor.examination import _run
 
 

@@ -11,11 +11,11 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.summary import Level
 from cfo.console.view.app import OverviewApp, TextScreen
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.show import show_live
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Level
 from test.support.summaries import StubOverview, summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)

@@ -9,8 +9,6 @@ import anyio.lowlevel
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB
-from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.summary import Condition, Level, WarningEvent
 from cfo.console.view.show import print_changes
 from cfo.console.view.text import (
     age,
@@ -24,6 +22,8 @@ from cfo.console.view.text import (
     table,
     widths_for,
 )
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Condition, Level, WarningEvent
 from test.support.clocks import FakeClock
 from test.support.summaries import VIEWS, StubOverview, summary
 

@@ -9,8 +9,6 @@ import orjson
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries.kind_view import MAX_CHILDREN
-from cfo.console.summaries.overview import Overview, Subscription
 from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder
@@ -18,6 +16,8 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY, POD
+from cfo.summaries.kind_view import MAX_CHILDREN
+from cfo.summaries.overview import Overview, Subscription
 from test.support.summaries import summary
 
 

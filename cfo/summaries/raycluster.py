@@ -18,8 +18,17 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import MALFORMED, mapping, milliseconds, number, path, text, time_of
-from cfo.console.summaries.conditions import condition_of, conditions_of, message_of
-from cfo.console.summaries.kind_view import (
+from cfo.runtime import (
+    NETWORK_POLICY,
+    SECRET,
+    Object,
+    controller_of,
+    is_deleting,
+    labels_of,
+    name_of,
+)
+from cfo.summaries.conditions import condition_of, conditions_of, message_of
+from cfo.summaries.kind_view import (
     Children,
     KindView,
     Related,
@@ -30,17 +39,8 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.problems import pod_problems, slow_deletion, warning_problems
-from cfo.console.summaries.summary import Level, Problem, Summary
-from cfo.runtime import (
-    NETWORK_POLICY,
-    SECRET,
-    Object,
-    controller_of,
-    is_deleting,
-    labels_of,
-    name_of,
-)
+from cfo.summaries.problems import pod_problems, slow_deletion, warning_problems
+from cfo.summaries.summary import Level, Problem, Summary
 
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)

@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.dashboard import in_cluster, site
-from cfo.console.dashboard.feed import LINGER, MAX_STREAMS
-from cfo.console.dashboard.site import Site
-from cfo.console.summaries.summary import Condition, Level, Problem, WarningEvent
+from cfo.dashboard import in_cluster, site
+from cfo.dashboard.feed import LINGER, MAX_STREAMS
+from cfo.dashboard.site import Site
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
+from cfo.summaries.summary import Condition, Level, Problem, WarningEvent
 from test.support.clocks import FakeClock
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, summary

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
-from cfo.config.model import OperatorConfiguration
-from cfo.console.doctor.components import (
+from cfo.checks.findings import (
     APPLY,
     CustomResource,
     Finding,
@@ -21,6 +20,7 @@ from cfo.console.doctor.components import (
     version_finding,
     warn,
 )
+from cfo.config.model import OperatorConfiguration
 from cfo.runtime import (
     AlreadyExists,
     APIError,

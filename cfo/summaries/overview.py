@@ -21,16 +21,6 @@ import anyio.lowlevel
 import msgspec
 
 from cfo.api.reading import MALFORMED
-from cfo.console.summaries.kind_view import (
-    MAX_CHILDREN,
-    MAX_EVENTS,
-    MAX_PODS,
-    KindView,
-    Related,
-    related_objects,
-    summarize,
-)
-from cfo.console.summaries.summary import Summary
 from cfo.runtime import (
     GVK,
     POD,
@@ -44,6 +34,16 @@ from cfo.runtime import (
     SystemClock,
 )
 from cfo.runtime.objects import CORE_EVENT
+from cfo.summaries.kind_view import (
+    MAX_CHILDREN,
+    MAX_EVENTS,
+    MAX_PODS,
+    KindView,
+    Related,
+    related_objects,
+    summarize,
+)
+from cfo.summaries.summary import Summary
 
 QUIET_SECONDS: Final = 0.1
 """Changes are delivered when no further event has arrived for this time."""

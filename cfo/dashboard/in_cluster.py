@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import anyio
 from prometheus_client import Counter, Gauge, Histogram
 
-from cfo.console.dashboard.feed import Feed, Source
-from cfo.console.dashboard.site import LoopbackServer, Site
-from cfo.console.summaries.kind_view import KindView, related_kinds
-from cfo.console.summaries.overview import Overview
+from cfo.dashboard.feed import Feed, Source
+from cfo.dashboard.site import LoopbackServer, Site
 from cfo.runtime import POD, READ, Cache, Manager, Phase, RESTMapper, Rule, Transport
 from cfo.runtime.controller import Metrics
 from cfo.runtime.objects import CORE_EVENT
+from cfo.summaries.kind_view import KindView, related_kinds
+from cfo.summaries.overview import Overview
 from cfo.version import __version__
 
 PREFIX: Final = "/dashboard"

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from cfo.api.reading import milliseconds
-from cfo.console.summaries.kind_view import KindView, PhaseChange
-from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.summary import Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName
+from cfo.summaries.kind_view import KindView, PhaseChange
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Summary, WarningEvent
 
 MAX_TRACKED: Final = 1_000
 """The maximum number of objects whose phases are kept."""

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from cfo.api.reading import text
 from cfo.config.model import OperatorConfiguration
-from cfo.console.errors import one_line
 from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, namespace_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
+_MAX_LINE: Final = 10_000
 _MANIFESTS: Final = "cfo manifests"
 APPLY: Final = (
     f"apply the manifests, with your other options: {_MANIFESTS} | kubectl apply --server-side -f -"
@@ -42,22 +43,22 @@ class Finding:
 
 def ok(message: str) -> Finding:
     """Return a finding that everything is as it should be."""
-    return Finding(Status.OK, one_line(message))
+    return Finding(Status.OK, text(message, _MAX_LINE))
 
 
 def warn(message: str, remedy: str) -> Finding:
     """Return a finding that something can fail, or soon will."""
-    return Finding(Status.WARN, one_line(message), one_line(remedy))
+    return Finding(Status.WARN, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
 
 
 def fail(message: str, remedy: str) -> Finding:
     """Return a finding that something does not work."""
-    return Finding(Status.FAIL, one_line(message), one_line(remedy))
+    return Finding(Status.FAIL, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
 
 
 def skip(message: str, remedy: str = "") -> Finding:
     """Return a finding that something could not be checked, or does not have to be."""
-    return Finding(Status.SKIP, one_line(message), one_line(remedy))
+    return Finding(Status.SKIP, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
 
 
 Findings = Mapping[str, Sequence[Finding]]
@@ -200,9 +201,9 @@ def version_of(image: str) -> tuple[int, ...] | None:
     return parse_version(tag_of(image))
 
 
-def parse_version(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of the version with which ``text`` begins."""
-    matched = _VERSION.match(text)
+def parse_version(version: str) -> tuple[int, ...] | None:
+    """Return the numbers of the version with which ``version`` begins."""
+    matched = _VERSION.match(version)
     return tuple(int(part or 0) for part in matched.groups()) if matched else None
 
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.reading import milliseconds
-from cfo.console.dashboard import state as state_module
-from cfo.console.dashboard.feed import Stream, StreamDropped
-from cfo.console.dashboard.state import MAX_TRACKED, History, State, row_of
-from cfo.console.summaries.kind_view import summarize
-from cfo.console.summaries.overview import Change, ChangeType
-from cfo.console.summaries.summary import Condition, Level, Summary
+from cfo.dashboard import state as state_module
+from cfo.dashboard.feed import Stream, StreamDropped
+from cfo.dashboard.state import MAX_TRACKED, History, State, row_of
+from cfo.summaries.kind_view import summarize
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Condition, Level, Summary
 from test.support.dashboards import job, samples, summary
 from test.support.summaries import VIEWS
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.api.reading import items, number, path, text
-from cfo.console.summaries.conditions import condition_of, conditions_of, is_true
-from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary
-from cfo.console.summaries.problems import condition_problems, slow_deletion
-from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
+from cfo.summaries.conditions import condition_of, conditions_of, is_true
+from cfo.summaries.kind_view import KindView, Related, Section, new_summary
+from cfo.summaries.problems import condition_problems, slow_deletion
+from cfo.summaries.summary import Condition, Level, Problem, Summary
 
 _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""

@@ -25,7 +25,7 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.console.dashboard.feed import Feed, Stream, StreamDropped, TooManyStreams
+from cfo.dashboard.feed import Feed, Stream, StreamDropped, TooManyStreams
 from cfo.runtime.process import Endpoint
 
 HEADERS: Final = {
@@ -154,7 +154,7 @@ def _files() -> Mapping[str, tuple[bytes, str]]:
     """Return content and content type of each file of the page by its name."""
     return {
         item.name: (item.read_bytes(), _CONTENT_TYPES[suffix])
-        for item in (files("cfo.console.dashboard") / "assets").iterdir()
+        for item in (files("cfo.dashboard") / "assets").iterdir()
         if (suffix := item.name.rpartition(".")[2]) in _CONTENT_TYPES
     }
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from cfo.api.reading import WAITING_REASONS, items, number, path, text, time_of
-from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
-from cfo.console.summaries.summary import Condition, Problem, WarningEvent
 from cfo.runtime import Object, is_deleting
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.summary import Condition, Problem, WarningEvent
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
 

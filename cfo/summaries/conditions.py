@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from cfo.api.reading import items, path, text
-from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
+from cfo.summaries.summary import MAX_CONDITIONS, Condition
 
 
 def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:

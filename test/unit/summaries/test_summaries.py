@@ -13,11 +13,11 @@ from cfo.api.gateway import TLS_ROUTES
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.console.summaries import kind_view as summaries
-from cfo.console.summaries.kind_view import Related, related_objects
-from cfo.console.summaries.problems import pod_problems
-from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, NamespacedName, Object
+from cfo.summaries import kind_view as summaries
+from cfo.summaries.kind_view import Related, related_objects
+from cfo.summaries.problems import pod_problems
+from cfo.summaries.summary import Level, Summary
 from test.support.summaries import VIEWS
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

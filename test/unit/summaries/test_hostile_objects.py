@@ -11,9 +11,9 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.api.reading import MAX_TEXT, text
-from cfo.console.summaries.kind_view import Related, summarize
-from cfo.console.summaries.summary import Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET
+from cfo.summaries.kind_view import Related, summarize
+from cfo.summaries.summary import Summary
 from test.support.summaries import VIEWS
 
 ODD: list[Any] = [

@@ -16,8 +16,9 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.podsets import expected_pods
 from cfo.api.reading import items, milliseconds, number, path, text
-from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
-from cfo.console.summaries.kind_view import (
+from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.kind_view import (
     KindView,
     PhaseChange,
     Related,
@@ -26,15 +27,14 @@ from cfo.console.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.console.summaries.problems import (
+from cfo.summaries.problems import (
     has_failed,
     is_ready_pod,
     pod_problems,
     slow_deletion,
     warning_problems,
 )
-from cfo.console.summaries.summary import Condition, Level, Problem, Summary
-from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
+from cfo.summaries.summary import Condition, Level, Problem, Summary
 
 _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
 

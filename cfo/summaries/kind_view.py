@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from cfo.api.reading import MALFORMED, mapping, number, path, text, time_of
-from cfo.console.summaries.conditions import conditions_of
-from cfo.console.summaries.problems import deletion, pod_state
-from cfo.console.summaries.summary import (
+from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime.objects import CORE_EVENT
+from cfo.summaries.conditions import conditions_of
+from cfo.summaries.problems import deletion, pod_state
+from cfo.summaries.summary import (
     MAX_FACTS,
     MAX_WARNINGS,
     Level,
@@ -25,8 +27,6 @@ from cfo.console.summaries.summary import (
     WarningEvent,
     distinct_problems,
 )
-from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
-from cfo.runtime.objects import CORE_EVENT
 
 MAX_PODS: Final = 200
 MAX_CHILDREN: Final = 200

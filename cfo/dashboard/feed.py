@@ -2,7 +2,7 @@
 
 Objects are watched from when the first page is opened until :data:`LINGER` seconds after the last one was closed;
 otherwise there is no informer, no timer and no work. Each message is encoded once, for all pages. Changes are combined
-by the :class:`~cfo.console.summaries.overview.Overview`, which delivers them after at most one second. Each stream has
+by the :class:`~cfo.summaries.overview.Overview`, which delivers them after at most one second. Each stream has
 a queue of messages, which all streams share; nothing is buffered without a limit.
 """
 
@@ -17,9 +17,9 @@ import anyio
 import structlog
 
 from cfo.api.reading import milliseconds
-from cfo.console.dashboard.state import State, event_message
-from cfo.console.summaries.overview import Overview, interruption
+from cfo.dashboard.state import State, event_message
 from cfo.runtime import Clock, Informer
+from cfo.summaries.overview import Overview, interruption
 
 MAX_STREAMS: Final = 8
 """The maximum number of open streams: a quarter of the connections of an endpoint."""

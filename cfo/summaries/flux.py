@@ -17,16 +17,16 @@ from cfo.api.flux.names import (
     State,
 )
 from cfo.api.reading import number, path, text
-from cfo.console.summaries.conditions import condition_of, conditions_of, is_true, message_of
-from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
-from cfo.console.summaries.problems import (
+from cfo.runtime import Object, is_deleting
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
+from cfo.summaries.problems import (
     condition_problems,
     pod_problems,
     slow_deletion,
     warning_problems,
 )
-from cfo.console.summaries.summary import Condition, Level, Problem, Summary
-from cfo.runtime import Object, is_deleting
+from cfo.summaries.summary import Condition, Level, Problem, Summary
 
 _DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {
