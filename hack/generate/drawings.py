@@ -46,7 +46,8 @@ _PURPOSES = {
     "cfo.runtime.cache": "list and watch, objects as bytes, indexes, shared informers",
     "cfo.runtime.client": "transport, verbs, apply, owned writes, discovery, errors",
     "cfo.runtime.objects": "dicts in their wire form, conditions, field errors, typed resources",
-    "cfo.runtime.process": "clock, logs, sockets, keys, health of the event loop",
+    "cfo.runtime.pki": "private keys, certificates and their rotation, certificate requests",
+    "cfo.runtime.process": "clock, logs, sockets, health of the event loop",
 }
 
 _STYLE = """

@@ -22,12 +22,9 @@ from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.manager.metrics_server import MetricsTLS
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.pki.certificates import KeyPair
+from cfo.runtime.pki.rotation import StoredCertificates, ensure_certificates
 from cfo.runtime.process.clock import SystemClock
-from cfo.runtime.webhook.certificates.certificate_authority import (
-    StoredCertificates,
-    ensure_certificates,
-)
-from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest import ControlPlane
 from test.support.raycluster_environment import eventually

@@ -28,8 +28,8 @@ from cfo.runtime.objects.kinds import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
+from cfo.runtime.pki.rotation import parse_secret
 from cfo.runtime.process.listener import bind_socket
-from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate, server_ssl_context

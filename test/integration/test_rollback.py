@@ -41,10 +41,7 @@ from cfo.runtime.objects.unstructured import (
     owner_references_of,
     uid_of,
 )
-from cfo.runtime.webhook.certificates.certificate_authority import (
-    StoredCertificates,
-    ensure_certificates,
-)
+from cfo.runtime.pki.rotation import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.go_operator import (

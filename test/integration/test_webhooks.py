@@ -23,7 +23,7 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, uid_of
-from cfo.runtime.webhook.certificates.certificate_authority import (
+from cfo.runtime.pki.rotation import (
     CertificateSet,
     StoredCertificates,
     ensure_certificates,

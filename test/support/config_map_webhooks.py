@@ -25,9 +25,9 @@ from cfo.runtime.objects.kinds import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.pki.certificates import ca_certificates_of
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
-from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of
 from cfo.runtime.webhook.options import (
     RotatedCertificates,
     ServiceReference,

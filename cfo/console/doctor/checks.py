@@ -25,7 +25,7 @@ from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.manifests.names import DEPLOYMENT
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
-from cfo.runtime.webhook import is_trusted, subject_names
+from cfo.runtime.pki import is_trusted, subject_names
 
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0

@@ -41,7 +41,7 @@ from cfo.runtime import (
     namespace_of,
     rfc3339,
 )
-from cfo.runtime.webhook import RotatedCertificates, ensure_certificates, parse_secret
+from cfo.runtime.pki import CertificatePolicy, ensure_certificates, parse_secret
 
 _SETTINGS_ANNOTATION = "ray.openshift.ai/rbac-proxy-settings"
 _CA_ANNOTATION = "ray.openshift.ai/proxy-ca"
@@ -51,6 +51,13 @@ _OPENSHIFT_COOKIE_BYTES = 20
 _MAX_COOKIE_LENGTH = 64
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
 _LIFETIME = timedelta(days=3650)
+_CERTIFICATE_POLICY = CertificatePolicy(
+    common_name="ray-dashboard-ca",
+    ca_lifetime=2 * _LIFETIME,
+    lifetime=_LIFETIME,
+    # A former CA stays in the bundle as long as certificates of it are valid.
+    overlap=_LIFETIME,
+)
 
 
 class ProxySecrets:
@@ -141,16 +148,18 @@ class ProxySecrets:
             )
 
     async def _issue(self, children: Children, key: NamespacedName) -> datetime | None:
-        policy = _policy(key)
         due: datetime | None = None
 
         async def desired(existing: Object | None) -> Object:
             nonlocal due
             stored = parse_secret((existing or {}).get("data") or {})
             issued, _ = ensure_certificates(
-                stored, policy, certificate_names(children.facts), now=self._clock.now()
+                stored,
+                _CERTIFICATE_POLICY,
+                certificate_names(children.facts),
+                now=self._clock.now(),
             )
-            due = issued.next_change(policy)
+            due = issued.next_change(_CERTIFICATE_POLICY)
             secret = desired_secret(children.facts, key.name, {})
             annotations = {RENEWAL_ANNOTATION: rfc3339(due), _CA_ANNOTATION: issued.bundle.decode()}
             secret["metadata"]["annotations"] = annotations
@@ -231,14 +240,3 @@ def _is_usable_cookie(cookie: bytes) -> bool:
         ) in (16, 24, 32)
     except ValueError:
         return False
-
-
-def _policy(secret: NamespacedName) -> RotatedCertificates:
-    # A former CA stays in the bundle as long as certificates of it are valid.
-    return RotatedCertificates(
-        secret=secret,
-        common_name="ray-dashboard-ca",
-        ca_lifetime=2 * _LIFETIME,
-        lifetime=_LIFETIME,
-        overlap=_LIFETIME,
-    )

@@ -19,22 +19,23 @@ from typing import Literal
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.api.raycluster.certificates import CA_LIFETIME
-from cfo.runtime.process import PrivateKey, load_private_key
-from cfo.runtime.webhook import (
+from cfo.runtime.pki import (
     BACKDATED,
+    PrivateKey,
+    PublicKey,
     authority_key_identifier,
     certificate_builder,
     certificate_pem,
     create_key,
     key_pem,
     key_usage,
+    load_private_key,
     renewal_time,
 )
-from cfo.runtime.webhook import CertificateAuthority as IssuingAuthority
+from cfo.runtime.pki import CertificateAuthority as IssuingAuthority
 
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
@@ -143,7 +144,7 @@ def load(certificate_data: bytes, key_data: bytes) -> CertificateAuthority:
 
 def issue(
     authority: CertificateAuthority,
-    public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
+    public_key: PublicKey,
     *,
     addresses: Iterable[IPv4Address | IPv6Address],
     hosts: Iterable[str],

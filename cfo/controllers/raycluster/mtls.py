@@ -54,7 +54,7 @@ from cfo.runtime import (
     key_of,
     rfc3339,
 )
-from cfo.runtime.process import PrivateKey
+from cfo.runtime.pki import PrivateKey
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""

@@ -17,9 +17,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES
 from cfo.api.raycluster.cluster import pod_labels
@@ -34,25 +31,19 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
+from cfo.runtime.pki import (
+    MAX_REQUEST_BYTES,
+    CertificateRequest,
+    InvalidCertificateRequest,
+    parse_certificate_request,
+)
 
-MAX_REQUEST_BYTES: Final = 4 << 10
-"""The largest accepted PEM; a request with an RSA key of 4096 bits takes 1.8 kB."""
-
-_MAX_NAMES: Final = 64
 _USERNAME_PREFIX: Final = "system:serviceaccount:"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _OPTIONAL_USAGES: Final = {"key encipherment"}
-_RSA_BITS: Final = range(2048, 4096 + 1)
-_MAX_EXPONENT_BITS: Final = 31
-_CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
-_PARSE_ERRORS: Final = (
-    *(ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature),
-    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
-)
 _LOOPBACK: Final = (ip_address("127.0.0.1"), ip_address("::1"))
 
-NodePublicKey: TypeAlias = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 _Address: TypeAlias = IPv4Address | IPv6Address
 
 
@@ -75,14 +66,6 @@ class Requester(msgspec.Struct, frozen=True):
     pod: NamespacedName
     pod_uid: str
     service_account: str
-
-
-class NodeRequest(msgspec.Struct, frozen=True):
-    """The content of a request: a public key of an allowed type and size, and the requested names."""
-
-    public_key: NodePublicKey
-    addresses: frozenset[_Address]
-    hosts: frozenset[str]
 
 
 class NodeNames(msgspec.Struct, frozen=True):
@@ -121,11 +104,10 @@ def requester_of(spec: Mapping[str, Any]) -> Requester:
     return Requester(NamespacedName(namespace, str(names[0])), str(uids[0]), account)
 
 
-def parse_request(spec: Mapping[str, Any]) -> NodeRequest:
+def parse_request(spec: Mapping[str, Any]) -> CertificateRequest:
     """Return the content of the request in the ``spec`` of a CertificateSigningRequest. Raises :class:`Refusal`.
 
-    Sizes are checked before anything is computed, and the signature, which proves that the requester has the private
-    key, only with a key of an allowed size.
+    The signature proves that the requester has the private key.
     """
     usages = spec.get("usages") or ()
     if len(usages) > len(CERTIFICATE_USAGES) + 1 or set(usages) - _OPTIONAL_USAGES != set(
@@ -139,62 +121,16 @@ def parse_request(spec: Mapping[str, Any]) -> NodeRequest:
     if len(encoded) > MAX_REQUEST_BYTES * 4 // 3 + 4:
         raise Refusal("RequestTooLarge", f"The request is larger than {MAX_REQUEST_BYTES} bytes.")
     try:
-        request = x509.load_pem_x509_csr(b64decode(encoded, validate=True))
-        key = request.public_key()
-    except _PARSE_ERRORS:
-        raise Refusal(
-            "InvalidRequest", "The request is not a valid certificate request in PEM."
-        ) from None
-    public_key = _checked_key(key)
+        pem = b64decode(encoded, validate=True)
+    except ValueError:
+        raise Refusal("InvalidRequest", "The request is not encoded in base64.") from None
     try:
-        is_signed = request.is_signature_valid
-        names = _requested_names(request)
-    except _PARSE_ERRORS:
-        raise Refusal(
-            "InvalidRequest", "The signature or the extensions of the request cannot be parsed."
-        ) from None
-    if not is_signed:
-        raise Refusal("InvalidRequest", "The signature of the request is invalid.")
-    return NodeRequest(public_key, *names)
-
-
-def _checked_key(key: object) -> NodePublicKey:
-    if isinstance(key, rsa.RSAPublicKey):
-        if key.key_size in _RSA_BITS and key.public_numbers().e.bit_length() <= _MAX_EXPONENT_BITS:
-            return key
-    elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES):
-        return key
-    raise Refusal(
-        "KeyNotAllowed",
-        "The key must be an RSA key of 2048 to 4096 bits, or an ECDSA key with the curve P-256 or P-384.",
-    )
-
-
-def _requested_names(
-    request: x509.CertificateSigningRequest,
-) -> tuple[frozenset[_Address], frozenset[str]]:
-    try:
-        names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        raise Refusal("NoNames", "The request has no subject alternative names.") from None
-    items = list(names)
-    if len(items) > _MAX_NAMES:
-        raise Refusal(
-            "TooManyNames", f"The request has {len(items)} names, at most {_MAX_NAMES} are allowed."
-        )
-    addresses: set[_Address] = set()
-    hosts: set[str] = set()
-    for item in items:
-        if isinstance(item, x509.DNSName):
-            hosts.add(item.value)
-        elif isinstance(item, x509.IPAddress) and isinstance(item.value, IPv4Address | IPv6Address):
-            addresses.add(item.value)
-        else:
-            raise Refusal(
-                "NameNotAllowed",
-                "The request has a name that is neither a host name nor an IP address.",
-            )
-    return frozenset(addresses), frozenset(hosts)
+        request = parse_certificate_request(pem)
+    except InvalidCertificateRequest as error:
+        raise Refusal(error.reason, str(error)) from None
+    if not request.addresses and not request.hosts:
+        raise Refusal("NoNames", "The request has no subject alternative names.")
+    return request
 
 
 def check_pod(pod: Object | None, requester: Requester) -> Object:
@@ -258,7 +194,7 @@ def _pod_addresses(status: Mapping[str, Any]) -> Iterable[_Address]:
             continue
 
 
-def check_names(request: NodeRequest, names: NodeNames) -> None:
+def check_names(request: CertificateRequest, names: NodeNames) -> None:
     """Raise :class:`Refusal` unless ``request`` has an address of the pod, and only names in ``names``."""
     for host in sorted(request.hosts - set(names.hosts)):
         raise Refusal(

@@ -22,16 +22,13 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.access_reviews import is_allowed
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.pki.policy import CertificatePolicy
+from cfo.runtime.pki.rotation import StoredCertificates, ensure_certificates
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.process.endpoint import Endpoint
-from cfo.runtime.webhook.certificates.certificate_authority import (
-    StoredCertificates,
-    ensure_certificates,
-)
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
-from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
+from cfo.runtime.webhook.options import CertificateFiles
 
 _log = structlog.get_logger(__name__)
 
@@ -165,7 +162,7 @@ class SecureMetricsEndpoint(Endpoint):
             if self._files is not None:
                 tasks.start_soon(self._files.run)
             else:
-                policy = RotatedCertificates(secret=NamespacedName("", ""), common_name="metrics")
+                policy = CertificatePolicy(common_name="metrics")
                 certificates, _ = ensure_certificates(
                     StoredCertificates(), policy, self._tls.names, now=self._clock.now()
                 )

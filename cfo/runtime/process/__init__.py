@@ -1,4 +1,4 @@
-"""What a program needs from its machine: clock, logs, sockets, files, keys and the health of its event loop."""
+"""What a program needs from its machine: clock, logs, sockets, files and the health of its event loop."""
 
 import lazy_loader
 

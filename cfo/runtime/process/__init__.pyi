@@ -8,8 +8,6 @@ from .endpoint import Endpoint as Endpoint
 from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable
 from .listener import free_port as free_port
-from .private_keys import PrivateKey as PrivateKey
-from .private_keys import load_private_key as load_private_key
 from .text import printable as printable
 from .text import printable_lines as printable_lines
 from .yaml_loader import MAX_YAML_LEVELS as MAX_YAML_LEVELS

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 from cfo.runtime.objects.kinds import (
@@ -15,6 +13,7 @@ from cfo.runtime.objects.kinds import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.pki.policy import CertificatePolicy
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -90,23 +89,14 @@ class WebhookURL:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RotatedCertificates:
-    """A self-managed CA and serving certificate, stored in a Secret and renewed before they expire.
+class RotatedCertificates(CertificatePolicy):
+    """A self-managed CA and serving certificate, stored in ``secret`` and renewed before they expire.
 
-    ``common_name`` and ``organization`` are in the subject of the CA. ``key_algorithm`` is used for new keys: ECDSA
-    (P-256), or RSA (2048 bits), which is slow to generate. ``ca_lifetime`` and ``lifetime`` are the lifetimes of the CA
-    and of serving certificates; both are renewed when a third of it is left. ``overlap`` is how long a former CA stays
-    trusted after it was replaced. ``propagation`` is the time in seconds that API servers have to load a changed CA
-    bundle, before a certificate of a new CA replaces a serving certificate that is still valid.
+    ``propagation`` is the time in seconds that API servers have to load a changed CA bundle, before a certificate of a
+    new CA replaces a serving certificate that is still valid. ``overlap`` must be longer.
     """
 
     secret: NamespacedName
-    common_name: str = "webhook-ca"
-    organization: str = ""
-    key_algorithm: Literal["ecdsa", "rsa"] = "ecdsa"
-    ca_lifetime: timedelta = timedelta(days=3650)
-    lifetime: timedelta = timedelta(days=365)
-    overlap: timedelta = timedelta(hours=1)
     propagation: float = 10.0
 
     def __post_init__(self) -> None:

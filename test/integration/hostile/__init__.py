@@ -8,7 +8,7 @@ aggregated role ``edit``; any pod can send requests to the webhooks.
 attack                                                          test (of this package, unless a path is given)
 ==============================================================  ===================================================
 an AppWrapper or RayCluster with too many entries               test_soak; unit/webhooks/*/test_limits.py
-an RSA key whose use takes minutes, in a CA Secret              test_secrets; unit/runtime/process/test_private_keys.py
+an RSA key whose use takes minutes, in a CA Secret              test_secrets; unit/runtime/pki/test_private_keys.py
 an Ingress that gets another tenant's host later                test_foreign_objects
 the names of other owners' objects, pods with a head's labels   test_foreign_objects
 a RayCluster's client port without TLS                          integration/test_raycluster_networkpolicy.py

@@ -14,13 +14,13 @@ from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS, MAX_DEPTH
 from cfo.controllers.inferencestack import hosts
 from cfo.controllers.raycluster.ca import MAX_CERTIFICATE_BYTES
 from cfo.controllers.raycluster.head_pods import MAX_HEADS
-from cfo.controllers.raycluster.node_request import MAX_REQUEST_BYTES
 from cfo.controllers.raycluster.watches import HEAD_PODS, LABELED
 from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.objects.field import MAX_ERRORS
 from cfo.runtime.objects.parsers import MAX_ITEMS, MAX_LENGTH
+from cfo.runtime.pki import MAX_REQUEST_BYTES
+from cfo.runtime.pki.private_keys import MAX_PRIVATE_KEY_BYTES
 from cfo.runtime.process import endpoint
-from cfo.runtime.process.private_keys import MAX_PRIVATE_KEY_BYTES
 from cfo.runtime.webhook import request_bodies, review, server
 from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS
 from cfo.webhooks.raycluster.json_types import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS

@@ -30,7 +30,7 @@ from cfo.runtime.objects.unstructured import (
     resource_version_of,
     uid_of,
 )
-from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_trusted
+from cfo.runtime.pki.certificates import ca_certificates_of, is_trusted
 from cfo.runtime.webhook.certificates.client_configs import (
     ORIGINAL_ANNOTATION,
     ca_bundles_of,

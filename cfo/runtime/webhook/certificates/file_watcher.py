@@ -15,7 +15,8 @@ import anyio.lowlevel
 import structlog
 from anyio.abc import TaskStatus
 
-from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
+from cfo.runtime.pki.certificates import KeyPair
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
 
 _MAX_CA_BYTES: Final = 1024 * 1024

@@ -23,20 +23,23 @@ from cfo.runtime.client.errors import AlreadyExists
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import Object, resource_version_of
-from cfo.runtime.process.clock import Clock
-from cfo.runtime.webhook.certificates.ca_injector import CAInjector
-from cfo.runtime.webhook.certificates.certificate_authority import (
+from cfo.runtime.pki.certificates import (
     CertificateAuthority,
-    CertificateSet,
-    StoredCertificates,
-    ensure_certificates,
+    KeyPair,
     is_issuer_of,
-    issue_certificate,
-    parse_secret,
     renewal_time,
     subject_names,
 )
-from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
+from cfo.runtime.pki.rotation import (
+    CertificateSet,
+    StoredCertificates,
+    ensure_certificates,
+    issue_certificate,
+    parse_secret,
+)
+from cfo.runtime.process.clock import Clock
+from cfo.runtime.webhook.certificates.ca_injector import CAInjector
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 
 _MAX_REQUEUE: Final = (

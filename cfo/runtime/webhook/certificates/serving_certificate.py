@@ -12,28 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
-import msgspec
 import structlog
 from cryptography import x509
 
+from cfo.runtime.pki.certificates import KeyPair
 from cfo.runtime.webhook.metrics import CertificateMetrics
 
 _log = structlog.get_logger(__name__)
-
-
-class KeyPair(msgspec.Struct, frozen=True):
-    """A certificate chain, leaf certificate first, and the private key of the leaf; both PEM."""
-
-    certificate: bytes
-    key: bytes
-
-    def __repr__(self) -> str:
-        return "KeyPair(...)"
-
-    @property
-    def leaf(self) -> x509.Certificate:
-        """The leaf certificate. Raises :class:`ValueError` if it cannot be parsed."""
-        return x509.load_pem_x509_certificate(self.certificate)
 
 
 class ServingCertificate:

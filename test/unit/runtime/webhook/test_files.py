@@ -12,11 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.webhook.certificates.certificate_authority import (
-    CertificateSet,
-    StoredCertificates,
-    ensure_certificates,
-)
+from cfo.runtime.pki.rotation import CertificateSet, StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics

@@ -18,16 +18,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.pki.certificates import KeyPair
+from cfo.runtime.pki.rotation import CertificateSet, StoredCertificates, ensure_certificates
 from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, denied
-from cfo.runtime.webhook.certificates.certificate_authority import (
-    CertificateSet,
-    StoredCertificates,
-    ensure_certificates,
-)
-from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhook, Webhooks

@@ -1,4 +1,4 @@
-"""Creates, parses, checks and renews the webhooks' CA and serving certificate.
+"""Creates, parses, checks and renews a server's CA and serving certificate, as the data of a Secret.
 
 The Secret contains ``ca.crt`` (the current CA first, then former CAs that are still trusted because they were in use
 until recently), ``ca.key``, ``tls.crt`` and ``tls.key``. The Go operator's Secret has the same layout and is taken
@@ -11,39 +11,38 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from ipaddress import ip_address
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cfo.runtime.process.private_keys import PrivateKey, load_private_key
-from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
-from cfo.runtime.webhook.options import RotatedCertificates
-
-BACKDATED: Final = timedelta(minutes=5)
-"""How long before its creation a certificate is valid, because other clocks may be behind."""
+from cfo.runtime.pki.certificates import (
+    BACKDATED,
+    CertificateAuthority,
+    KeyPair,
+    authority_key_identifier,
+    ca_certificates_of,
+    certificate_builder,
+    certificate_pem,
+    is_issuer_of,
+    key_usage,
+    renewal_time,
+    subject_names,
+)
+from cfo.runtime.pki.policy import CertificatePolicy
+from cfo.runtime.pki.private_keys import create_key, key_pem, load_private_key
 
 _MAX_FORMER_CAS: Final = 3
 """The maximum number of former CAs that stay trusted, which limits the size of the bundle."""
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateAuthority:
-    """The private key and the certificate of a CA."""
-
-    key: PrivateKey = field(repr=False)
-    certificate: x509.Certificate
-
-
 class CertificateSet(msgspec.Struct, frozen=True):
-    """All certificates of the webhook server: its CA, former CAs that are still trusted, and the serving pair."""
+    """All certificates of a server: its CA, former CAs that are still trusted, and the serving pair."""
 
     ca: CertificateAuthority
     former_cas: tuple[x509.Certificate, ...]
@@ -66,7 +65,7 @@ class CertificateSet(msgspec.Struct, frozen=True):
         }
         return {name: b64encode(value).decode() for name, value in content.items()}
 
-    def next_change(self, policy: RotatedCertificates) -> datetime:
+    def next_change(self, policy: CertificatePolicy) -> datetime:
         """Return when :func:`ensure_certificates` has to change something next."""
         times = [renewal_time(self.ca.certificate), renewal_time(self.pair.leaf)]
         if self.former_cas:
@@ -139,7 +138,7 @@ def _pair(certificate: bytes, key_pem: bytes, problems: list[str]) -> KeyPair | 
 
 def ensure_certificates(
     stored: StoredCertificates,
-    policy: RotatedCertificates,
+    policy: CertificatePolicy,
     names: Sequence[str],
     *,
     now: datetime,
@@ -202,65 +201,11 @@ def _pair_problem(
     return ""
 
 
-def ca_certificates_of(bundle: bytes) -> list[x509.Certificate]:
-    """Return the CA certificates in a bundle (PEM); an empty list if it cannot be parsed."""
-    try:
-        certificates = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return []
-    return [certificate for certificate in certificates if _is_ca(certificate)]
-
-
-def _is_ca(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
-        return False
-
-
-def is_issuer_of(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
-    """Return whether ``ca`` signed ``leaf``."""
-    try:
-        leaf.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
-
-
-def is_trusted(bundle: bytes, chain: Iterable[x509.Certificate]) -> bool:
-    """Return whether a bundle (PEM) contains a certificate of ``chain``, or one that issued it."""
-    try:
-        trusted = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return False
-    return any(
-        anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain
-    )
-
-
-def subject_names(leaf: x509.Certificate) -> set[str]:
-    """Return the DNS names and IP addresses in the certificate's subject alternative names."""
-    try:
-        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
-        return set()
-    return {
-        *names.get_values_for_type(x509.DNSName),
-        *map(str, names.get_values_for_type(x509.IPAddress)),
-    }
-
-
 def _issued_at(certificate: x509.Certificate) -> datetime:
     return certificate.not_valid_before_utc + BACKDATED
 
 
-def renewal_time(certificate: x509.Certificate) -> datetime:
-    """Return when to renew the certificate: when a third of its lifetime is left."""
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return end - (end - start) / 3
-
-
-def _new_ca(policy: RotatedCertificates, now: datetime) -> CertificateAuthority:
+def _new_ca(policy: CertificatePolicy, now: datetime) -> CertificateAuthority:
     key = create_key(policy.key_algorithm)
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, policy.common_name)]
     if policy.organization:
@@ -280,15 +225,8 @@ def _new_ca(policy: RotatedCertificates, now: datetime) -> CertificateAuthority:
     return CertificateAuthority(key, certificate)
 
 
-def create_key(algorithm: Literal["ecdsa", "rsa"]) -> PrivateKey:
-    """Create a private key: P-256 or RSA-2048."""
-    if algorithm == "rsa":
-        return rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return ec.generate_private_key(ec.SECP256R1())
-
-
 def issue_certificate(
-    ca: CertificateAuthority, names: Sequence[str], policy: RotatedCertificates, *, now: datetime
+    ca: CertificateAuthority, names: Sequence[str], policy: CertificatePolicy, *, now: datetime
 ) -> KeyPair:
     """Create a serving certificate for ``names`` (host names and IP addresses), with a new key."""
     key = create_key(policy.key_algorithm)
@@ -319,60 +257,3 @@ def issue_certificate(
         .sign(ca.key, hashes.SHA256())
     )
     return KeyPair(certificate_pem(certificate), key_pem(key))
-
-
-def authority_key_identifier(ca: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
-    """Return the key identifier in the CA's own certificate, because implementations compute it in different ways."""
-    try:
-        own = ca.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key())
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
-
-
-def certificate_builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
-    start: datetime,
-    end: datetime,
-) -> x509.CertificateBuilder:
-    """Return the builder of a certificate, to which its extensions are added; times are cut to whole seconds."""
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start.replace(microsecond=0))
-        .not_valid_after(end.replace(microsecond=0))
-    )
-
-
-def key_usage(*, ca: bool, encipherment: bool = True) -> x509.KeyUsage:
-    """Return for what the key of a certificate may be used: signatures of certificates only if it is that of a CA."""
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_encipherment=encipherment,
-        key_cert_sign=ca,
-        content_commitment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """Return a certificate as PEM."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def key_pem(key: PrivateKey) -> bytes:
-    """Return a private key as PEM, in the traditional format that Go and OpenSSL write."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )

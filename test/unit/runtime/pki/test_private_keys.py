@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from cfo.runtime.process.private_keys import MAX_PRIVATE_KEY_BYTES, load_private_key
+from cfo.runtime.pki.private_keys import MAX_PRIVATE_KEY_BYTES, load_private_key
 from test.support.composite_keys import composite_rsa_key
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -1,4 +1,4 @@
-"""Fast loading of PEM private keys.
+"""Keys: created, loaded from PEM, and checked before anything is computed with them.
 
 OpenSSL takes 30 ms to verify that the factors of an RSA key are primes, which blocks the event loop, and the keys in
 our own Secrets are loaded repeatedly. A corrupt key is detected without that check, because the numbers of a key must
@@ -10,13 +10,14 @@ Therefore sizes are checked before anything is computed with a key.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+PublicKey: TypeAlias = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 MAX_PRIVATE_KEY_BYTES: Final = 8 << 10
 """The largest accepted PEM; an RSA key of 4096 bits takes 3.3 kB."""
@@ -81,4 +82,32 @@ def _is_consistent(numbers: rsa.RSAPrivateNumbers) -> bool:
         and numbers.dmp1 == numbers.d % (p - 1)
         and numbers.dmq1 == numbers.d % (q - 1)
         and numbers.iqmp * q % p == 1
+    )
+
+
+def check_public_key(key: object) -> PublicKey:
+    """Return ``key`` if it is of a type and size that :func:`load_private_key` allows. Raises :class:`ValueError`."""
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size in _RSA_BITS and key.public_numbers().e.bit_length() <= _MAX_EXPONENT_BITS:
+            return key
+    elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES):
+        return key
+    raise ValueError(
+        "The key must be an RSA key of 2048 to 4096 bits, or an ECDSA key with the curve P-256 or P-384."
+    )
+
+
+def create_key(algorithm: Literal["ecdsa", "rsa"]) -> PrivateKey:
+    """Create a private key: P-256 or RSA-2048."""
+    if algorithm == "rsa":
+        return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: PrivateKey) -> bytes:
+    """Return a private key as PEM, in the traditional format that Go and OpenSSL write."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )
