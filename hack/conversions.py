@@ -90,7 +90,7 @@ ALLOWED: Final = {
     "cfo/controllers/raycluster/node_request.py": "an address",
     "cfo/runtime/cache/entry.py": "a version that the API server assigns",
     "cfo/runtime/cache/selectors.py": "a label's value, of at most 63 characters",
-    "cfo/runtime/client/credentials.py": "output of the user's own plugin",
+    "cfo/runtime/client/credential_expiry.py": "output of the user's own plugin",
     "cfo/runtime/client/ratelimit.py": _OWN,
     "cfo/runtime/client/transport.py": "headers and Status of the API server",
     "cfo/runtime/controller/metrics.py": _OWN,

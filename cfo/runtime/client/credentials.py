@@ -1,30 +1,38 @@
 """Credentials from a kubeconfig file or a pod's service account.
 
-They are read here instead of by kubernetes-asyncio, whose import takes 0.3 s and 35 MiB, because it includes about a
-thousand generated API models.
+Service accounts, certificates, tokens and passwords are read here. Exec plugins and auth providers, which run programs
+or request tokens, are logins of kubernetes-asyncio (:mod:`.kubeconfig_logins`). Its import takes 0.5 s of CPU and
+60 MB, so other users do not import it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import os
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
 import structlog
 import yaml
 
+from cfo.runtime.client.credential_expiry import (
+    is_access_token_valid,
+    is_id_token_valid,
+    plugin_expiry,
+)
 from cfo.runtime.client.kubeconfig_errors import (
     CredentialError,
     KubeconfigError,
     read_document,
     read_file,
     read_pem,
+    reason,
 )
-from cfo.runtime.client.kubeconfig_logins import basic_authorization, oidc_token, run_exec_plugin
 from cfo.runtime.process.clock import Clock, SystemClock
 
 __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "ServiceAccount"]
@@ -35,8 +43,11 @@ _RELOAD_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 60.0
 _RENEWAL_LIMIT_SECONDS = 60.0
 _RENEWAL_INTERVAL_SECONDS = 5.0
-_PEM_FILES = ("client-certificate", "client-key")
-_USER_FILES = ("tokenFile", *_PEM_FILES)
+_USER_FILES = ("tokenFile", "client-certificate", "client-key")
+_AUTH_PROVIDERS: Final = frozenset({"gcp", "oidc"})
+"""The auth providers that kubernetes-asyncio supports."""
+
+T = TypeVar("T")
 
 
 class Credentials(NamedTuple):
@@ -131,6 +142,7 @@ class Kubeconfig:
         self._credentials: Credentials | None = None
         self._last_attempt = 0.0
         self._reload_at: float | None = None
+        self._program: asyncio.Task[Any] | None = None
         self.user: dict[str, Any] = {}
         self._user_base = ""
         self._documents = _read_files(paths)
@@ -208,34 +220,23 @@ class Kubeconfig:
     async def _login(self) -> tuple[Credentials, datetime | None]:
         """Return the credentials, and when those of an exec plugin expire."""
         user, field = self.user, self._user_field
-        certificate, key = (read_pem(user, name, self._user_base, field) for name in _PEM_FILES)
+        certificate = read_pem(user, "client-certificate", self._user_base, field)
+        key = read_pem(user, "client-key", self._user_base, field)
         provider = user.get("auth-provider")
-        if isinstance(provider, dict) and provider.get("name") == "oidc":
-            token = await self._oidc_token(provider, f"{field}.auth-provider")
+        if isinstance(provider, dict) and provider.get("name") in _AUTH_PROVIDERS:
+            token = await self._provider_token(provider, f"{field}.auth-provider")
             return Credentials(f"Bearer {token}", certificate, key), None
         if "exec" in user:
-            status = await run_exec_plugin(user["exec"], self._user_base, f"{field}.exec")
-            token = str(status.get("token") or "").strip()
-            if status.get("clientCertificateData") and status.get("clientKeyData"):
-                certificate = str(status["clientCertificateData"]).encode()
-                key = str(status["clientKeyData"]).encode()
-            if not token and not certificate:
-                problem = f"the plugin {user['exec']['command']} returned neither a token nor a certificate"
-                raise KubeconfigError(problem, field=f"{field}.exec")
-            return Credentials(f"Bearer {token}" if token else "", certificate, key), _expiry(
-                status, certificate
-            )
+            return await self._plugin_credentials(certificate, key)
         token = str(user.get("token") or "")
         if not token and user.get("tokenFile"):
-            token = read_file(user["tokenFile"], self._user_base, f"{field}.tokenFile").decode(
-                errors="replace"
-            )
+            content = read_file(user["tokenFile"], self._user_base, f"{field}.tokenFile")
+            token = content.decode(errors="replace")
         if token:
             return Credentials(f"Bearer {token.strip()}", certificate, key), None
         if "username" in user and "password" in user:
-            return Credentials(
-                basic_authorization(user["username"], user["password"]), certificate, key
-            ), None
+            authorization = basic_authorization(user["username"], user["password"])
+            return Credentials(authorization, certificate, key), None
         if isinstance(provider, dict) and not certificate:
             raise KubeconfigError(
                 f"the auth provider {provider.get('name')!r} is not supported",
@@ -244,29 +245,97 @@ class Kubeconfig:
             )
         return Credentials("", certificate, key), None
 
-    async def _oidc_token(self, provider: dict[str, Any], field: str) -> str:
+    async def _plugin_credentials(
+        self, certificate: bytes, key: bytes
+    ) -> tuple[Credentials, datetime | None]:
+        """Run the exec plugin; a certificate that it returns replaces ``certificate`` and ``key`` of the file."""
+        await anyio.to_thread.run_sync(_import_logins)
+        from cfo.runtime.client.kubeconfig_logins import run_exec_plugin
+
+        plugin, field = self.user["exec"], f"{self._user_field}.exec"
+        status = await self._finish(lambda: run_exec_plugin(plugin, self._user_base, field))
+        token = str(status.get("token") or "").strip()
+        if status.get("clientCertificateData") and status.get("clientKeyData"):
+            certificate = str(status["clientCertificateData"]).encode()
+            key = str(status["clientKeyData"]).encode()
+        if not token and not certificate:
+            problem = f"the plugin {plugin['command']} returned neither a token nor a certificate"
+            raise KubeconfigError(problem, field=field)
+        authorization = f"Bearer {token}" if token else ""
+        return Credentials(authorization, certificate, key), plugin_expiry(status, certificate)
+
+    async def _provider_token(self, provider: dict[str, Any], field: str) -> str:
         """Return the token of an auth provider; one that was refreshed is also written to the file."""
-        if not isinstance(settings := provider.get("config"), dict):
+        settings = provider.get("config")
+        if not isinstance(settings, dict):
             raise KubeconfigError("must be a mapping", field=f"{field}.config")
-        before = dict(settings)
-        token = await oidc_token(settings, self._user_base, field)
-        if settings != before:
+        if provider["name"] == "gcp":
+            refreshed = await self._refresh_google_token(settings, field)
+            token = settings["access-token"]
+        else:
+            refreshed = await self._refresh_oidc_tokens(settings, field)
+            token = settings["id-token"]
+        if refreshed:
+            content = yaml.safe_dump(self._documents[self._file])
             try:
-                Path(self._file).write_text(
-                    yaml.safe_dump(self._documents[self._file]), encoding="utf-8"
-                )
+                Path(self._file).write_text(content, encoding="utf-8")
             except OSError as error:
                 raise KubeconfigError(
                     f"cannot write the new token to the file: {error.strerror}", field=field
                 ) from None
-        return token
+        return str(token)
+
+    async def _refresh_oidc_tokens(self, settings: dict[str, Any], field: str) -> bool:
+        """Refresh the id token in ``settings`` if it expires soon; return whether it was refreshed."""
+        try:
+            if "id-token" in settings and is_id_token_valid(
+                str(settings["id-token"]), self._clock.now()
+            ):
+                return False
+        except ValueError as error:
+            raise KubeconfigError(f"the login failed: {reason(error)}", field=field) from None
+        ca_pem = read_pem(settings, "idp-certificate-authority", self._user_base, f"{field}.config")
+        await anyio.to_thread.run_sync(_import_logins)
+        from cfo.runtime.client.kubeconfig_logins import refresh_oidc_tokens
+
+        await refresh_oidc_tokens(settings, ca_pem, field)
+        return True
+
+    async def _refresh_google_token(self, settings: dict[str, Any], field: str) -> bool:
+        """Refresh the access token in ``settings`` if it expires soon; return whether it was refreshed."""
+        expiry = settings.get("expiry")
+        is_valid = expiry is None or is_access_token_valid(expiry, self._clock.now())
+        if settings.get("access-token") and is_valid:
+            return False
+        await anyio.to_thread.run_sync(_import_logins)
+        from cfo.runtime.client.kubeconfig_logins import refresh_google_token
+
+        await self._finish(lambda: refresh_google_token(settings, field))
+        return True
+
+    async def _finish(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a program to its end; if an earlier, cancelled login left it running, return the result of that run.
+
+        A cancelled login does not end its program (see :mod:`.kubeconfig_logins`). Without this, each renewal would
+        start one more program that hangs.
+        """
+        if self._program is None or self._program.cancelled():
+            self._program = asyncio.create_task(start())
+            self._program.add_done_callback(_retrieve_exception)
+        program = self._program
+        try:
+            result: T = await asyncio.shield(program)
+        finally:
+            if program.done():
+                self._program = None
+        return result
 
     def _next_load(self, expiry: datetime | None) -> float | None:
         now = self._clock.monotonic()
         if "exec" in self.user:
             if expiry is None:
                 return None
-            left = (expiry.replace(tzinfo=expiry.tzinfo or UTC) - self._clock.now()).total_seconds()
+            left = (expiry - self._clock.now()).total_seconds()
             return now + max(left - _EXPIRY_MARGIN_SECONDS, left / 2, 1.0)
         if any(key in self.user for key in ("auth-provider", "tokenFile", "client-certificate")):
             return now + _RELOAD_SECONDS
@@ -337,15 +406,17 @@ def _secret_strings(value: Any) -> Iterator[str]:
             yield from _secret_strings(item)
 
 
-def _expiry(status: Mapping[str, Any], certificate: bytes) -> datetime | None:
-    """Return when the credentials of an exec plugin expire, ``None`` if that is unknown."""
-    try:
-        if status.get("expirationTimestamp"):
-            return datetime.fromisoformat(str(status["expirationTimestamp"]))
-        if certificate:
-            from cryptography import x509  # only needed if an exec plugin returns certificates
+def basic_authorization(user: object, password: object) -> str:
+    """Return the header ``Authorization`` for a user name and a password."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
-            return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    except ValueError:
-        pass
-    return None
+
+def _import_logins() -> None:
+    """Import the logins of kubernetes-asyncio; called in a thread, because the import takes 0.5 s."""
+    import cfo.runtime.client.kubeconfig_logins  # noqa: F401
+
+
+def _retrieve_exception(program: asyncio.Task[Any]) -> None:
+    """Retrieve the exception of a program that no login waits for any more, which asyncio would log otherwise."""
+    if not program.cancelled():
+        program.exception()

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cfo.runtime.client.config import ClientConfig, load_config
-from cfo.runtime.client.credentials import CredentialError, Credentials
-from cfo.runtime.client.kubeconfig_logins import basic_authorization
+from cfo.runtime.client.credentials import CredentialError, Credentials, basic_authorization
 from cfo.runtime.handlers.causes import Cause
 from cfo.runtime.handlers.declarations import Activity
 from cfo.runtime.handlers.environment import Environment

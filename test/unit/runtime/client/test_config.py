@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import json as jsonlib
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 import structlog
 import yaml
@@ -25,44 +19,7 @@ from cfo.runtime.client.config import _proxy_for
 from cfo.runtime.client.credentials import Credentials
 from test.support.api_server import ApiServer, AutoAdvancingClock, json
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
-
-TOKEN = "very-secret-token"
-
-
-def kubeconfig(
-    path: Path,
-    user: Mapping[str, Any] | None = None,
-    cluster: Mapping[str, Any] | None = None,
-    **fields: Any,
-) -> Path:
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [
-            {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
-        ],
-        "clusters": [
-            {"name": "c", "cluster": {"server": "https://api.example.com:6443/", **(cluster or {})}}
-        ],
-        "users": [{"name": "u", "user": {"token": TOKEN} if user is None else dict(user)}],
-        **fields,
-    }
-    path.write_text(yaml.safe_dump(document))
-    return path
-
-
-def environment(home: Path, **variables: str) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": os.environ["PATH"], **variables}
-
-
-def b64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
-async def authorization(config: ClientConfig, *, renew: bool = False) -> str:
-    return (await config.authenticate(renew=renew)).authorization
-
+from test.support.kubeconfigs import TOKEN, authorization, b64, environment, kubeconfig
 
 # Locations of the configuration.
 
@@ -313,185 +270,6 @@ async def test_token_file_is_read_again_after_60_seconds_and_on_renewal(tmp_path
     with structlog.testing.capture_logs() as logs:
         assert await authorization(config) == "Bearer second"
     assert logs[0]["event"] == "Failed to renew credentials, using the previous ones"
-
-
-def exec_plugin_user(
-    directory: Path, status: Mapping[str, Any], *, code: int = 0
-) -> dict[str, Any]:
-    """Create an exec plugin, and return a kubeconfig user that runs it by a relative path.
-
-    The plugin counts its runs and prints ``status``, in which ``RUN`` is replaced by the number of the run and ``ENV``
-    by the environment variable that the kubeconfig sets; then it exits with ``code``.
-    """
-    credential = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": status,
-    }
-    script = directory / "plugin.py"
-    script.write_text(
-        f"#!{sys.executable}\n"
-        "import os, pathlib, sys\n"
-        f"runs = pathlib.Path({str(directory / 'runs')!r})\n"
-        "run = len(runs.read_text()) + 1 if runs.exists() else 1\n"
-        "runs.write_text('x' * run)\n"
-        "print('it does not work', file=sys.stderr)\n"
-        f"print({jsonlib.dumps(credential)!r}.replace('RUN', str(run)).replace('ENV', os.environ['WHO']))\n"
-        f"sys.exit({code})\n"
-    )
-    script.chmod(0o755)
-    return {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "./plugin.py",
-            "env": [{"name": "WHO", "value": "me"}],
-            "interactiveMode": "Never",
-        }
-    }
-
-
-async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
-    clock = AutoAdvancingClock()
-    expiry = (clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    user = exec_plugin_user(tmp_path, {"token": "ENV-RUN", "expirationTimestamp": expiry})
-    config = await load_config(
-        str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path), clock=clock
-    )
-    assert await authorization(config) == "Bearer me-1"
-    clock.elapsed = 3539
-    assert await authorization(config) == "Bearer me-1"
-    clock.elapsed = 3541
-    assert await authorization(config) == "Bearer me-2"
-
-
-async def test_exec_plugin_runs_again_on_renewal_but_at_most_every_five_seconds(
-    tmp_path: Path,
-) -> None:
-    clock = AutoAdvancingClock()
-    config = await load_config(
-        str(kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": "ENV-RUN"}))),
-        environ=environment(tmp_path),
-        clock=clock,
-    )
-    assert await authorization(config, renew=True) == "Bearer me-1"
-    clock.elapsed = 6
-    assert await authorization(config, renew=True) == "Bearer me-2"
-    assert await authorization(config, renew=True) == "Bearer me-2"
-    assert await authorization(config) == "Bearer me-2"
-
-
-async def test_concurrent_renewals_run_a_failing_exec_plugin_once(tmp_path: Path) -> None:
-    clock = AutoAdvancingClock()
-    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": "ENV-RUN"}))
-    config = await load_config(str(file), environ=environment(tmp_path), clock=clock)
-    exec_plugin_user(tmp_path, {}, code=1)
-    clock.elapsed = 6
-    outcomes: list[str] = []
-
-    async def renew() -> None:
-        try:
-            outcomes.append(await authorization(config, renew=True))
-        except CredentialError:
-            outcomes.append("failed")
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(5):
-            tasks.start_soon(renew)
-    assert outcomes == ["failed", *["Bearer me-1"] * 4]
-    assert (tmp_path / "runs").read_text() == "xx"
-
-
-async def test_exec_plugin_can_return_a_certificate(tmp_path: Path) -> None:
-    pair = create_certificate(create_ca(), "alice")
-    status = {
-        "clientCertificateData": pair.cert_pem.decode(),
-        "clientKeyData": pair.key_pem.decode(),
-    }
-    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, status))
-    config = await load_config(str(file), environ=environment(tmp_path))
-    assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
-    config.ssl_context(await config.authenticate())
-
-
-async def test_failing_exec_plugin_is_an_error(tmp_path: Path) -> None:
-    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": TOKEN}, code=3))
-    with pytest.raises(
-        ConfigError, match=r"plugin.py exited with code 3: it does not work$"
-    ) as caught:
-        await load_config(str(file), environ=environment(tmp_path))
-    assert TOKEN not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("printed", "problem"),
-    [
-        ("x", "printed no valid JSON"),
-        ('{"kind": "ExecCredential"}', "printed no ExecCredential with a status"),
-        ('{"apiVersion": "v9", "status": {}}', "printed an ExecCredential of v9, not v1"),
-    ],
-)
-async def test_invalid_output_of_an_exec_plugin_is_an_error(
-    tmp_path: Path, printed: str, problem: str
-) -> None:
-    user = {"exec": {"apiVersion": "v1", "command": "echo", "args": [printed]}}
-    with pytest.raises(ConfigError, match=f"users.*exec: the plugin echo {problem}"):
-        await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
-
-
-async def test_exec_plugin_without_credentials_is_an_error(tmp_path: Path) -> None:
-    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {}))
-    with pytest.raises(ConfigError, match="neither a token nor a certificate"):
-        await load_config(str(file), environ=environment(tmp_path))
-
-
-async def test_missing_exec_plugin_is_an_error(tmp_path: Path) -> None:
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
-    user = {"exec": {**plugin, "installHint": "Install it:\n\n  brew install\x1b[31m it\n"}}
-    with pytest.raises(ConfigError) as caught:
-        await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
-    assert str(caught.value) == (
-        f"{tmp_path}/k (context here): users[name=u].user.exec.command: the plugin no-such-plugin is not installed; "
-        "Install it: brew install\\x1b[31m it"
-    )
-
-
-def id_token(expires: datetime) -> str:
-    """Return a JWT of which only the claims are valid; the client reads no other part."""
-    claims = jsonlib.dumps({"exp": int(expires.timestamp())}).encode()
-    return f"header.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
-
-
-async def test_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path) -> None:
-    ca, now = create_ca(), datetime.now(UTC)
-    old, new = id_token(now - timedelta(hours=1)), id_token(now + timedelta(hours=1))
-    async with ApiServer().run(
-        server_ssl_context(create_certificate(ca, "idp", "127.0.0.1"), tmp_path)
-    ) as issuer:
-        endpoint = {"token_endpoint": f"{issuer.url}/token"}
-        issuer.answer("GET", "/.well-known/openid-configuration", json(endpoint))
-        issuer.answer("POST", "/token", json({"id_token": new, "refresh_token": "next"}))
-        settings = {
-            "client-id": "me",
-            "client-secret": TOKEN,
-            "id-token": old,
-            "refresh-token": "first",
-            "idp-issuer-url": issuer.url,
-        }
-        user = {"auth-provider": {"name": "oidc", "config": settings}}
-        file = kubeconfig(tmp_path / "k", user)
-        with pytest.raises(ConfigError, match="certificate verify failed") as caught:
-            await load_config(str(file), environ=environment(tmp_path))
-        assert issuer.all_requests == []
-        assert TOKEN not in str(caught.value)
-        settings["idp-certificate-authority-data"] = b64(ca.cert_pem)
-        file = kubeconfig(tmp_path / "k", user)
-        assert (
-            await authorization(await load_config(str(file), environ=environment(tmp_path)))
-            == f"Bearer {new}"
-        )
-        assert "refresh_token=first" in issuer.all_requests[-1].body
-    saved = yaml.safe_load(file.read_text())["users"][0]["user"]["auth-provider"]["config"]
-    assert (saved["id-token"], saved["refresh-token"]) == (new, "next")
 
 
 async def test_username_and_password_are_sent_as_basic_auth(tmp_path: Path) -> None:
@@ -758,20 +536,3 @@ async def test_unsupported_proxy_scheme_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", cluster={"proxy-url": "socks5://p:1080"})
     with pytest.raises(ConfigError, match="only http and https proxies"):
         await load_config(str(file), environ=environment(tmp_path))
-
-
-# Imports.
-
-
-def test_load_config_does_not_import_kubernetes_asyncio(tmp_path: Path) -> None:
-    program = (
-        "import asyncio, sys\n"
-        "import cfo.runtime\n"
-        f"asyncio.run(cfo.runtime.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
-        "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
-        "print('ok')\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert process.stdout == "ok\n", process.stderr

@@ -1,0 +1,56 @@
+"""The packages that this project is built on are declared dependencies, and are used."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def distribution_names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[>=<~! ;]", requirement)[0] for requirement in requirements}
+
+
+def imported_modules(folder: str) -> Iterator[str]:
+    """Yield the absolute names that the modules of a folder import, at any level."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (name.name for name in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module
+
+
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [
+        ("anyio", "anyio"),
+        ("kubernetes-asyncio", "kubernetes_asyncio"),
+        ("prometheus-client", "prometheus_client"),
+        ("pydantic", "pydantic"),
+        ("structlog", "structlog"),
+    ],
+)
+def test_package_is_a_dependency_that_the_library_imports(package: str, module: str) -> None:
+    assert package in distribution_names(PROJECT["dependencies"])
+    assert module in {name.partition(".")[0] for name in imported_modules("cfo/runtime")}
+
+
+@pytest.mark.parametrize(
+    ("package", "module"), [("pytest", "pytest"), ("pytest-asyncio", "pytest_asyncio")]
+)
+def test_package_is_a_dependency_of_the_tests(package: str, module: str) -> None:
+    assert package in distribution_names(PROJECT["optional-dependencies"]["dev"])
+    assert module in set(imported_modules("cfo/runtime")) | set(imported_modules("test"))
+
+
+def test_coroutines_are_tested_with_pytest_asyncio(request: pytest.FixtureRequest) -> None:
+    assert request.config.pluginmanager.hasplugin("asyncio")
+    assert request.config.getini("asyncio_mode") == "auto"
