@@ -22,7 +22,13 @@ import structlog
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.reflector import ReflectorOptions
-from cfo.runtime.cache.selectors import MAX_BYTES, FieldSelector, LabelSelector, Selection
+from cfo.runtime.cache.selectors import (
+    MAX_BYTES,
+    FieldSelector,
+    LabelSelector,
+    Requirement,
+    Selection,
+)
 from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
@@ -62,11 +68,14 @@ class Cache(ClientCache):
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
-        self._selectors = {
-            kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text
-        }
+        self._selectors: dict[GVK, LabelSelector] = {}
+        if selectors is not None:
+            for kind, text in selectors.items():
+                if text:
+                    self._selectors[kind.gvk] = LabelSelector.of(text)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
+
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -103,17 +112,20 @@ class Cache(ClientCache):
             raise ValueError(
                 f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}"
             )
+        namespaces = (namespace,) if namespace else self._namespaces
         selection = Selection.of(
             label_selector=self._restrict(gvk, LabelSelector.of(label_selector)),
             field_selector=field_selector,
-            namespaces=(namespace,) if namespace else self._namespaces,
+            namespaces=namespaces,
             metadata_only=metadata_only,
             max_bytes=max_bytes,
         )
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk == SECRET and replace(selection, max_bytes=MAX_BYTES) == Selection():
+
+        is_unlimited = replace(selection, max_bytes=MAX_BYTES) == Selection()
+        if gvk == SECRET and is_unlimited:
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
@@ -222,28 +234,28 @@ class Cache(ClientCache):
         if not informers:
             return None  # most kinds are only written, and their selectors need not be parsed
         restriction = self._selectors.get(gvk, LabelSelector())
-        required = (
-            {*restriction.requirements, *LabelSelector.of(label_selector).requirements}
-            if label_selector
-            else ()
-        )
+        required: Collection[Requirement] = ()
+        if label_selector:
+            labels = LabelSelector.of(label_selector)
+            required = {*restriction.requirements, *labels.requirements}
         for informer in informers:
             selection = informer.selection
-            if (
-                selection.metadata_only
-                or selection.max_bytes < MAX_BYTES
-                or selection.field_selector
-            ):
-                continue  # an object that it does not hold can exist, or has more fields
-            if selection.label_selector != restriction and not (
-                required and set(selection.label_selector.requirements).issubset(required)
-            ):
+            if selection.metadata_only:
                 continue
-            if informer.has_synced and (
-                selection.namespaces == self._namespaces
-                if not namespace
-                else informer.watches_namespace(namespace)
-            ):
+            if selection.field_selector or selection.max_bytes < MAX_BYTES:
+                continue  # an object that it does not hold can exist
+            if selection.label_selector != restriction:
+                if not required:
+                    continue
+                if not set(selection.label_selector.requirements).issubset(required):
+                    continue
+            if not informer.has_synced:
+                continue
+            if namespace:
+                is_watched = informer.watches_namespace(namespace)
+            else:
+                is_watched = selection.namespaces == self._namespaces
+            if is_watched:
                 return informer
         return None
 
@@ -257,7 +269,7 @@ class Cache(ClientCache):
             newest = self._newest_entry(gvk, key, metadata_only=True)
         if newest is None:
             return None
-        newest.keep_meta()  # decoded once for both
+        newest.keep_meta()  # decoded once for both properties
         meta = newest.meta
         managers = newest.managers
         newest.drop_meta()
@@ -287,9 +299,8 @@ class Cache(ClientCache):
             head = _response.decode(response)
             if head.kind != gvk.kind:
                 return  # the response of a subresource: a Scale, for example
-            self._uncertain.pop(
-                (gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None
-            )
+            key = NamespacedName(head.metadata.namespace, head.metadata.name)
+            self._uncertain.pop((gvk, key), None)
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -307,7 +318,7 @@ class Cache(ClientCache):
         """
         self._uncertain.pop((gvk, key), None)
         if not uid:
-            return  # nothing was stored, so that no state can return; a tombstone needs a uid
+            return  # no informer stored the object, so no event about it can be outdated
         informers = self._of_kind.get(gvk, ())
         for informer in informers:
             informer.record_deletion(key, uid)
@@ -342,7 +353,9 @@ class Cache(ClientCache):
         restriction = self._selectors.get(gvk)
         if restriction is None or restriction == labels:
             return labels
-        return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
+        if not labels:
+            return restriction
+        return LabelSelector.of(f"{restriction},{labels}")
 
 
 class _ResponseMeta(msgspec.Struct):

@@ -8,9 +8,9 @@ handlers and dropped after they have run: keeping them for every object would ta
 themselves.
 
 The managedFields entries of our own field managers are stored separately from the object, never in it: an API server
-trusts any managedFields that a client sends. The fields that one of our managers owns are the same for all its objects,
-except for their owners' uids, and list elements with the object's name (containers): such entries are stored
-once.
+trusts any managedFields that a client sends. One of our managers owns the same fields in all its objects. The entries
+differ only in the uids of the owners, and in the object's name where it identifies a list element (a container). With
+placeholders for both, they are equal and stored once.
 """
 
 from __future__ import annotations
@@ -28,16 +28,21 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 Parts: TypeAlias = dict[str, msgspec.Raw]
 """The JSON of each top-level field of an object."""
 
-_NONE: Final[Mapping[str, str]] = {}
+_NO_STRINGS: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
 _NO_PARTS: Final[Parts] = {}
+
 _UID_PLACEHOLDER: Final = b"\1%d\2"
-"""Replaces the uid of an owner, with its quotes, so that nothing grows; JSON never contains these bytes."""
+"""Replaces an owner's uid and its escaped quotes: shorter than any uid, of bytes that JSON never contains."""
+
 _NAME_PLACEHOLDER: Final = b"\3"
-"""Replaces the object's name where it is the value of a key, in quotes that are escaped."""
+"""Replaces the object's name and its escaped quotes, where a list element is identified by this name."""
+
 _MAX_OWNERS: Final = 8
+
 _MAX_MANAGERS_BYTES: Final = 64 << 10
 """Larger entries of field managers are not stored, because any client can write as our manager; applies are sent."""
+
 _MAX_SHARED_BYTES: Final = 8 << 10
 
 
@@ -70,9 +75,9 @@ class Meta(msgspec.Struct, gc=False):
     @property
     def annotations(self) -> Mapping[str, str]:
         """The annotations; decoded on each access, because they may be larger than all other metadata."""
-        return (
-            _annotations.decode(self.raw_annotations) if self.raw_annotations else None
-        ) or _NONE
+        if not self.raw_annotations:
+            return _NO_STRINGS
+        return _annotations.decode(self.raw_annotations) or _NO_STRINGS
 
     @property
     def is_deleting(self) -> bool:
@@ -113,9 +118,8 @@ _encode = msgspec.json.Encoder().encode
 def _field(name: str) -> msgspec.json.Decoder[Any]:
     """Return the decoder of an object of which only the field ``name`` is read."""
     fields = [("value", msgspec.Raw, _NO_RAW)]
-    return msgspec.json.Decoder(
-        msgspec.defstruct("Field", fields, rename={"value": name}, gc=False)
-    )
+    struct = msgspec.defstruct("Field", fields, rename={"value": name}, gc=False)
+    return msgspec.json.Decoder(struct)
 
 
 class _Manager(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
@@ -164,15 +168,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     def of(cls, raw: bytes, meta: Meta, managers: bytes = b"", parts: Parts | None = None) -> Self:
         """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
-        return cls(
-            intern(meta.namespace),
-            meta.name,
-            raw,
-            version,
-            _without_identity(managers, meta),
-            meta,
-            parts,
-        )
+        stored_managers = _without_identity(managers, meta)
+        return cls(intern(meta.namespace), meta.name, raw, version, stored_managers, meta, parts)
 
     @property
     def key(self) -> NamespacedName:
@@ -208,7 +205,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
     def drop_meta(self) -> None:
         """Drop the decoded metadata and parts; from now on they are decoded on each access."""
-        self._meta = self._parts = None
+        self._meta = None
+        self._parts = None
 
     def object(self) -> Object:
         """Return a freshly decoded copy, owned by the caller."""
@@ -223,7 +221,9 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     @property
     def managers(self) -> tuple[Mapping[str, Any], ...]:
         """The managedFields entries of our own field managers, without their time, decoded on each access."""
-        return tuple(orjson.loads(_with_identity(self._managers, self))) if self._managers else ()
+        if not self._managers:
+            return ()
+        return tuple(orjson.loads(_with_identity(self._managers, self)))
 
     def __repr__(self) -> str:
         return f"Entry({self.key}, resourceVersion={self.meta.resource_version!r})"
@@ -247,11 +247,11 @@ class EntryDecoder:
         self._metadata_only = metadata_only
 
     def decode(self, content: bytes | msgspec.Raw | Parts) -> Entry:
-        """Return the entry of one object, which keeps its parts, and their buffer, for handlers.
+        """Return the entry of one object.
 
-        Removes managedFields from the parts.
-
-        Raises :class:`msgspec.DecodeError` if it is not an object with valid metadata.
+        The entry keeps the parts, and with them the buffer that they refer to, until :meth:`Entry.drop_meta`. If
+        ``content`` is a dict, managedFields are removed from it. Raises :class:`msgspec.DecodeError` if ``content`` is
+        not an object with valid metadata.
         """
         parts = content if isinstance(content, dict) else _split(content)
         raw_metadata = parts.get("metadata")
@@ -265,6 +265,7 @@ class EntryDecoder:
             metadata = _split(raw_metadata)
             managers = self._own_managers(metadata.pop("managedFields"))
             parts["metadata"] = msgspec.Raw(_encode(metadata))
+
         if self._metadata_only:
             parts = {
                 "apiVersion": self._api_version,
@@ -274,7 +275,8 @@ class EntryDecoder:
         elif "kind" not in parts or "apiVersion" not in parts:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
-        return Entry.of(bytes(memoryview(_encode(parts))), _meta_of(wire), managers, parts)
+        raw = bytes(memoryview(_encode(parts)))
+        return Entry.of(raw, _meta_of(wire), managers, parts)
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         encoded = bytes(managed_fields)
@@ -283,8 +285,12 @@ class EntryDecoder:
         own = [
             entry for entry in _managers.decode(encoded) if entry.manager in self._field_managers
         ]
-        managers = _encode(own) if own else b""
-        return managers if len(managers) <= _MAX_MANAGERS_BYTES else b""
+        if not own:
+            return b""
+        managers = _encode(own)
+        if len(managers) > _MAX_MANAGERS_BYTES:
+            return b""
+        return managers
 
 
 def _meta_of(wire: _WireMeta) -> Meta:
@@ -296,7 +302,7 @@ def _meta_of(wire: _WireMeta) -> Meta:
         wire.generation or 0,
         wire.creation_timestamp or "",
         wire.deletion_timestamp,
-        wire.labels or _NONE,
+        wire.labels or _NO_STRINGS,
         wire.finalizers or (),
         wire.owner_references or (),
         wire.annotations,
@@ -308,29 +314,34 @@ def _meta_of(wire: _WireMeta) -> Meta:
 
 
 def _without_identity(managers: bytes, meta: Meta) -> bytes:
-    """Replace the owners' uids and the name in ``managers`` by placeholders; equal results share the same bytes."""
+    """Replace the owners' uids and the object's name by placeholders, so that equal results share the same bytes."""
     if not managers:
         return managers
     for number, reference in enumerate(meta.owner_references[:_MAX_OWNERS]):
         managers = managers.replace(_quoted(reference.uid), _UID_PLACEHOLDER % number)
     managers = managers.replace(_quoted(meta.name), _NAME_PLACEHOLDER)
-    return _shared(managers) if len(managers) <= _MAX_SHARED_BYTES else managers
+    if len(managers) > _MAX_SHARED_BYTES:
+        return managers
+    return _shared(managers)
 
 
 def _quoted(name: str) -> bytes:
+    """Return a name as the keys of fieldsV1 contain it: in quotes that are escaped, because a key is a JSON string."""
     return b'\\"%s\\"' % name.encode()
 
 
 def _with_identity(managers: bytes, entry: Entry) -> bytes:
-    """Insert the name and the owners' uids again; the inverse of :func:`_without_identity`."""
+    """Insert the name and the owners' uids again: the steps of :func:`_without_identity` in reverse order."""
     managers = managers.replace(_NAME_PLACEHOLDER, _quoted(entry.name))
     if _UID_PLACEHOLDER[:1] not in managers:
         return managers
-    for number, reference in reversed(list(enumerate(entry.meta.owner_references[:_MAX_OWNERS]))):
+    owners = enumerate(entry.meta.owner_references[:_MAX_OWNERS])
+    for number, reference in reversed(list(owners)):
         managers = managers.replace(_UID_PLACEHOLDER % number, _quoted(reference.uid))
     return managers
 
 
 @lru_cache(maxsize=1024)
 def _shared(managers: bytes) -> bytes:
+    """Return the first of the equal arguments, which the cache keeps."""
     return managers

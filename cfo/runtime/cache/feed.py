@@ -6,7 +6,6 @@ They apply the rules of :mod:`cfo.runtime.cache.store` that order the states of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import Final
 
 from cfo.runtime.cache.entry import Entry, version_number
@@ -69,28 +68,20 @@ class Feed:
 
     def observe(self, event: EventType, entry: Entry) -> None:
         """Process a watch event; ``ADDED`` and ``UPDATED`` both mean that ``entry`` is the object's new state."""
-        if 0 < entry.version <= self.high_water_mark:
+        version = entry.version
+        if 0 < version <= self.high_water_mark:
             return  # a watch is ordered: this event was processed before and may be outdated
-        self.advance(entry.version)
-        store, key, version = self._store, entry.key, entry.version
+        self.advance(version)
+        store = self._store
+        key = entry.key
         current = store.get(key)
         if current is not None and current.version > version > 0:
-            return  # the response to our own write overtook the watch: this event is the past
-        was_left_out = event is EventType.DELETED and store.include(key)
-        if event is not EventType.DELETED and not store.fits(
-            entry, store.of_namespace(entry.namespace)
-        ):
-            self._remove_from_selection(entry)
-            return
+            return  # a newer state, the response to our own write, is already stored
         if event is EventType.DELETED:
-            # With a selector, DELETED may only mean that the object left the selection.
-            if not store.selection.label_selector and not store.selection.field_selector:
-                self._tombstones.pop(entry.meta.uid, None)  # confirmed: no later event has this uid
-            if current is not None:
-                store.remove(current)
-                store.remember_deleted(current)
-            if current is not None or was_left_out:
-                store.deliver([Event(EventType.DELETED, key, entry, None)])
+            self._observe_deletion(key, entry, current)
+            return
+        if not store.fits(entry, store.of_namespace(entry.namespace)):
+            self._leave_out(key, entry, current)
             return
         if self.is_late(entry):
             return  # our own DELETE was answered before the watch reports the states that preceded it
@@ -98,16 +89,31 @@ class Feed:
             return  # our own write, which was stored and delivered with its response
         store.deliver(store.put(entry))
 
-    def _remove_from_selection(self, entry: Entry) -> None:
-        """Remove the stored state of an object that is left out. Who is notified can ask whether all are known."""
-        current = self._store.get(entry.key)
+    def _observe_deletion(self, key: NamespacedName, entry: Entry, current: Entry | None) -> None:
+        """Process a DELETED event, of which ``entry`` is the last state; ``current`` is the stored one."""
+        store = self._store
+        was_left_out = store.include(key)
+        # With a selector, DELETED may only mean that the object left the selection.
+        if not store.selection.label_selector and not store.selection.field_selector:
+            self._tombstones.pop(entry.meta.uid, None)  # confirmed: no later event has this uid
+        if current is not None:
+            store.remove(current)
+            store.remember_deleted(current)
+        if current is not None or was_left_out:
+            store.deliver([Event(EventType.DELETED, key, entry, None)])
+
+    def _leave_out(self, key: NamespacedName, entry: Entry, current: Entry | None) -> None:
+        """Remove the stored state of an object that no longer fits.
+
+        An event is delivered even if nothing was stored, because handlers can ask for :meth:`Store.is_complete`.
+        """
         if current is not None:
             self._store.remove(current)
-        self._store.deliver([Event(EventType.DELETED, entry.key, current or entry, None)])
+        self._store.deliver([Event(EventType.DELETED, key, current or entry, None)])
 
     @property
     def has_room(self) -> bool:
-        """Whether a list would find more objects than are stored."""
+        """Whether a new list would store objects that are left out now; see :attr:`Store.has_room`."""
         return self._store.has_room
 
     def advance(self, version: int) -> None:
@@ -130,28 +136,26 @@ class Feed:
 
     def record_write(self, entry: Entry) -> None:
         """Process the response to a write, which is the object at its version."""
-        store, key, version = self._store, entry.key, entry.version
+        store = self._store
+        key = entry.key
+        version = entry.version
         if version == 0 or not store.selection.field_selector.decidable:
-            return  # without an order, or without the fields that select it, only the watch can tell
+            return  # the watch decides which state is newer, or whether the object is selected
         self.latest_version = max(self.latest_version, version)
         current = store.get(key)
         if self.is_late(entry):
-            return  # a later write of ours, whose response came first, removed the object
+            return  # the response to a later write of ours, which removed the object, arrived first
         if current is not None and (current.version == 0 or current.version >= version):
-            return  # the watch, or a later write whose response came first, overtook this response
-        if (
-            self.synced
-            and version <= self.high_water_mark
-            and (current is None or current.meta.uid != entry.meta.uid)
-        ):
-            return  # the watch has passed this version without the object: it was deleted, and must not come back
+            return  # a newer state arrived first, through the watch or in another response
+        is_passed = self.synced and version <= self.high_water_mark
+        if is_passed and (current is None or current.meta.uid != entry.meta.uid):
+            return  # the watch has passed this version without the object: it was deleted
         others = store.of_namespace(key.namespace)
         if store.selection.matches(key, entry.meta.labels) and store.fits(entry, others):
             self._deliver(store.put(entry))
             return
-        self._floors[key] = (
-            version  # the watch has yet to report older states, which still match the selection
-        )
+        # The watch has not yet reported older states, which still match the selection.
+        self._floors[key] = version
         if current is not None:
             store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
@@ -162,9 +166,8 @@ class Feed:
         current = self._store.get(key)
         if current is not None and current.meta.uid == uid:
             if current.version > self.high_water_mark:
-                self._floors[key] = (
-                    current.version
-                )  # the watch has yet to report how the object came to this state
+                # The watch has not yet reported the states up to this one.
+                self._floors[key] = current.version
             self._store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
@@ -172,7 +175,8 @@ class Feed:
         if self.synced:
             self._store.deliver(events)
             return
-        for event in events:  # the commit of the first list delivers all objects as initial
+        # The commit of the first list delivers all objects as initial.
+        for event in events:
             if event.new is not None:
                 event.new.drop_meta()
 
@@ -182,7 +186,8 @@ class Feed:
         """Forget all versions, tombstones and floors."""
         self._tombstones.clear()
         self._floors.clear()
-        self.high_water_mark = self.latest_version = 0
+        self.high_water_mark = 0
+        self.latest_version = 0
 
     def finish_list(self, version: int) -> None:
         """Record that a list as of ``version`` was committed."""
@@ -217,58 +222,82 @@ class Listing:
         if not self._store.fits(entry, items):
             self._left_out.setdefault(entry.namespace, set()).add(entry.name)
             return  # the entry of an earlier, smaller state is removed by the commit
-        current = self._store.get(entry.key)
-        same = current is not None and current.raw == entry.raw
         entry.drop_meta()
-        items[entry.name] = current if current is not None and same else entry
+        current = self._store.get(entry.key)
+        if current is not None and current.raw == entry.raw:
+            items[entry.name] = current
+        else:
+            items[entry.name] = entry
 
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
-        store, feed, version = self._store, self._feed, version_number(resource_version)
-        initial = not feed.synced
+        store = self._store
+        feed = self._feed
+        version = version_number(resource_version)
         if self.discard_known:
             feed.reset()
+
         events: list[Event] = []
-        for old in store.entries(feed.namespace):
-            if self._was_deleted(old, version):
-                store.remove(old)
-                if not initial:
-                    store.remember_deleted(old)
-                    events.append(
-                        Event(EventType.DELETED, old.key, old, None, final_state_unknown=True)
-                    )
-        for entry in chain.from_iterable(items.values() for items in self._items.values()):
-            entry.keep_meta()  # decoded once for all indexes
-            if self._is_newer(store.get(entry.key), entry):
-                changes = store.put(entry)
-                if not initial:
-                    events.extend(changes)
-            entry.drop_meta()
-        if initial:
+        if feed.synced:
+            self._remove_deleted(version, events)
+            self._put_items(events)
+        else:
+            # The first list: handlers are called with the objects that it leaves, not with what happened to our writes.
+            self._remove_deleted(version, None)
+            self._put_items(None)
             events = [
                 Event(EventType.ADDED, entry.key, None, entry, initial=True)
                 for entry in store.entries(feed.namespace)
             ]
+
         self._items = {}
         store.keep_left_out(feed.namespace, self._left_out)
         feed.finish_list(version)
         store.deliver(events)
 
+    def _remove_deleted(self, version: int, events: list[Event] | None) -> None:
+        """Remove the entries that are not in the list of this version, and add the deletions to ``events``, if any."""
+        for old in self._store.entries(self._feed.namespace):
+            if not self._was_deleted(old, version):
+                continue
+            self._store.remove(old)
+            if events is not None:
+                self._store.remember_deleted(old)
+                events.append(
+                    Event(EventType.DELETED, old.key, old, None, final_state_unknown=True)
+                )
+
+    def _put_items(self, events: list[Event] | None) -> None:
+        """Store the items that are newer than the stored entries, and add the changes to ``events``."""
+        for items in self._items.values():
+            for entry in items.values():
+                entry.keep_meta()  # decoded once for all indexes
+                if self._is_newer(self._store.get(entry.key), entry):
+                    changes = self._store.put(entry)
+                    if events is not None:
+                        events.extend(changes)
+                entry.drop_meta()
+
     def _was_deleted(self, current: Entry, version: int) -> bool:
+        if current.name in self._items.get(current.namespace, ()):
+            return False
+        if self.discard_known or version == 0:
+            return True
         # An entry that is newer than the list is our own write, which the list cannot contain.
-        is_listed = current.name in self._items.get(current.namespace, ())
-        return not is_listed and (self.discard_known or version == 0 or current.version <= version)
+        return current.version <= version
 
     def _is_newer(self, current: Entry | None, entry: Entry) -> bool:
         if entry is current:
             return False
         if self.discard_known:
-            return True  # the versions went backwards, so that stored and listed ones cannot be compared
+            return True  # the versions went backwards: stored and listed ones cannot be compared
         if self._feed.is_late(entry):
             return False  # an API server that lags behind answered the list
         if current is None:
             return True
-        return not _is_same_version(current, entry) and not current.version > entry.version > 0
+        if _is_same_version(current, entry):
+            return False
+        return not current.version > entry.version > 0
 
 
 def _is_same_version(one: Entry, other: Entry) -> bool:

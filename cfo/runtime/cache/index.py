@@ -32,7 +32,9 @@ class Index:
         found = self._found.get(value)
         if found is None:
             return []
-        return list(found.values()) if isinstance(found, dict) else [found]
+        if isinstance(found, dict):
+            return list(found.values())
+        return [found]
 
     def put(self, old: Entry | None, entry: Entry) -> None:
         """Index ``entry`` in place of ``old``, an earlier state of the same object."""
@@ -79,4 +81,6 @@ class Index:
 def by_controller(entry: Entry) -> Iterable[str]:
     """Index objects by the uid of their managing controller."""
     controller = entry.meta.controller
-    return (controller.uid,) if controller is not None else ()
+    if controller is None:
+        return ()
+    return (controller.uid,)

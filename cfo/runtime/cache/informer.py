@@ -51,13 +51,16 @@ class _DroppedStore:
         self._gvk = gvk
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise LookupError(f"{self._gvk}: the informer was removed from the cache")
+        raise self._error()
 
     def __contains__(self, key: object) -> NoReturn:
-        self.__getattr__("contains")
+        raise self._error()
 
     def __len__(self) -> int:
         return 0
+
+    def _error(self) -> LookupError:
+        return LookupError(f"{self._gvk}: the informer was removed from the cache")
 
 
 class Reader:
@@ -124,7 +127,9 @@ class Reader:
                 for entry in self._store.indexed(*index)
                 if not namespace or entry.namespace == namespace
             ]
-        return [entry for entry in found if parsed.matches(entry.meta.labels)] if parsed else found
+        if not parsed:
+            return found
+        return [entry for entry in found if parsed.matches(entry.meta.labels)]
 
     def keys(self, index: str, value: str) -> Collection[NamespacedName]:
         """Return the keys of the objects that ``index`` contains under ``value``.
@@ -164,20 +169,22 @@ class Informer:
         report_left_out: Callable[[GVK, LeftOut], None] = lambda gvk, found: None,
     ) -> None:
         self.gvk = gvk
-        self._report_left_out = report_left_out
         self.selection = selection or Selection()
         self._transport = transport
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
+        self._report_left_out = report_left_out
         self._decoder = EntryDecoder(
             gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only
         )
+
         self.store = self._new_store()
-        self._feeds = Feeds(self.store)
         self.reader = Reader(self.store)
+        self._feeds = Feeds(self.store)
         self._handlers: list[Handler] = []
         self._state_handlers: list[Callable[[], None]] = []
+
         self._resource: Resource | None = None
         self._reflectors: list[Reflector] = []
         self._problem = "not started"
@@ -204,9 +211,11 @@ class Informer:
 
         A healthy watch receives a bookmark about once a minute. With several watches, the greatest lag.
         """
-        heard = [reflector.heard_at for reflector in self._reflectors]
-        known = [at for at in heard if at is not None]
-        return self._clock.monotonic() - min(known) if known and len(known) == len(heard) else None
+        reflectors = self._reflectors
+        heard_at = [each.heard_at for each in reflectors if each.heard_at is not None]
+        if not heard_at or len(heard_at) < len(reflectors):
+            return None
+        return self._clock.monotonic() - min(heard_at)
 
     @property
     def is_forbidden(self) -> bool:
@@ -266,11 +275,11 @@ class Informer:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""
         self._handlers.append(handler)
         for feed in self._feeds.values():
-            if feed.synced:
-                for entry in self.store.entries(feed.namespace):
-                    self._call(
-                        handler, Event(EventType.ADDED, entry.key, None, entry, initial=True)
-                    )
+            if not feed.synced:
+                continue
+            for entry in self.store.entries(feed.namespace):
+                event = Event(EventType.ADDED, entry.key, None, entry, initial=True)
+                self._call(handler, event)
 
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
@@ -321,9 +330,8 @@ class Informer:
         """
         entry = self._decoder.decode(response)
         feed = self._feeds.of(entry.key)
-        if (
-            feed is not None
-        ):  # else the namespace is not watched, and the object would never be updated
+        # In a namespace that is not watched, the stored object would never be updated.
+        if feed is not None:
             feed.record_write(entry)
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
@@ -355,16 +363,14 @@ class Informer:
         )
 
     def _report(self, found: LeftOut) -> None:
-        is_large = found.reason == "ObjectTooLarge"
-        message = (
-            "Object is too large, skipping it"
-            if is_large
-            else "Too many objects in a namespace, skipping some"
-        )
+        message = "Too many objects in a namespace, skipping some"
+        if found.reason == "ObjectTooLarge":
+            message = "Object is too large, skipping it"
         _log.error(message, kind=str(self.gvk), object=str(found.key), cause=found.message)
         self._report_left_out(self.gvk, found)
 
     async def _reflect(self, reflector: Reflector, scope: anyio.CancelScope) -> None:
+        """Run a reflector; when it ends, because the kind is not found, end the others too."""
         await reflector.run()
         scope.cancel()
 
@@ -376,10 +382,10 @@ class Informer:
             try:
                 resource = await self._mapper.resource(self.gvk)
             except UnknownKind:
-                self._stop_following()  # with the CRD, the API server deleted all objects
+                self._stop_following()  # the API server deleted all objects together with the CRD
                 self._set_problem(f"{self.gvk} is not served")
             except (DiscoveryIncomplete, APIError, TransportError) as error:
-                # Unknown is not deleted: the store keeps its objects.
+                # The kind may still be served, so the store keeps its objects.
                 self._set_problem(f"discovery of {self.gvk}: {error}")
             else:
                 self._set_problem("")
@@ -389,7 +395,8 @@ class Informer:
 
     def _start_following(self, resource: Resource) -> None:
         self._resource = resource
-        self._feeds.open(self.selection.namespaces if resource.namespaced else ("",))
+        namespaces = self.selection.namespaces if resource.namespaced else ("",)
+        self._feeds.open(namespaces)
         self._reflectors = [
             Reflector(
                 self._transport,
@@ -405,20 +412,22 @@ class Informer:
         ]
 
     def _stop_following(self) -> None:
-        if self._resource is not None:
-            _log.warning(
-                "Kind is no longer served, deleting its objects from the cache", kind=str(self.gvk)
-            )
-            self._feeds.close()
-            self._resource = None
-            self._reflectors = []
+        if self._resource is None:
+            return
+        _log.warning(
+            "Kind is no longer served, deleting its objects from the cache", kind=str(self.gvk)
+        )
+        self._feeds.close()
+        self._resource = None
+        self._reflectors = []
 
     def _set_problem(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            if problem:
-                _log.info("Waiting for kind to be served", kind=str(self.gvk), cause=problem)
-            self._notify()
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if problem:
+            _log.info("Waiting for kind to be served", kind=str(self.gvk), cause=problem)
+        self._notify()
 
     def _notify(self) -> None:
         self._changed.set()

@@ -77,6 +77,9 @@ _log = structlog.get_logger(__name__)
 POSITION_CHECK_SECONDS: Final = 10.0
 """The timeout in seconds of the small list that checks the server's position."""
 
+_MIN_WATCH_SECONDS: Final = 300
+"""The minimum timeout of a watch in seconds; the maximum is twice as long, so that watches do not end together."""
+
 _EARLY_SECONDS: Final = 2.0
 """Seconds; a watch that ends more than this before its timeout was ended by something else."""
 
@@ -144,18 +147,23 @@ class Reflector:
         self.forbidden = False
         self.heard_at: float | None = None
         """When the API server last sent something (monotonic time); it sends a bookmark about once a minute."""
+
         self._transport = transport
         self._resource = resource
         self._path = resource.path(feed.namespace)
         self._feed = feed
         self._clock = clock
         self._options = options or ReflectorOptions()
+        self._on_change = on_change
         self._selectors = selection.params
         self._items = ItemDecoder(decoder, self._name, metadata_only=selection.metadata_only)
-        self._accept_list, self._accept_watch = (
-            (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
-        )
-        self._on_change = on_change
+        if selection.metadata_only:
+            self._accept_list = _PARTIAL_LIST
+            self._accept_watch = _PARTIAL
+        else:
+            self._accept_list = JSON
+            self._accept_watch = JSON
+
         self._backoff = Backoff(clock, self._options.random)
         self._version = ""
         self._use_quorum = True
@@ -214,21 +222,22 @@ class Reflector:
         verb = "list" if self.state is State.LISTING else "watch"
         cause = str(error) or type(error).__name__
         self.error = cause if cause.startswith(f"{verb} ") else f"{verb} {self._name}: {cause}"
-        was_forbidden, self.forbidden = self.forbidden, isinstance(error, Forbidden)
+        was_forbidden = self.forbidden
+        self.forbidden = isinstance(error, Forbidden)
         self._on_change()
         self._backoff.record_failure()
-        delay = self._backoff.delay(error.retry_after if isinstance(error, APIError) else None)
-        if not (was_forbidden and self.forbidden):
-            _log.warning(
-                "Permission denied, will retry"
-                if self.forbidden
-                else "List or watch failed, will retry",
-                verb=verb,
-                resource=self._name,
-                error=cause,
-                retry_in_seconds=round(delay, 1),
-                **({"missing_rule": self._missing_rule} if self.forbidden else {}),
-            )
+        retry_after = error.retry_after if isinstance(error, APIError) else None
+        delay = self._backoff.delay(retry_after)
+        log = _log.bind(
+            verb=verb,
+            resource=self._name,
+            error=cause,
+            retry_in_seconds=round(delay, 1),
+        )
+        if not self.forbidden:
+            log.warning("List or watch failed, will retry")
+        elif not was_forbidden:
+            log.warning("Permission denied, will retry", missing_rule=self._missing_rule)
         await self._clock.sleep(delay)
 
     # Listing.
@@ -276,35 +285,36 @@ class Reflector:
         version = page.metadata.resource_version
         if not self._check_version(listing, version, quorum=quorum):
             return False
-        while True:
-            decoded = 0
-            for raw in page.items or ():
-                entry = (
-                    await self._items.decode_nested(raw)
-                    if isinstance(raw, bytes)
-                    else self._items.decode(raw)
-                )
-                if entry is not None:
-                    listing.add(entry)
-                    decoded += len(entry.raw)
-                if decoded > _BYTES_AT_ONCE:
-                    await checkpoint()
-                    decoded = 0
-            if not page.metadata.continue_:
-                break
-            page = await self._get_page(
-                {**self._selectors, "continue": page.metadata.continue_}, limit
-            )
+
+        await self._add_items(listing, page)
+        while page.metadata.continue_:
+            params = {**self._selectors, "continue": page.metadata.continue_}
+            page = await self._get_page(params, limit)
+            await self._add_items(listing, page)
         self._commit(listing, version)
         return True
+
+    async def _add_items(self, listing: Listing, page: Page | SplitPage) -> None:
+        """Decode the items of a page; other tasks run after each :data:`_BYTES_AT_ONCE`."""
+        decoded = 0
+        for raw in page.items or ():
+            if isinstance(raw, msgspec.Raw):
+                entry = self._items.decode(raw)
+            else:
+                entry = await self._items.decode_nested(raw)
+            if entry is not None:
+                listing.add(entry)
+                decoded += len(entry.raw)
+            if decoded > _BYTES_AT_ONCE:
+                await checkpoint()
+                decoded = 0
 
     def _check_version(self, listing: Listing, version: str, *, quorum: bool) -> bool:
         """Return whether a list can be used: it is not older than known, or a quorum list after a restore."""
         if not 0 < version_number(version) < listing.known_version:
             return True
-        if (
-            not quorum
-        ):  # one of several API servers may lag behind; only a quorum list proves a restore
+        if not quorum:
+            # One of several API servers may lag behind; only a quorum list proves a restore.
             self._use_quorum = True
             return False
         listing.discard_known = True
@@ -320,7 +330,8 @@ class Reflector:
         listing.commit(version)
         self.heard_at = self._clock.monotonic()
         self._version = version
-        self._use_quorum = self._must_check_position = False
+        self._use_quorum = False
+        self._must_check_position = False
 
     async def _get_page(
         self,
@@ -330,8 +341,10 @@ class Reflector:
         timeout: float | None = None,
         new_connection: bool = False,
     ) -> Page | SplitPage:
+        max_bytes = 0
         if limit:
             params["limit"] = str(limit)
+            max_bytes = _MAX_PAGE_BYTES
         response = await self._transport.request(
             APIRequest(
                 "GET",
@@ -341,7 +354,7 @@ class Reflector:
                 compress=True,
                 timeout=timeout,
                 new_connection=new_connection,
-                max_response_bytes=_MAX_PAGE_BYTES if limit else 0,
+                max_response_bytes=max_bytes,
                 verb="list",
                 resource=str(self._resource.gvr),
             )
@@ -358,11 +371,28 @@ class Reflector:
     async def _watch(self) -> None:
         """Process the events of a watch until it ends."""
         if self._must_check_position and not await self._check_position():
-            return  # behind the last version, a watch would stay silent: a list comes first
+            return  # a watch from a version that the server has not reached would stay silent
         started = self._clock.monotonic()
-        version = self._version
-        seconds = int(300 * (1 + self._options.random()))
-        request = APIRequest(
+        first_version = self._version
+        seconds = int(_MIN_WATCH_SECONDS * (1 + self._options.random()))
+        try:
+            await self._process_stream(self._watch_request(seconds))
+        except TimeoutError:
+            _log.info("Watch idle timeout, reconnecting", resource=self._name)
+            # The connection may be dead, or the server has not reached the version.
+            self._must_check_position = True
+            return
+        if self._feed.has_room:
+            # At most once for each watch, so that no tenant can cause many lists.
+            self.state = State.LISTING
+        duration = self._clock.monotonic() - started
+        # A server that ends a watch early may be another one now, or a restored one.
+        self._must_check_position = duration < seconds - _EARLY_SECONDS
+        if self._version == first_version and duration < 1.0:
+            raise BrokenStreamError("the server closed the watch immediately")
+
+    def _watch_request(self, seconds: int) -> APIRequest:
+        return APIRequest(
             "GET",
             self._path,
             params={
@@ -376,35 +406,22 @@ class Reflector:
             verb="watch",
             resource=str(self._resource.gvr),
         )
-        try:
-            async with self._transport.stream(request) as body:
-                if self.error:
-                    self._clear_error()
-                splitter = LineSplitter()
-                with anyio.fail_after(self._options.idle_seconds) as silence:
-                    while chunk := await body.readany():
-                        self.heard_at = self._clock.monotonic()
-                        for line in splitter.split(chunk):
-                            try:
-                                self._process_line(line)
-                            except RecursionError:
-                                await self._process_nested_line(line)
-                        silence.deadline = anyio.current_time() + self._options.idle_seconds
-        except TimeoutError:
-            _log.info("Watch idle timeout, reconnecting", resource=self._name)
-            self._must_check_position = (
-                True  # silence can mean a dead connection, or a version from the future
-            )
-            return
-        if self._feed.has_room:
-            self.state = (
-                State.LISTING
-            )  # at most once for each watch, so that no tenant can cause lists
-        duration = self._clock.monotonic() - started
-        # A server that ends a watch early may be another one now, or a restored one.
-        self._must_check_position = duration < seconds - _EARLY_SECONDS
-        if self._version == version and duration < 1.0:
-            raise BrokenStreamError("the server closed the watch immediately")
+
+    async def _process_stream(self, request: APIRequest) -> None:
+        """Process the lines of a watch until the server ends it; raises :class:`TimeoutError` if it is silent."""
+        async with self._transport.stream(request) as body:
+            if self.error:
+                self._clear_error()
+            splitter = LineSplitter()
+            with anyio.fail_after(self._options.idle_seconds) as silence:
+                while chunk := await body.readany():
+                    self.heard_at = self._clock.monotonic()
+                    for line in splitter.split(chunk):
+                        try:
+                            self._process_line(line)
+                        except RecursionError:
+                            await self._process_nested_line(line)
+                    silence.deadline = anyio.current_time() + self._options.idle_seconds
 
     def _process_line(self, line: bytes) -> None:
         try:
@@ -427,31 +444,32 @@ class Reflector:
         self._feed.observe(event_type, entry)
 
     async def _process_nested_line(self, line: bytes) -> None:
-        """Process the event of an object that is nested too deeply: of a new state only the version, and deletions."""
+        """Process the event of an object that is nested too deeply.
+
+        A deletion is processed, and any event if only the metadata is stored. A new state is skipped, except for its
+        version.
+        """
         event = await to_thread.run_sync(split_members, line)
-        event_type = _EVENTS.get(event.get("type", b"").decode().strip('"'))
+        type_name = event.get("type", b"").decode().strip('"')
+        event_type = _EVENTS.get(type_name)
         entry = await self._items.decode_without_nesting(event.get("object", b""))
         if event_type is None or entry is None:
             return  # bookmarks and errors are never nested; invalid metadata was reported
-        if self._items.metadata_only or event_type is EventType.DELETED:
-            self._version = entry.meta.resource_version or self._version
-            self._feed.observe(event_type, entry)
-            return
-        self._items.report_nesting(entry)
         self._version = entry.meta.resource_version or self._version
-        self._feed.advance(entry.version)
+        if self._items.metadata_only or event_type is EventType.DELETED:
+            self._feed.observe(event_type, entry)
+        else:
+            self._items.report_nesting(entry)
+            self._feed.advance(entry.version)
 
     def _raise_status(self, parts: Parts) -> NoReturn:
         """Raise the Status of an ERROR event as an :class:`APIError`."""
         status = decode_status(parts)
         code = status.get("code")
+        if not isinstance(code, int):
+            code = 500
         self.state = State.LISTING
-        raise error_for(
-            code if isinstance(code, int) else 500,
-            status,
-            verb="watch",
-            resource=str(self._resource.gvr),
-        )
+        raise error_for(code, status, verb="watch", resource=str(self._resource.gvr))
 
     async def _check_position(self) -> bool:
         """Return whether the server has reached the last received version; if not, a new list is required.
@@ -471,6 +489,6 @@ class Reflector:
 
 def _is_too_large_version(error: APIError) -> bool:
     """Return whether the server does not know the requested version yet (``ResourceVersionTooLarge``)."""
-    return "Too large resource version" in error.message or any(
-        cause.get("reason") == "ResourceVersionTooLarge" for cause in error.causes
-    )
+    if "Too large resource version" in error.message:
+        return True
+    return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in error.causes)

@@ -40,10 +40,20 @@ _PREFIX: Final = re.compile(
 )
 _TOKEN: Final = re.compile(r"==|!=|[=!<>(),]|[^\s=!<>(),]+")
 
+_OPERATORS_OF_API: Final = (
+    Operator.IN,
+    Operator.NOT_IN,
+    Operator.EXISTS,
+    Operator.DOES_NOT_EXIST,
+)
+
 
 def _check_key(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
-    if not is_label_value(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
+    is_valid = is_label_value(name)
+    if slash:
+        is_valid = is_valid and len(prefix) <= 253 and _PREFIX.fullmatch(prefix) is not None
+    if not is_valid:
         raise SelectorError(
             f"{key!r} is not a label key: must be an optional DNS subdomain and '/', then a name of up to 63 characters"
         )
@@ -73,14 +83,16 @@ class Requirement:
         Raises :class:`SelectorError` for an invalid key, value or number of values.
         """
         unique = tuple(sorted({_check_value(key, value) for value in values}))
-        if operator in (Operator.IN, Operator.NOT_IN) and not unique:
-            raise SelectorError(f"{key}: {operator} needs at least one value")
-        if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and unique:
-            raise SelectorError(f"{key}: {operator} takes no values")
-        if operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and (
-            len(unique) != 1 or not _is_integer(unique[0])
-        ):
-            raise SelectorError(f"{key}: {operator} needs one integer")
+        match operator:
+            case Operator.IN | Operator.NOT_IN:
+                if not unique:
+                    raise SelectorError(f"{key}: {operator} needs at least one value")
+            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+                if unique:
+                    raise SelectorError(f"{key}: {operator} takes no values")
+            case Operator.GREATER_THAN | Operator.LESS_THAN:
+                if len(unique) != 1 or not _is_integer(unique[0]):
+                    raise SelectorError(f"{key}: {operator} needs one integer")
         return cls(_check_key(key), operator, unique)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -102,17 +114,16 @@ class Requirement:
 
     def __str__(self) -> str:
         joined = ",".join(self.values)
+        has_one_value = len(self.values) == 1
         match self.operator:
+            case Operator.IN if has_one_value:
+                return f"{self.key}={joined}"
             case Operator.IN:
-                return (
-                    f"{self.key}={joined}" if len(self.values) == 1 else f"{self.key} in ({joined})"
-                )
+                return f"{self.key} in ({joined})"
+            case Operator.NOT_IN if has_one_value:
+                return f"{self.key}!={joined}"
             case Operator.NOT_IN:
-                return (
-                    f"{self.key}!={joined}"
-                    if len(self.values) == 1
-                    else f"{self.key} notin ({joined})"
-                )
+                return f"{self.key} notin ({joined})"
             case Operator.EXISTS:
                 return self.key
             case Operator.DOES_NOT_EXIST:
@@ -163,20 +174,18 @@ def _from_api(selector: Mapping[str, Any]) -> list[Requirement]:
         raise SelectorError(
             f"a label selector has matchLabels and matchExpressions, not {', '.join(sorted(unknown))}"
         )
-    requirements = [
-        Requirement.create(key, Operator.IN, [value])
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    for expression in selector.get("matchExpressions") or ():
-        key, operator = expression.get("key") or "", expression.get("operator") or ""
-        allowed = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
-        if operator not in allowed:
+    labels = selector.get("matchLabels") or {}
+    expressions = selector.get("matchExpressions") or ()
+    requirements = [Requirement.create(key, Operator.IN, [value]) for key, value in labels.items()]
+    for expression in expressions:
+        key = expression.get("key") or ""
+        operator = expression.get("operator") or ""
+        values = expression.get("values") or ()
+        if operator not in _OPERATORS_OF_API:
             raise SelectorError(
-                f"{key}: operator {operator!r}: must be one of {', '.join(allowed)}"
+                f"{key}: operator {operator!r}: must be one of {', '.join(_OPERATORS_OF_API)}"
             )
-        requirements.append(
-            Requirement.create(key, Operator(operator), expression.get("values") or ())
-        )
+        requirements.append(Requirement.create(key, Operator(operator), values))
     return requirements
 
 
@@ -185,15 +194,18 @@ class _Tokens:
 
     def __init__(self, string: str) -> None:
         self._selector = string
-        self._tokens = _TOKEN.findall(string)
+        self._tokens: list[str] = _TOKEN.findall(string)
         self._next = 0
 
     def peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+        if self._next == len(self._tokens):
+            return ""
+        return self._tokens[self._next]
 
     def take(self) -> str:
         token = self.peek()
-        self._next += 1
+        if token:
+            self._next += 1
         return token
 
     def expect(self, wanted: str) -> None:
@@ -245,19 +257,31 @@ def _parse_requirement(tokens: _Tokens) -> Requirement:
         raise SelectorError(f"{key}: operator {symbol!r}: must be one of {', '.join(_SYMBOLS)}")
     if symbol in ("in", "notin"):
         return Requirement.create(key, operator, _parse_set(tokens))
-    value = "" if tokens.peek() in ("", ",") else tokens.word("label value")
+    value = _parse_value(tokens, ends=("", ","))
     return Requirement.create(key, operator, [value])
 
 
 def _parse_set(tokens: _Tokens) -> list[str]:
+    """Return the values in parentheses, as in ``(x,y)``."""
     tokens.expect("(")
-    values: list[str] = []
-    while True:
-        values.append("" if tokens.peek() in (",", ")") else tokens.word("label value"))
-        if tokens.peek() == ")":
-            tokens.take()
-            return values
+    values = [_parse_value(tokens, ends=(",", ")"))]
+    while tokens.peek() != ")":
         tokens.expect(",")
+        values.append(_parse_value(tokens, ends=(",", ")")))
+    tokens.expect(")")
+    return values
+
+
+def _parse_value(tokens: _Tokens, ends: tuple[str, ...]) -> str:
+    """Return a label value, which is empty if one of the tokens ``ends`` comes first."""
+    if tokens.peek() in ends:
+        return ""
+    return tokens.word("label value")
+
+
+_FIELD_TERM: Final = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]']+)\s*(==|=|!=)(.*)", re.DOTALL)
+_ESCAPABLE: Final = re.compile(r"([\\,=])")
+_ESCAPE: Final = r"\\\1"
 
 
 class FieldSelector(msgspec.Struct, frozen=True):
@@ -280,13 +304,14 @@ class FieldSelector(msgspec.Struct, frozen=True):
             return selector
         terms: set[tuple[str, bool, str]] = set()
         for part in _split_terms(selector or ""):
-            matched = re.fullmatch(r"\s*([A-Za-z0-9_.\-/\[\]']+)\s*(==|=|!=)(.*)", part, re.DOTALL)
+            matched = _FIELD_TERM.fullmatch(part)
             if matched is None:
                 raise SelectorError(
                     f"{part!r} is not a field selector: must be 'field=value' or 'field!=value'"
                 )
-            name, operator, value = matched.groups()
-            terms.add((name, operator != "!=", re.sub(r"\\(.)", r"\1", value)))
+            name, operator, escaped_value = matched.groups()
+            value = re.sub(r"\\(.)", r"\1", escaped_value)
+            terms.add((name, operator != "!=", value))
         return cls(tuple(sorted(terms)))
 
     @property
@@ -307,19 +332,18 @@ class FieldSelector(msgspec.Struct, frozen=True):
         return bool(self.terms)
 
     def __str__(self) -> str:
-        return ",".join(
-            f"{name}{'=' if equal else '!='}{_SPECIAL.sub(_ESCAPED, value)}"
-            for name, equal, value in self.terms
-        )
-
-
-_SPECIAL: Final = re.compile(r"([\\,=])")
-_ESCAPED: Final = r"\\\1"
+        parts: list[str] = []
+        for name, equal, value in self.terms:
+            operator = "=" if equal else "!="
+            escaped_value = _ESCAPABLE.sub(_ESCAPE, value)
+            parts.append(f"{name}{operator}{escaped_value}")
+        return ",".join(parts)
 
 
 def _split_terms(string: str) -> list[str]:
     """Split at commas that are not escaped by a backslash (``fields.EscapeValue``)."""
-    return [term for term in re.findall(r"(?:\\.|[^\\,])+", string, re.DOTALL) if term.strip()]
+    terms = re.findall(r"(?:\\.|[^\\,])+", string, re.DOTALL)
+    return [term for term in terms if term.strip()]
 
 
 MAX_BYTES: Final = 3 << 20
@@ -369,8 +393,10 @@ class Selection:
 
     @property
     def max_objects(self) -> int:
-        """The maximum number of objects of one namespace; those without a limit of their size are all needed."""
-        return MAX_OBJECTS if self.max_bytes < MAX_BYTES else sys.maxsize
+        """The maximum number of objects of one namespace; there is none for kinds without a limit of their own."""
+        if self.max_bytes < MAX_BYTES:
+            return MAX_OBJECTS
+        return sys.maxsize
 
     @property
     def params(self) -> dict[str, str]:

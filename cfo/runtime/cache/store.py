@@ -39,6 +39,8 @@ MAX_DELETED: Final = 4096
 MAX_LEFT_OUT: Final = 1000
 """The maximum number of objects of a namespace that a store remembers to have left out."""
 
+_NO_ENTRIES: Final[dict[str, Entry]] = {}
+
 
 class LeftOut(NamedTuple):
     """An object that a store does not contain, although it matches the selection, and why: for an Event about it."""
@@ -117,7 +119,7 @@ class Store:
         """Return the entries of one namespace, or (empty) of all namespaces."""
         if namespace:
             return list(self._entries.get(namespace, _NO_ENTRIES).values())
-        return [entry for entries in self._entries.values() for entry in entries.values()]
+        return [entry for by_name in self._entries.values() for entry in by_name.values()]
 
     def is_complete(self, namespace: str) -> bool:
         """Return whether no object of the namespace is left out."""
@@ -126,20 +128,19 @@ class Store:
     @property
     def left_out(self) -> list[LeftOut]:
         """The objects that were reported and are still left out."""
-        return [
-            *self._crowded.values(),
-            *(found for names in self._too_large.values() for found in names.values()),
-        ]
+        found = list(self._crowded.values())
+        for by_name in self._too_large.values():
+            found.extend(by_name.values())
+        return found
 
     @property
     def has_room(self) -> bool:
-        """Whether a list would find objects that were left out because of others, which were deleted since."""
-        limit, crowded = self._max_objects, self._crowded.items()
-        return any(
-            len(self.of_namespace(name)) < limit
-            for name, found in crowded
-            if found.reason == "TooManyObjects"
-        )
+        """Whether a namespace with too many objects has fewer now, so that a list would find those left out."""
+        for namespace, found in self._crowded.items():
+            has_room = len(self.of_namespace(namespace)) < self._max_objects
+            if has_room and found.reason == "TooManyObjects":
+                return True
+        return False
 
     def of_namespace(self, namespace: str) -> Mapping[str, Entry]:
         """Return the entries of a namespace by name."""
@@ -164,13 +165,15 @@ class Store:
 
         Raises :class:`ValueError` if another function is registered under this name.
         """
-        index = self._indexes.get(name)
-        if index is None:
-            index = self._indexes[name] = Index(name, function)
-            for entry in self.entries():
-                index.put(None, entry)
-        elif index.function is not function:
-            raise ValueError(f"index {name!r} is already registered with a different function")
+        existing = self._indexes.get(name)
+        if existing is not None:
+            if existing.function is not function:
+                raise ValueError(f"index {name!r} is already registered with a different function")
+            return
+        index = Index(name, function)
+        self._indexes[name] = index
+        for entry in self.entries():
+            index.put(None, entry)
 
     # Writing, for feeds and their listings.
 
@@ -191,47 +194,59 @@ class Store:
 
     def fits(self, entry: Entry, others: Mapping[str, Entry]) -> bool:
         """Return whether to store an entry in a namespace with ``others``; remember and report it if not."""
-        max_bytes, namespace = self.selection.max_bytes, entry.namespace
-        is_large = len(entry.raw) > max_bytes
-        if not is_large and (
-            len(others) < self._max_objects or entry.name in others or not namespace
-        ):
-            return True
-        reason, cause, identity = (
-            "TooManyObjects",
-            f"its namespace has more than {self._max_objects}",
-            namespace,
-        )
-        if is_large:
-            reason, identity = "ObjectTooLarge", entry.meta.uid
+        max_bytes = self.selection.max_bytes
+        if len(entry.raw) > max_bytes:
             cause = f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
-        found = LeftOut(
-            entry.key, entry.meta.uid, reason, f"The operator ignores the object: {cause}"
-        )
-        known = self._too_large.setdefault(namespace, {}) if is_large else {}
-        if is_large and len(known) < MAX_LEFT_OUT:
-            known[entry.name] = found
-        else:
-            self._crowded.setdefault(namespace, found)
-        if identity not in self._reported:
-            if len(self._reported) >= MAX_LEFT_OUT:
-                del self._reported[next(iter(self._reported))]
-            self._reported[identity] = None
-            self._report(found)
+            found = _left_out(entry, "ObjectTooLarge", cause)
+            self._remember_too_large(found)
+            self._report_once(entry.meta.uid, found)
+            return False
+        namespace = entry.namespace
+        if len(others) < self._max_objects or entry.name in others or not namespace:
+            return True
+        cause = f"its namespace has more than {self._max_objects}"
+        found = _left_out(entry, "TooManyObjects", cause)
+        self._crowded.setdefault(namespace, found)
+        self._report_once(namespace, found)
         return False
 
+    def _remember_too_large(self, found: LeftOut) -> None:
+        namespace, name = found.key
+        by_name = self._too_large.setdefault(namespace, {})
+        if len(by_name) < MAX_LEFT_OUT:
+            by_name[name] = found
+        else:
+            self._crowded.setdefault(namespace, found)
+
+    def _report_once(self, identity: str, found: LeftOut) -> None:
+        """Report a left-out object, unless one was reported for ``identity``: its uid, or its crowded namespace."""
+        if identity in self._reported:
+            return
+        if len(self._reported) >= MAX_LEFT_OUT:
+            oldest = next(iter(self._reported))
+            del self._reported[oldest]
+        self._reported[identity] = None
+        self._report(found)
+
     def include(self, key: NamespacedName) -> bool:
-        """Forget that an object was left out, because it fits now or does not exist; return whether it was."""
-        names = self._too_large.get(key.namespace, {})
-        found = names.pop(key.name, None)
-        if found is not None and not names:
+        """Forget that an object was too large, because it fits now or does not exist; return whether it was."""
+        by_name = self._too_large.get(key.namespace)
+        if by_name is None:
+            return False
+        found = by_name.pop(key.name, None)
+        if not by_name:
             del self._too_large[key.namespace]
         return found is not None
 
     def keep_left_out(self, namespace: str, listed: Mapping[str, Collection[str]]) -> None:
-        """Forget what was left out of a namespace (empty: of all) before a list that left out the names ``listed``."""
-        for known in [namespace] if namespace else list(self._too_large):
-            for name in self._too_large.get(known, {}).keys() - set(listed.get(known, ())):
+        """Forget the objects of a namespace (empty: of all) that a new list did not leave out.
+
+        ``listed`` are the names that it left out, by namespace.
+        """
+        namespaces = [namespace] if namespace else list(self._too_large)
+        for known in namespaces:
+            by_name = self._too_large.get(known, {})
+            for name in by_name.keys() - listed.get(known, ()):
                 self.include(NamespacedName(known, name))
         for known in self._crowded.keys() - listed.keys():
             if namespace in ("", known):
@@ -269,7 +284,9 @@ class Store:
                 event.new.drop_meta()
 
 
-_NO_ENTRIES: Final[dict[str, Entry]] = {}
+def _left_out(entry: Entry, reason: str, cause: str) -> LeftOut:
+    message = f"The operator ignores the object: {cause}"
+    return LeftOut(entry.key, entry.meta.uid, reason, message)
 
 
 def _changes(current: Entry | None, entry: Entry) -> tuple[Event, ...]:

@@ -33,17 +33,23 @@ async def wait_for(
     object queue the next reconcile.
     """
 
-    def is_met(obj: Object | None) -> bool:
-        return condition(kind.decode(obj) if obj is not None else None)
+    def decode(obj: Object | None) -> T | None:
+        return kind.decode(obj) if obj is not None else None
 
-    gvk, cache = kind.gvk, client.cache
+    def is_met(obj: Object | None) -> bool:
+        return condition(decode(obj))
+
+    gvk = kind.gvk
+    cache = client.cache
     key = cache_key(client.mapper, gvk, key)
-    informer = cache.covering_informer(gvk, key.namespace) if isinstance(cache, Cache) else None
+    informer: Informer | None = None
+    if isinstance(cache, Cache):
+        informer = cache.covering_informer(gvk, key.namespace)
     if informer is not None:
         obj = await informer.wait_for(key, is_met, timeout=timeout)
     else:
         obj = await _watch_object(client, gvk, key, is_met, timeout)
-    return kind.decode(obj) if obj is not None else None
+    return decode(obj)
 
 
 async def _watch_object(

@@ -23,9 +23,6 @@ _log = structlog.get_logger(__name__)
 MAX_LINE_BYTES: Final = 64 << 20
 """The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
 
-_Argument = TypeVar("_Argument")
-_Result = TypeVar("_Result")
-
 RESERVED_FRAMES: Final = 64
 """How many more frames than the reflector a reader may have on its stack; until Python 3.11 they count as depth."""
 
@@ -40,6 +37,9 @@ _UNDECODABLE: Final = "Failed to decode object, skipping it"
 
 _MAX_REPORTED: Final = 1000
 """The number of skipped objects that a decoder remembers, in order to report each only once."""
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 class BrokenStreamError(Exception):
@@ -110,9 +110,9 @@ def decode_status(parts: Parts) -> dict[str, Any]:
 def split_page(body: bytes) -> SplitPage:
     """Return a page of which some items are nested too deeply."""
     parts = split_members(body)
-    return SplitPage(
-        _list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null"))
-    )
+    metadata = _list_meta.decode(parts.get("metadata", b"{}"))
+    items = split_items(parts.get("items", b"null"))
+    return SplitPage(metadata, items)
 
 
 class LineSplitter:
@@ -130,7 +130,8 @@ class LineSplitter:
         *complete, rest = chunk.split(b"\n")
         if complete:
             complete[0] = b"".join((*self._pending, complete[0]))
-            self._pending, self._size = [], 0
+            self._pending = []
+            self._size = 0
         if rest:
             self._pending.append(rest)
             self._size += len(rest)
@@ -188,7 +189,8 @@ class ItemDecoder:
         if identity in self._reported:
             return  # the object is listed again after each interruption
         if len(self._reported) >= _MAX_REPORTED:
-            del self._reported[next(iter(self._reported))]
+            oldest = next(iter(self._reported))
+            del self._reported[oldest]
         self._reported[identity] = None
         _log.error(message, resource=self._resource, **fields)
 
@@ -196,13 +198,20 @@ class ItemDecoder:
 def with_reserved_depth(
     function: Callable[[_Argument], _Result], argument: _Argument, frames: int = RESERVED_FRAMES
 ) -> _Result:
-    """Call ``function`` with so many frames on the stack that what it decodes can be decoded anywhere later."""
-    return with_reserved_depth(function, argument, frames - 1) if frames else function(argument)
+    """Call ``function`` with ``frames`` more frames on the stack.
+
+    An object that it decodes can later be decoded by readers with up to so many more frames.
+    """
+    if frames:
+        return with_reserved_depth(function, argument, frames - 1)
+    return function(argument)
 
 
 def split_items(array: bytes) -> list[bytes]:
     """Return the JSON of each item in an array of objects; an empty list for ``null``."""
-    items, depth, start = [], 0, 0
+    items: list[bytes] = []
+    depth = 0
+    start = 0
     for token in _TOKEN.finditer(array):
         character = array[token.start()]
         if character == _STRING:
@@ -221,33 +230,38 @@ def split_items(array: bytes) -> list[bytes]:
 def split_members(raw: bytes) -> dict[str, bytes]:
     """Return the JSON of each value of an object, by key. Raises :class:`msgspec.DecodeError` for an invalid key."""
     members: dict[str, bytes] = {}
-    key, depth, start = "", 0, 0
+    key = ""
+    value_start = 0  # the first key ends after the opening brace, so 0 means that there is none
+    depth = 0
     for token in _TOKEN.finditer(raw):
         character = raw[token.start()]
         if character == _STRING:
-            if depth == 1 and token[2] is not None:
-                if start:
-                    members[key] = raw[start : token.start()].strip(_BETWEEN)
-                key, start = _string.decode(token[1]), token.end()
+            is_key = depth == 1 and token[2] is not None
+            if not is_key:
+                continue
+            if value_start:
+                members[key] = raw[value_start : token.start()].strip(_BETWEEN)
+            key = _string.decode(token[1])
+            value_start = token.end()
         elif character in _OPENING:
             depth += 1
         else:
             depth -= 1
-            if depth == 0 and start:
-                members[key] = raw[start : token.start()].strip(_BETWEEN)
+            if depth == 0 and value_start:
+                members[key] = raw[value_start : token.start()].strip(_BETWEEN)
                 break
     return members
 
 
 def object_without_nesting(raw: bytes) -> bytes:
-    """Return an object's apiVersion, kind and metadata without managedFields; nothing else of it can be trusted."""
+    """Return an object's apiVersion, kind and metadata without managedFields: all other fields can be nested."""
     parts = split_members(raw)
     metadata = split_members(parts.get("metadata", b"{}"))
     metadata.pop("managedFields", None)
-    kept: dict[str, msgspec.Raw] = {
-        field: msgspec.Raw(parts[field]) for field in ("apiVersion", "kind") if field in parts
-    }
-    kept["metadata"] = msgspec.Raw(
-        msgspec.json.encode({key: msgspec.Raw(value) for key, value in metadata.items()})
-    )
+    raw_metadata = {key: msgspec.Raw(value) for key, value in metadata.items()}
+    kept: dict[str, msgspec.Raw] = {}
+    for field in ("apiVersion", "kind"):
+        if field in parts:
+            kept[field] = msgspec.Raw(parts[field])
+    kept["metadata"] = msgspec.Raw(msgspec.json.encode(raw_metadata))
     return msgspec.json.encode(kept)
