@@ -37,8 +37,11 @@ AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", 
 CHECK_DELAYS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Seconds before each of the discovery checks that follow an event."""
 
-_BACKOFF = (0.5, 30.0)
-"""Seconds before discovery is retried after a failure: initial and maximum."""
+_FIRST_RETRY_DELAY = 0.5
+"""Seconds before discovery is retried after the first failure; the delay doubles with each further one."""
+
+_MAX_RETRY_DELAY = 30.0
+"""The maximum delay in seconds before discovery is retried."""
 
 Setup = Callable[[], Awaitable[None] | None]
 
@@ -89,9 +92,8 @@ class Availability:
         while True:
             if self._pending and not self._watches_crds:
                 self._watches_crds = True
-                self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True).add_handler(
-                    self._on_event
-                )
+                crds = self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
+                crds.add_handler(self._on_event)
             if all_known:
                 delays = _delays()
                 await self._changed.wait()
@@ -103,8 +105,10 @@ class Availability:
             all_known = await self._check_pending()
 
     def _on_event(self, event: Event) -> None:
-        _, _, group = event.key.name.partition(".")
-        if event.new is not None and any(gvk.group == group for gvk, _ in self._pending):
+        if event.new is None:
+            return
+        _, _, group = event.key.name.partition(".")  # the name of a CRD is PLURAL.GROUP
+        if any(gvk.group == group for gvk, _ in self._pending):
             self._changed_groups.add(group)
             self._changed.set()
 
@@ -124,6 +128,7 @@ class Availability:
         return all_known
 
     async def _set_up_served(self) -> bool:
+        """Set up the pending kinds that are served; return whether discovery gave an answer for all of them."""
         all_known = True
         position = self._mapper.position()  # one read answers for all kinds
         for item in tuple(self._pending):
@@ -139,7 +144,8 @@ class Availability:
                 all_known = False
                 continue
             if resource is None:
-                if (hint := self._hints.pop(gvk, "")) != "":
+                hint = self._hints.pop(gvk, "")
+                if hint:
                     _log.info("Kind is not served, waiting for it", kind=str(gvk), hint=hint)
                 else:
                     _log.debug("Waiting for kind", kind=str(gvk))
@@ -194,7 +200,7 @@ async def _query(
 
 
 def _delays() -> Iterator[float]:
-    delay, maximum = _BACKOFF
+    delay = _FIRST_RETRY_DELAY
     while True:
         yield delay
-        delay = min(2 * delay, maximum)
+        delay = min(2 * delay, _MAX_RETRY_DELAY)

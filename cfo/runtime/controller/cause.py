@@ -73,11 +73,9 @@ class Cause(msgspec.Struct, gc=False, eq=False):
         """Return the cause for an event of an informer of kind ``gvk``."""
         if event.old is not None and event.new is not None:
             return cls(CauseType.UPDATED, gvk, event.key, "", event.old.raw, event.new.raw)
-        return cls(
-            CauseType.DELETED if event.type is EventType.DELETED else CauseType.ADDED,
-            gvk,
-            event.key,
-        )
+        if event.type is EventType.DELETED:
+            return cls(CauseType.DELETED, gvk, event.key)
+        return cls(CauseType.ADDED, gvk, event.key)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -100,24 +98,25 @@ class Cause(msgspec.Struct, gc=False, eq=False):
 
     def has_object_of(self, other: Cause) -> bool:
         """Return whether both causes are events of the same object, or have no object and are equal."""
-        return (
-            self.key == other.key
-            and self.gvk == other.gvk
-            and (self.key is not None or self.type is other.type)
-        )
+        if self.key != other.key or self.gvk != other.gvk:
+            return False
+        return self.key is not None or self.type is other.type
 
     def followed_by(self, later: Cause) -> Cause:
         """Return one cause for this event and a later one of the same object."""
         if self.type is CauseType.UPDATED and later.type is CauseType.UPDATED:
-            states = (self._old, later._new) if self._old and later._new else (b"", b"")
-            return Cause(CauseType.UPDATED, self.gvk, self.key, self.detail, *states)
+            if not self._old or not later._new:
+                return self.without_states()
+            return Cause(CauseType.UPDATED, self.gvk, self.key, self.detail, self._old, later._new)
         if self.type is CauseType.ADDED and later.type is CauseType.UPDATED:
             return self
         return later.without_states()
 
     def __str__(self) -> str:
-        if self.gvk is None or self.key is None:
-            subject = f"{self.type} of {self.gvk.kind}" if self.gvk is not None else str(self.type)
+        if self.gvk is None:
+            subject = str(self.type)
+        elif self.key is None:
+            subject = f"{self.type} of {self.gvk.kind}"
         else:
             subject = f"{self.gvk.kind} {self.key} {self.type}"
         detail = self.detail or ", ".join(self.changed)
@@ -165,9 +164,13 @@ class Causes(msgspec.Struct, gc=False, eq=False, frozen=True):
         return Causes(tuple([cause.without_states() for cause in self.first]), self.omitted)
 
     def __str__(self) -> str:
-        more = [f"{self.omitted} more"] if self.omitted else []
-        text = "; ".join([*map(str, self.first), *more])
-        return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[: _MAX_TEXT_LENGTH - 3]}..."
+        parts = [str(cause) for cause in self.first]
+        if self.omitted:
+            parts.append(f"{self.omitted} more")
+        text = "; ".join(parts)
+        if len(text) > _MAX_TEXT_LENGTH:
+            return f"{text[: _MAX_TEXT_LENGTH - 3]}..."
+        return text
 
     __repr__ = __str__
 
@@ -181,9 +184,11 @@ def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
     """
     found: list[str] = []
     try:
-        before, after = _parts.decode(old), _parts.decode(new)
+        before = _parts.decode(old)
+        after = _parts.decode(new)
         for name in {**before, **after}:
-            one, other = before.get(name), after.get(name)
+            one = before.get(name)
+            other = after.get(name)
             if one is not None and other is not None and one == other:
                 continue
             for field in _differing(name, one, other):
@@ -202,7 +207,8 @@ def _differing(name: str, old: msgspec.Raw | None, new: msgspec.Raw | None) -> I
     if old is None or new is None or not (_is_object(old) and _is_object(new)):
         yield name
         return
-    before, after = _parts.decode(old), _parts.decode(new)
+    before = _parts.decode(old)
+    after = _parts.decode(new)
     for inner in {**before, **after}:
         if inner not in before or inner not in after or before[inner] != after[inner]:
             yield f"{name}.{inner}"

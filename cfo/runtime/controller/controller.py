@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 
-_EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
-"""Errors that are logged without a stack trace, because their message is sufficient."""
-
 _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
 """Programming errors, which would be panics in Go; counted as ``controller_runtime_reconcile_panics_total``."""
 
@@ -60,6 +57,17 @@ def reconcile_id() -> str:
 
 class ReconcileTimeout(TimeoutError):
     """Raised when a reconcile exceeds ``reconcile_timeout`` and is cancelled."""
+
+
+_EXPECTED = (
+    APIError,
+    TransportError,
+    UnknownKind,
+    ReconcileError,
+    ReconcileTimeout,
+    TerminalError,
+)
+"""Errors that are logged without a stack trace, because their message is sufficient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +148,12 @@ class Controller:
         """Return a reconciler that runs a sync reconciler in threads; any other is returned unchanged."""
         if inspect.iscoroutinefunction(reconciler.reconcile):
             return cast("Reconciler", reconciler)
-        from cfo.runtime.controller.threads import (
-            ThreadedReconciler,
-        )  # lazily: most operators have none
+        # Imported here because most operators have no sync reconciler.
+        from cfo.runtime.controller.threads import ThreadedReconciler
 
         # Twice as many threads as workers, so that abandoned threads do not block the workers.
-        return ThreadedReconciler(
-            cast("SyncReconciler", reconciler), 2 * self.options.max_concurrent_reconciles
-        )
+        threads = 2 * self.options.max_concurrent_reconciles
+        return ThreadedReconciler(cast("SyncReconciler", reconciler), threads)
 
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
@@ -170,20 +176,9 @@ class Controller:
                 async with anyio.create_task_group() as tasks:
                     self._tasks = tasks
                     await self._sync()
-                    if (
-                        not self._stopping.is_set()
-                    ):  # without all sources, a reconcile would take objects for deleted
-                        async with anyio.create_task_group() as workers:
-                            for _ in range(self.options.max_concurrent_reconciles):
-                                workers.start_soon(self._work)
-                            _log.info(
-                                "Starting workers", workers=self.options.max_concurrent_reconciles
-                            )
-                            task_status.started()
-                        if not self._stopping.is_set():
-                            raise RuntimeError(
-                                "the workers ended, because a reconcile cancelled its own task"
-                            )
+                    # A stop ends the wait early. A reconcile would then take objects for deleted.
+                    if not self._stopping.is_set():
+                        await self._run_workers(task_status)
                     tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
@@ -201,6 +196,17 @@ class Controller:
                 await source.wait_for_sync()
 
         await first_of(sync, self._stopping.wait)
+
+    async def _run_workers(self, task_status: TaskStatus[None]) -> None:
+        """Run the workers until :meth:`stop`; raises :class:`RuntimeError` if they end before."""
+        count = self.options.max_concurrent_reconciles
+        async with anyio.create_task_group() as workers:
+            for _ in range(count):
+                workers.start_soon(self._work)
+            _log.info("Starting workers", workers=count)
+            task_status.started()
+        if not self._stopping.is_set():
+            raise RuntimeError("the workers ended, because a reconcile cancelled its own task")
 
     async def _work(self) -> None:
         while True:
@@ -282,9 +288,10 @@ class Controller:
         text = "; ".join(map(described, errors))
         self._metrics.error.inc()
         self._metrics.errors.inc()
-        if any(isinstance(leaf, _PANICS) and not isinstance(leaf, UnknownKind) for leaf in errors):
+        if any(map(_is_panic, errors)):
             self._metrics.panics.inc()
-        # One error of several that a retry can remove is enough for a retry.
+
+        # Retry if a retry can remove at least one of the errors.
         if all(isinstance(leaf, TerminalError) for leaf in errors):
             self.queue.forget(request)
             self._metrics.terminal_errors.inc()
@@ -292,10 +299,11 @@ class Controller:
                 "Terminal reconcile error, will not retry until the object changes", error=text
             )
             return
-        retry_after = max(
-            (leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0
-        )
-        delay = max(self.queue.backoff(request), retry_after)
+
+        requested_delays = [
+            leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)
+        ]
+        delay = max([self.queue.backoff(request), *requested_delays])
         cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
         self.queue.add_after(request, delay, priority=priority, cause=cause)
         fields = {
@@ -303,9 +311,9 @@ class Controller:
             "retry_in": round(delay, 3),
             "failures": self.queue.num_requeues(request),
         }
-        if all(isinstance(leaf, OwnerDeleted) or _is_transient_conflict(leaf) for leaf in errors):
+        if all(map(_is_transient_conflict, errors)):
             _log.debug("Reconcile conflict, will retry", **fields)
-        elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):
+        elif all(isinstance(leaf, _EXPECTED) for leaf in errors):
             _log.error("Reconcile failed, will retry", **fields)
         else:
             _log.error("Reconcile failed, will retry", **fields, exc_info=error)
@@ -320,11 +328,18 @@ def _flatten(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+def _is_panic(error: BaseException) -> bool:
+    """Return whether the error would be a panic in Go; :class:`UnknownKind` is a LookupError, but not a bug."""
+    return isinstance(error, _PANICS) and not isinstance(error, UnknownKind)
+
+
 def _is_transient_conflict(error: BaseException) -> bool:
-    """Return whether a retry with an updated cache resolves the conflict.
+    """Return whether a retry with an updated cache resolves the conflict, or finds that the owner was deleted.
 
     Return false if the name is taken (AlreadyExists) or another manager owns a field, because those conflicts persist.
     """
+    if isinstance(error, OwnerDeleted):
+        return True
     if not isinstance(error, Conflict) or isinstance(error, AlreadyExists):
         return False
     return all(cause.get("reason") != "FieldManagerConflict" for cause in error.causes)

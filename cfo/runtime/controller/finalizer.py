@@ -38,9 +38,8 @@ async def _set_finalizer(
 ) -> T | None:
     if has_finalizer(wire, name) is present:
         return obj
-    finalizers: list[Any] = [
-        item for item in wire["metadata"].get("finalizers") or () if item != name
-    ]
+    current = wire["metadata"].get("finalizers") or ()
+    finalizers: list[Any] = [item for item in current if item != name]
     if present:
         finalizers.append(name)
     metadata = {
@@ -87,7 +86,9 @@ class Finalizer:
         wire = to_object(obj)
         if not is_deleting(wire):
             stored = await _set_finalizer(self.client, obj, wire, self.name, present=True)
-            return (await apply(stored) if stored is not None else None) or Result()
+            if stored is None:
+                return Result()
+            return await apply(stored) or Result()
         if not has_finalizer(wire, self.name):
             return Result()
         result = await cleanup(obj)

@@ -59,7 +59,9 @@ class EnqueueRequestForOwner(EventHandler):
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the owners in the old and in the new state."""
         owner = self._mapper.cached(self.owner) if self._mapper else None
-        namespace = event.key.namespace if owner is None or owner.namespaced else ""
+        namespace = event.key.namespace
+        if owner is not None and not owner.namespaced:
+            namespace = ""
         found: dict[Request, None] = {}
         for entry in entries_of(event):
             for reference in entry.meta.owner_references:
@@ -78,6 +80,8 @@ class EnqueueRequestsFromMapFunc(EventHandler):
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the requests of the function without duplicates."""
-        return dict.fromkeys(
-            request for entry in entries_of(event) for request in self.function(entry)
-        )
+        found: dict[Request, None] = {}
+        for entry in entries_of(event):
+            for request in self.function(entry):
+                found[request] = None
+        return found

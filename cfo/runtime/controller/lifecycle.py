@@ -30,7 +30,7 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.write_gate import WriteGate, write_gates
-from cfo.runtime.process.clock import Clock, first_of
+from cfo.runtime.process.clock import Clock, Timer, first_of
 from cfo.runtime.process.listener import AddressUnavailable
 from cfo.runtime.process.text import described
 
@@ -38,6 +38,7 @@ _log = structlog.get_logger(__name__)
 
 MARGIN_SECONDS = 5.0
 """Seconds after the grace period in which a cancelled process must have ended."""
+
 ABANDONED: WeakSet[asyncio.Task[None]] = WeakSet()
 """Tasks that ignored their cancellation, and end only with the process."""
 
@@ -106,7 +107,11 @@ class _Task:
     def name(self) -> str:
         name = getattr(self.runnable, "name", None) or getattr(self.runnable, "__qualname__", None)
         kind = type(self.runnable).__name__
-        return f"{kind} {name}" if isinstance(self.runnable, Runnable) and name else name or kind
+        if not name:
+            return kind
+        if isinstance(self.runnable, Runnable):
+            return f"{kind} {name}"
+        return str(name)
 
     async def run(self) -> None:
         with anyio.CancelScope() as self.scope:
@@ -140,11 +145,13 @@ class Lifecycle:
         self._grace_period = grace_period
         self._clock = clock
         self._gate = gate
-        self._grace: anyio.CancelScope | None = None
+
         self._pending: list[_Task] = []
         self._running: list[_Task] = []
         self._phase: Phase | None = None
         self._tasks: TaskGroup | None = None
+        self._grace: anyio.CancelScope | None = None
+
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
         self._ended = asyncio.Event()
@@ -208,7 +215,8 @@ class Lifecycle:
         """
         if self._tasks is not None or self._ended.is_set():
             raise RuntimeError("a Lifecycle can run only once; create a new one")
-        grace = self._grace = anyio.CancelScope()
+        grace = anyio.CancelScope()
+        self._grace = grace
         self._ends_process = handle_signals
         try:
             async with anyio.create_task_group() as tasks:
@@ -217,7 +225,7 @@ class Lifecycle:
                     tasks.start_soon(self._handle_signals, grace)
                 await self._start(task_status)
                 await self._stopping.wait()
-                self._end_process_later()
+                self._end_process_later(self._grace_period)
                 with grace:
                     await self._stop_gracefully(grace)
                 if grace.cancelled_caught:
@@ -240,27 +248,30 @@ class Lifecycle:
 
     async def _run_task(self, task: _Task) -> None:
         if task.phase is Phase.LEADER:
-            write_gates.set((self._gate,) if self._gate is not None else ())
+            gates = (self._gate,) if self._gate is not None else ()
+            write_gates.set(gates)
         try:
             await task.run()
         except Exception as error:  # noqa: BLE001
-            if self._failure is None:
-                self._failure = RunnableFailed(f"{task.name} failed: {_describe(error)}")
-                self._failure.__cause__ = error
-            immediately = isinstance(error, StopImmediately)
-            is_expected = immediately or isinstance(error, AddressUnavailable)
-            _log.error(
-                "Runnable failed, stopping",
-                runnable=task.name,
-                error=_describe(error),
-                exc_info=None if is_expected else error,
-            )
-            if immediately and self._grace is not None:
-                self._grace.cancel()
-            self.stop()
+            self._handle_failure(task, error)
         finally:
             task.finished.set()
             task.status.started()
+
+    def _handle_failure(self, task: _Task, error: Exception) -> None:
+        """Log the error of a runnable, keep the first one for :meth:`run`, and stop."""
+        text = _describe(error)
+        if self._failure is None:
+            self._failure = RunnableFailed(f"{task.name} failed: {text}")
+            self._failure.__cause__ = error
+        is_expected = isinstance(error, (StopImmediately, AddressUnavailable))
+        stack_trace = None if is_expected else error
+        _log.error(
+            "Runnable failed, stopping", runnable=task.name, error=text, exc_info=stack_trace
+        )
+        if isinstance(error, StopImmediately) and self._grace is not None:
+            self._grace.cancel()
+        self.stop()
 
     async def _start(self, task_status: TaskStatus[None]) -> None:
         """Start one phase after the other; return early when a stop is requested."""
@@ -281,8 +292,9 @@ class Lifecycle:
 
     async def _stop_gracefully(self, grace: anyio.CancelScope) -> None:
         _log.info("Stopping", grace_period=self._grace_period)
-        timeout = self._grace_period
-        timer = self._clock.call_later(timeout, grace.cancel) if timeout is not None else None
+        timer: Timer | None = None
+        if self._grace_period is not None:
+            timer = self._clock.call_later(self._grace_period, grace.cancel)
         try:
             for phase in reversed(Phase):
                 tasks = [task for task in self._running if task.phase == phase]
@@ -295,13 +307,17 @@ class Lifecycle:
             if timer is not None:
                 timer.cancel()
 
-    def _end_process_later(self, seconds: float | None = None) -> None:
-        """End the process if it still runs then: by default after the grace period, otherwise after ``seconds``."""
-        seconds = self._grace_period if seconds is None else seconds
-        if self._ends_process and seconds is not None:
-            self._last_resort = token = object()
-            # Without the locks of threading, which the code that a signal interrupts may hold.
-            _thread.start_new_thread(self._end_process, (token, seconds + MARGIN_SECONDS))
+    def _end_process_later(self, seconds: float | None) -> None:
+        """End the process if it still runs :data:`MARGIN_SECONDS` after ``seconds`` (``None``: never).
+
+        Replaces an earlier call.
+        """
+        if not self._ends_process or seconds is None:
+            return
+        token = object()
+        self._last_resort = token
+        # Not threading.Thread, whose locks may be held by the code that a signal interrupts.
+        _thread.start_new_thread(self._end_process, (token, seconds + MARGIN_SECONDS))
 
     def _end_process(self, token: object, seconds: float) -> None:
         time.sleep(seconds)
@@ -313,7 +329,8 @@ class Lifecycle:
                 os._exit(1)
 
     def _report_unfinished(self) -> None:
-        unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
+        names = [task.name for task in self._running if not task.finished.is_set()]
+        unfinished = ", ".join(names)
         _log.error(
             "Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished
         )
@@ -328,9 +345,12 @@ class Lifecycle:
             handled.append(signal.SIGHUP)
         received: list[int] = []
 
-        def on_signal(number: int, frame: object) -> None:  # also while the event loop is blocked
+        # Python calls it even while the event loop is blocked.
+        def on_signal(number: int, frame: object) -> None:
             received.append(number)
-            self._end_process_later(0.0 if len(received) > 1 else None)
+            is_first = len(received) == 1
+            seconds = self._grace_period if is_first else 0.0
+            self._end_process_later(seconds)
 
         with anyio.open_signal_receiver(*handled) as signals:
             for number in handled:

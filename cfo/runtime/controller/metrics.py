@@ -26,27 +26,46 @@ if TYPE_CHECKING:
     from cfo.runtime.client.transport import Exchange
 
 _RECONCILE_BUCKETS = (
-    *(
-        0.005,
-        0.01,
-        0.025,
-        0.05,
-        0.1,
-        0.15,
-        0.2,
-        0.25,
-        0.3,
-        0.35,
-        0.4,
-        0.45,
-        0.5,
-        0.6,
-        0.7,
-        0.8,
-        0.9,
-        1.0,
-    ),
-    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.35,
+    0.4,
+    0.45,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.25,
+    1.5,
+    1.75,
+    2.0,
+    2.5,
+    3.0,
+    3.5,
+    4.0,
+    4.5,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    15,
+    20,
+    25,
+    30,
+    40,
+    50,
+    60,
 )
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
@@ -63,7 +82,8 @@ class _Depths(dict[int, Gauge]):
         self._name = name
 
     def __missing__(self, priority: int) -> Gauge:
-        gauge = self[priority] = self._gauge.labels(self._name, self._name, str(priority))
+        gauge = self._gauge.labels(self._name, self._name, str(priority))
+        self[priority] = gauge
         return gauge
 
 
@@ -89,10 +109,10 @@ class ControllerMetrics:
     """The ``controller_runtime_*`` metrics of one controller."""
 
     def __init__(self, metrics: Metrics, name: str, max_concurrent_reconciles: int) -> None:
-        self.success, self.requeue_after, self.error = (
-            metrics.reconcile_total.labels(name, result)
-            for result in ("success", "requeue_after", "error")
-        )
+        self.success = metrics.reconcile_total.labels(name, "success")
+        self.requeue_after = metrics.reconcile_total.labels(name, "requeue_after")
+        self.error = metrics.reconcile_total.labels(name, "error")
+        # Exported with value 0, as by controller-runtime, although nothing counts it here.
         metrics.reconcile_total.labels(name, "requeue")
         self.errors = metrics.reconcile_errors.labels(name)
         self.terminal_errors = metrics.terminal_reconcile_errors.labels(name)
@@ -118,9 +138,8 @@ class _Registry(CollectorRegistry):
         """Yield the metrics with their current samples."""
         for metric in super().collect():
             if metric.type in ("counter", "histogram", "summary"):
-                metric.samples = [
-                    sample for sample in metric.samples if sample.name != f"{metric.name}_created"
-                ]
+                created = f"{metric.name}_created"
+                metric.samples = [sample for sample in metric.samples if sample.name != created]
             yield metric
 
 
@@ -270,7 +289,8 @@ class Metrics:
 
     def observe_exchange(self, exchange: Exchange) -> None:
         """Count one request to the API server; pass this as ``observe`` of a transport."""
-        method, host = exchange.method, exchange.host
+        method = exchange.method
+        host = exchange.host
         self.requests.labels(exchange.code, method, host).inc()
         self.request_duration.labels(method, host).observe(exchange.seconds)
         self.request_size.labels(method, host).observe(exchange.sent)
@@ -332,25 +352,38 @@ class _InformerCollector(Collector):
         synced = self._family(
             "synced", "Whether the informers have their first lists (1) or wait for one (0)."
         )
-        sums: dict[tuple[str, ...], tuple[int, int, bool]] = {}
-        for informer in (informer for informers in self._caches for informer in informers()):
-            selector = ",".join(informer.selection.params.values())
-            labels: tuple[str, ...] = (
-                *informer.gvk,
-                selector,
-                str(informer.selection.metadata_only).lower(),
-            )
-            count, total, whole = sums.get(labels, (0, 0, True))
-            reader = informer.reader
-            sums[labels] = (count + len(reader), total + reader.size, whole and informer.has_synced)
-        for labels, (count, total, whole) in sums.items():
-            objects.add_metric(labels, count)
-            size.add_metric(labels, total)
-            synced.add_metric(labels, whole)
+        by_labels: dict[tuple[str, ...], list[Informer]] = {}
+        for informers in self._caches:
+            for informer in informers():
+                by_labels.setdefault(self._labels(informer), []).append(informer)
+        for labels, found in by_labels.items():
+            objects.add_metric(labels, sum(len(informer.reader) for informer in found))
+            size.add_metric(labels, sum(informer.reader.size for informer in found))
+            synced.add_metric(labels, all(informer.has_synced for informer in found))
         yield from (objects, size, synced)
+
+    def _labels(self, informer: Informer) -> tuple[str, ...]:
+        selector = ",".join(informer.selection.params.values())
+        metadata_only = str(informer.selection.metadata_only).lower()
+        return (*informer.gvk, selector, metadata_only)
 
     def _family(self, name: str, text: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"cfo_informer_{name}", text, labels=self._LABELS)
+
+
+_NETWORK_METRICS = (
+    (
+        "InOctets",
+        "process_network_receive_bytes",
+        "Number of bytes received by the process over the network.",
+    ),
+    (
+        "OutOctets",
+        "process_network_transmit_bytes",
+        "Number of bytes sent by the process over the network.",
+    ),
+)
+"""The counter in ``/proc/self/net/netstat``, and the name and text of its metric."""
 
 
 class _ProcessCollector(Collector):
@@ -365,25 +398,18 @@ class _ProcessCollector(Collector):
             return
         for line in limits.splitlines():
             if line.startswith("Max address space"):
-                soft = line.split()[3]
+                soft_limit = line.split()[3]
+                maximum = 2**64 - 1 if soft_limit == "unlimited" else int(soft_limit)
                 yield GaugeMetricFamily(
                     "process_virtual_memory_max_bytes",
                     "Maximum amount of virtual memory available in bytes.",
-                    value=float(2**64 - 1 if soft == "unlimited" else int(soft)),
+                    value=float(maximum),
                 )
+        # Two lines begin with "IpExt:": one has the names of the counters, the next one their values.
         rows = [line.split() for line in network.splitlines() if line.startswith("IpExt:")]
-        counters = dict(zip(*rows, strict=True)) if len(rows) == 2 else {}
-        for key, name, text in (
-            (
-                "InOctets",
-                "process_network_receive_bytes",
-                "Number of bytes received by the process over the network.",
-            ),
-            (
-                "OutOctets",
-                "process_network_transmit_bytes",
-                "Number of bytes sent by the process over the network.",
-            ),
-        ):
+        if len(rows) != 2:
+            return
+        counters = dict(zip(*rows, strict=True))
+        for key, name, text in _NETWORK_METRICS:
             if key in counters:
                 yield CounterMetricFamily(name, text, value=float(counters[key]))

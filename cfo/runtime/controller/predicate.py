@@ -70,7 +70,9 @@ class AnnotationChanged(_UpdatePredicate):
 
 
 def _differ(old: Mapping[str, str], new: Mapping[str, str], keys: Collection[str]) -> bool:
-    return any(old.get(key) != new.get(key) for key in keys) if keys else old != new
+    if not keys:
+        return old != new
+    return any(old.get(key) != new.get(key) for key in keys)
 
 
 class ValueChanged(_UpdatePredicate, Generic[T]):
@@ -87,7 +89,8 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
 
     def _changed(self, old: Entry, new: Entry) -> bool:
         try:
-            before, after = self._kind.decode(old.object()), self._kind.decode(new.object())
+            before = self._kind.decode(old.object())
+            after = self._kind.decode(new.object())
         except InvalidResource:
             return True
         return bool(self._value(before) != self._value(after))
@@ -113,7 +116,9 @@ def from_functions(
     def predicate(event: Event) -> bool:
         if event.new is None:
             return event.old is None or delete(event.old)
-        return create(event.new) if event.old is None else update(event.old, event.new)
+        if event.old is None:
+            return create(event.new)
+        return update(event.old, event.new)
 
     return predicate
 

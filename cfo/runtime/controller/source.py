@@ -68,7 +68,8 @@ class Kind:
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Start adding requests to ``queue``, first for the objects that the informer already holds."""
         await self.handler.prepare(self._mapper)
-        self._controller, self._queue = controller, queue
+        self._controller = controller
+        self._queue = queue
         self.informer.add_handler(self._deliver)
 
     async def wait_for_sync(self) -> None:
@@ -102,9 +103,11 @@ class Kind:
         if not requests:
             return
         if event.initial:
-            priority, cause = LOW_PRIORITY, self._listed
+            priority = LOW_PRIORITY
+            cause = self._listed
         else:
-            priority, cause = 0, Cause.of_event(self.informer.gvk, event)
+            priority = 0
+            cause = Cause.of_event(self.informer.gvk, event)
         for request in requests:
             self._queue.add(request, priority=priority, cause=cause)
 
@@ -143,11 +146,11 @@ class Channel:
         """
         cause = Cause(CauseType.GENERIC, detail=reason)
         for request in requests:
-            if self._queue is None:
-                known, _ = self._pending.get(request, (priority, cause))
-                self._pending[request] = max(priority, known), cause
-            else:
+            if self._queue is not None:
                 self._queue.add(request, priority=priority, cause=cause)
+                continue
+            known_priority, _ = self._pending.get(request, (priority, cause))
+            self._pending[request] = (max(priority, known_priority), cause)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Enqueue the requests kept so far in ``queue``, and later requests directly."""

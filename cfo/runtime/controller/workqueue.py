@@ -34,10 +34,18 @@ from cfo.runtime.process.clock import Clock, SystemClock, Timer
 LOW_PRIORITY = -100
 """The priority of objects of an initial list (controller-runtime's ``LowPriority``)."""
 
-_MAX_STALE = 64
+_MAX_STALE: Final = 64
+"""The number of stale entries that are never too many; see :meth:`WorkQueue._make_stale`."""
+
 _MAX_LEVELS: Final = 16
+"""The number of priorities from which on those without ready items are forgotten."""
+
 _LOWEST_EVERY: Final = 16
+"""Each item of this number is one of the lowest priority."""
+
 _MAX_HELD: Final = 4 * 1024 * 1024
+"""The maximum size, in bytes of JSON, of the states of objects to which causes refer."""
+
 _NO_CAUSES: Final = Causes()
 _GENERIC: Final = Cause(CauseType.GENERIC)
 
@@ -52,8 +60,8 @@ class _Entry(Generic[Item]):
     """A queued or running item.
 
     ``ready_at`` is None when it can be handed out; ``since`` is when it was queued or taken; ``stale`` means that
-    another entry replaced it; ``next`` is the ready entry after it of the same share and priority, or after the last
-    one the first.
+    another entry replaced it. The ready entries of one share and priority are a ring: ``next`` of the last one is the
+    first one.
     """
 
     __slots__ = ("causes", "item", "next", "order", "priority", "ready_at", "since", "stale")
@@ -181,20 +189,25 @@ class WorkQueue(Generic[Item]):
         entry = self._entries.get(item)
         if entry is None:
             self._insert(item, priority, ready_at, now, self._hold(Causes.of(cause)))
-        elif entry.ready_at is None:
-            if ready_at is None:  # a delay is covered by the entry that is ready already
+            return
+        if entry.ready_at is None:
+            if ready_at is None:  # a delayed addition is covered by the entry that is ready
                 self._held -= entry.causes.held
                 entry.causes = self._hold(entry.causes.followed_by(cause))
             if priority > entry.priority:
                 self._raise_priority(entry, priority)
-        elif ready_at is None or ready_at < entry.ready_at or priority > entry.priority:
-            self._make_stale(entry)  # an entry within a heap cannot change its order
-            causes = entry.causes
-            if ready_at is None or ready_at < entry.ready_at:
-                self._held -= causes.held
-                causes = self._hold(Causes.of(cause))
-            earliest = None if ready_at is None else min(ready_at, entry.ready_at)
-            self._insert(item, max(priority, entry.priority), earliest, now, causes)
+            return
+        is_earlier = ready_at is None or ready_at < entry.ready_at
+        if not is_earlier and priority <= entry.priority:
+            return
+        self._make_stale(entry)  # an entry within a heap cannot change its order
+        causes = entry.causes
+        earliest: float | None = entry.ready_at
+        if is_earlier:
+            self._held -= causes.held
+            causes = self._hold(Causes.of(cause))
+            earliest = ready_at
+        self._insert(item, max(priority, entry.priority), earliest, now, causes)
 
     def add_after(
         self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC
@@ -294,12 +307,11 @@ class WorkQueue(Generic[Item]):
         if self._metrics:
             self._metrics.adds.inc()
             self._metrics.depth[entry.priority].inc()
-        if (
-            entry.item not in self._processing
-        ):  # else done() hands it out: no object is reconciled twice at a time
-            self._push(entry)
-            if self._getters:
-                self._wake(1)
+        if entry.item in self._processing:
+            return  # done() pushes it, because no object is reconciled twice at a time
+        self._push(entry)
+        if self._getters:
+            self._wake(1)
 
     def _push(self, entry: _Entry[Item]) -> None:
         """Append an entry to those of its priority and share."""
@@ -311,31 +323,36 @@ class WorkQueue(Generic[Item]):
         if last is None:
             entry.next = entry
         else:
-            entry.next, last.next = last.next, entry
+            entry.next = last.next
+            last.next = entry
         level[share] = entry
 
     def _add_level(self, priority: int) -> _Level[Item]:
-        levels = (
-            self._levels
-            if len(self._levels) < _MAX_LEVELS
-            else {key: one for key, one in self._levels.items() if one}
-        )
-        level: _Level[Item] = OrderedDict()
-        self._levels = dict(sorted({**levels, priority: level}.items(), reverse=True))
-        return level
+        """Add a level, so that the highest priority stays first, and forget empty levels if there are many."""
+        levels = self._levels
+        if len(levels) >= _MAX_LEVELS:
+            levels = {known: level for known, level in levels.items() if level}
+        added: _Level[Item] = OrderedDict()
+        self._levels = dict(sorted({**levels, priority: added}.items(), reverse=True))
+        return added
 
     def _level_of_free_share(self, levels: Iterable[_Level[Item]]) -> _Level[Item] | None:
-        """Return the level of the next item whose share has fewer than ``max_share`` workers, first in its level."""
+        """Return the first level with a share that has fewer than ``max_share`` workers, and move that share first."""
         running = Counter(map(self._share_of, self._processing))
         full = [share for share, count in running.items() if count >= self._max_share]
         for level in levels:
-            if len(level) > sum(share in level for share in full):
-                while next(iter(level)) in full:
-                    level.move_to_end(next(iter(level)))
-                return level
+            full_here = [share for share in full if share in level]
+            if len(full_here) == len(level):
+                continue
+            first = next(iter(level))
+            while first in full:
+                level.move_to_end(first)
+                first = next(iter(level))
+            return level
         return None
 
     def _raise_priority(self, entry: _Entry[Item], priority: int) -> None:
+        """Replace a ready entry by one of a higher priority; :meth:`_take` skips the stale one."""
         if self._metrics:
             self._metrics.depth[entry.priority].dec()
             self._metrics.depth[priority].inc()
@@ -352,18 +369,16 @@ class WorkQueue(Generic[Item]):
         if self._taken % _LOWEST_EVERY == _LOWEST_EVERY - 1:
             levels = list(levels)[::-1]
         while True:
-            for level in levels:
-                if level:
-                    break
-            else:
+            level = next(filter(None, levels), None)  # the first one that is not empty
+            if level is None:
                 return None
             if len(self._processing) >= self._max_share:
                 level = self._level_of_free_share(levels) or level
-            share, last = level.popitem(False)
-            entry = last.next or last
+            share, last = level.popitem(last=False)
+            entry = last.next or last  # the first of the ring
             if entry is not last:
                 last.next = entry.next
-                level[share] = last
+                level[share] = last  # at the end of the level: the other shares are next
             entry.next = None
             if entry.stale:
                 continue  # its replacement has a higher priority
@@ -398,24 +413,30 @@ class WorkQueue(Generic[Item]):
                 return  # the timer sets the next one
             self._timer.cancel()
         self._timer_at = first
-        self._timer = self._clock.call_later(
-            max(0.0, first - self._clock.monotonic()), self._release_due
-        )
+        delay = max(0.0, first - self._clock.monotonic())
+        self._timer = self._clock.call_later(delay, self._release_due)
 
     def _release_due(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].stale):
+        while self._waiting:
+            ready_at, _, first = self._waiting[0]
+            if ready_at > now and not first.stale:
+                break
             entry = self._pop_waiting()
-            if not entry.stale:
-                self._order += 1
-                entry.order, entry.ready_at, entry.since = self._order, None, now
-                self._make_ready(entry)
+            if entry.stale:
+                continue
+            self._order += 1
+            entry.order = self._order
+            entry.ready_at = None
+            entry.since = now
+            self._make_ready(entry)
         self._set_timer()
 
     def _pop_waiting(self) -> _Entry[Item]:
         _, _, entry = heapq.heappop(self._waiting)
-        self._stale_count -= entry.stale
+        if entry.stale:
+            self._stale_count -= 1
         return entry
 
     def _ages(self) -> list[float]:
