@@ -44,7 +44,7 @@ _LOWEST_EVERY: Final = 16
 """Each item of this number is one of the lowest priority."""
 
 _MAX_HELD: Final = 4 * 1024 * 1024
-"""The maximum size, in bytes of JSON, of the states of objects to which causes refer."""
+"""The maximum number of bytes of JSON to which the causes in a queue refer."""
 
 _NO_CAUSES: Final = Causes()
 _GENERIC: Final = Cause(CauseType.GENERIC)
