@@ -47,13 +47,11 @@ def mismatches(value: Any, shape: Shape) -> Iterator[Mismatch]:
 
 
 def _has_type(value: Any, expected: type) -> bool:
-    if expected is int:
-        return (
-            value.is_integer()
-            if isinstance(value, float)
-            else isinstance(value, int) and not isinstance(value, bool)
-        )
-    return isinstance(value, expected)
+    if expected is not int:
+        return isinstance(value, expected)
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:

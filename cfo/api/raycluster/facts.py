@@ -122,6 +122,10 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     names = _fact(names_of)
     groups = _fact(fields.pod_groups_of)
+    groups_by_key = Derived(
+        lambda facts: {group.key: group for group in reversed(facts.groups)},
+    )
+    """The groups by :attr:`~cfo.api.raycluster.cluster.PodGroup.key`; of several with one key the first."""
     head_service = _fact(head_service_name)
     ports = _fact(ports_of)
     is_suspended = _fact(fields.is_suspended)

@@ -7,21 +7,16 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
-from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
-from cfo.runtime.objects import merged
 from cfo.webhooks.raycluster.injection_plan import (
-    MTLS,
     OAUTH,
-    Action,
+    InjectionPlan,
     InjectionSettings,
     InjectionStep,
-    Review,
+    StepAction,
     plan_injection,
-    required_changes,
 )
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.pod_additions import ray_container_index
@@ -45,33 +40,32 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     An update of a RayCluster that is being deleted is returned unchanged, and so is a RayCluster with wrong JSON types,
     which validation rejects.
     """
-    if (old is not None and is_deleting(cluster)) or json_type_errors(cluster):
+    if old is not None and is_deleting(cluster):
         return DefaultingResult(cluster)
+    if json_type_errors(cluster):
+        return DefaultingResult(cluster)
+    return default_readable(cluster, old, settings)
+
+
+def default_readable(
+    cluster: Object, old: Object | None, settings: InjectionSettings
+) -> DefaultingResult:
+    """Return the same as :func:`default` for a ``cluster`` whose JSON types have been checked."""
     result = _copied(cluster)
-    warnings = [*_set_version(result, old, settings.version)]
+    warnings = list(_set_version(result, old, settings.version))
     if old is None:
         warnings += _name_warnings(name_of(cluster))
-    review = Review.of(result, old, settings)
-    required = required_changes(review)
-    if required:
-        result["spec"] = merged(result["spec"], required.patch)
-        warnings += (
-            f"spec.{'.'.join(path)}: {reason} (profile {settings.profile} of this namespace)"
-            for path, reason in required.reasons.items()
-        )
-        review = replace(
-            review, facts=RayClusterFacts({**review.facts.cluster, "spec": result["spec"]})
-        )
-    warnings += _feature_warnings(review)
+    plan = plan_injection(result, old, settings, enforces=True)
+    if plan.enforcement:
+        result["spec"] = plan.facts.cluster["spec"]
+    warnings += _setting_warnings(plan, settings)
     left_out: list[str] = []
-    for step in plan_injection(review):
+    for step in plan.steps:
         warnings += _apply(step, left_out)
-    if (
-        left_out
-    ):  # one warning, because who applies an unchanged manifest again leaves out everything
-        warnings.append(
-            f"{', '.join(dict.fromkeys(left_out))}: injected by the operator, so they are kept"
-        )
+    if left_out:
+        # One warning, because users who apply an unchanged manifest again leave out all entries.
+        names = ", ".join(dict.fromkeys(left_out))
+        warnings.append(f"{names}: injected by the operator, so they are kept")
     return DefaultingResult(result, tuple(warnings))
 
 
@@ -82,22 +76,28 @@ def _copied(cluster: Object) -> Object:
         result["metadata"] = {**cluster["metadata"]}
     if not cluster.get("spec"):
         return result
-    spec = result["spec"] = {**cluster["spec"]}
+    spec = {**cluster["spec"]}
     if spec.get("headGroupSpec"):
         spec["headGroupSpec"] = _copied_group(spec["headGroupSpec"])
     if spec.get("workerGroupSpecs"):
         spec["workerGroupSpecs"] = [_copied_group(group) for group in spec["workerGroupSpecs"]]
+    result["spec"] = spec
     return result
 
 
 def _copied_group(group: Object) -> Object:
-    template: Object = {**(group.get("template") or {})}
-    pod: Object = {**(template.get("spec") or {})}
+    result = {**group}
+    if group.get("template") is None:
+        return result
+    template: Object = {**group["template"]}
+    result["template"] = template
+    if template.get("spec") is None:
+        return result
+    pod: Object = {**template["spec"]}
+    template["spec"] = pod
     if pod.get("containers"):
         pod["containers"] = [{**container} for container in pod["containers"]]
-    if template.get("spec") is not None:
-        template["spec"] = pod
-    return {**group, "template": template} if group.get("template") is not None else {**group}
+    return result
 
 
 def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
@@ -107,20 +107,18 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
     wanted = version if old is None else annotations_of(old).get(VERSION_ANNOTATION)
     if current == wanted:
         return
-    if old is not None or current is not None:
-        change = (
-            "it is immutable, so the change was reverted"
-            if old is not None
-            else f"the value {current!r} was replaced"
-        )
-        field = f"metadata.annotations[{VERSION_ANNOTATION}]"
-        yield f"{field}: the operator sets this annotation when a RayCluster is created; {change}"
-    rest = {key: value for key, value in annotations.items() if key != VERSION_ANNOTATION}
+    field = f"metadata.annotations[{VERSION_ANNOTATION}]"
+    rule = f"{field}: the operator sets this annotation when a RayCluster is created"
+    if old is not None:
+        yield f"{rule}; it is immutable, so the change was reverted"
+    elif current is not None:
+        yield f"{rule}; the value {current!r} was replaced"
+    result = {key: value for key, value in annotations.items() if key != VERSION_ANNOTATION}
     if wanted is not None:
-        rest[VERSION_ANNOTATION] = wanted
+        result[VERSION_ANNOTATION] = wanted
     metadata = cluster.setdefault("metadata", {})
-    if rest:
-        metadata["annotations"] = rest
+    if result:
+        metadata["annotations"] = result
     else:
         metadata.pop("annotations", None)
 
@@ -138,62 +136,68 @@ def _name_warnings(name: str) -> Iterator[str]:
         )
 
 
-def _feature_warnings(review: Review) -> Iterator[str]:
-    old, settings = review.old, review.settings
-    for feature in (OAUTH, MTLS):
-        request = feature.unconfirmed(review.facts, settings)
-        if request is None:
-            continue
-        if (
-            old is None
-            or json_type_errors(old.cluster)
-            or feature.unconfirmed(old, settings) != request
-        ):
-            yield (
-                f"{request.setting}: the operator's own {feature.name} stays active, because "
-                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {request.feature}"
-            )
+def _setting_warnings(plan: InjectionPlan, settings: InjectionSettings) -> Iterator[str]:
+    """Yield warnings about the user's settings that the profile changes, or that have no effect."""
+    if plan.enforcement is not None:
+        for path, reason in plan.enforcement.reasons.items():
+            yield f"spec.{'.'.join(path)}: {reason} (profile {settings.profile} of this namespace)"
+    for injection, request in plan.unconfirmed:
+        yield (
+            f"{request.setting}: the operator's own {injection.name} stays active, because "
+            f"kuberay.kubeRayFeatures in the operator's configuration does not contain {request.feature}"
+        )
 
 
 def _apply(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
     """Apply ``step`` to its group, and yield warnings about user input that was replaced; collect what was missing."""
-    group, pod = step.group, step.group.pod
     match step.action:
-        case Action.INJECT:
-            if not pod.get("containers"):
-                return  # the validation rejects it
-            if step.feature is OAUTH and is_proxy_first(pod):
-                move_proxies_to_end(pod)
-            for change in step.additions.add_to(pod):
-                if change.names:
-                    entries = f"{group.path(change.field)}: {', '.join(change.names)}"
-                    yield f"{entries}: replaced, because the operator injects its own"
-            at = ray_container_index(pod)
-            if at:
-                yield (
-                    f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, but the settings "
-                    f"for Ray were injected into {pod['containers'][at].get('name')!r}; make it the first container"
-                )
-        case Action.KEEP:
-            former = step.former_group
-            if (
-                step.feature is OAUTH
-                and is_proxy_first(pod)
-                and not (former and is_proxy_first(former.pod))
-            ):
-                move_proxies_to_end(pod)
-                yield (
-                    f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, "
-                    "so the injected proxies were moved to the end"
-                )
-            for change in step.additions.add_to(pod, step.former_additions):
-                left_out.extend(change.missing)
-                if change.names:
-                    entries = f"{group.path(change.field)}: {', '.join(change.names)}"
-                    yield f"{entries}: injected by the operator, so the change was reverted"
-        case Action.REMOVE:
-            for change in step.additions.remove_from(pod):
-                yield (
-                    f"{group.path(change.field)}: {', '.join(change.names)}: removed, "
-                    f"because {step.actor.value} provides the {step.feature.name} of the RayCluster"
-                )
+        case StepAction.INJECT:
+            yield from _inject(step)
+        case StepAction.KEEP:
+            yield from _keep(step, left_out)
+        case StepAction.REMOVE:
+            yield from _remove(step)
+
+
+def _inject(step: InjectionStep) -> Iterator[str]:
+    group = step.group
+    pod = group.pod
+    if not pod.get("containers"):
+        return  # the validation rejects it
+    if step.injection is OAUTH and is_proxy_first(pod):
+        move_proxies_to_end(pod)
+    for change in step.additions.add_to(pod):
+        if change.names:
+            entries = f"{group.path(change.field)}: {', '.join(change.names)}"
+            yield f"{entries}: replaced, because the operator injects its own"
+    at = ray_container_index(pod)
+    if at:
+        yield (
+            f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, but the settings "
+            f"for Ray were injected into {pod['containers'][at].get('name')!r}; make it the first container"
+        )
+
+
+def _keep(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
+    group = step.group
+    pod = group.pod
+    former = step.former_group
+    was_proxy_first = former is not None and is_proxy_first(former.pod)
+    if step.injection is OAUTH and is_proxy_first(pod) and not was_proxy_first:
+        move_proxies_to_end(pod)
+        yield (
+            f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, "
+            "so the injected proxies were moved to the end"
+        )
+    for change in step.additions.add_to(pod, step.former_additions):
+        left_out += change.missing
+        if change.names:
+            entries = f"{group.path(change.field)}: {', '.join(change.names)}"
+            yield f"{entries}: injected by the operator, so the change was reverted"
+
+
+def _remove(step: InjectionStep) -> Iterator[str]:
+    reason = f"{step.actor.value} provides the {step.injection.name} of the RayCluster"
+    for change in step.additions.remove_from(step.group.pod):
+        entries = f"{step.group.path(change.field)}: {', '.join(change.names)}"
+        yield f"{entries}: removed, because {reason}"

@@ -1,6 +1,7 @@
 """Plans which entries are injected into, kept in or removed from each group of a RayCluster.
 
-Defaulting and validation both follow this plan.
+:func:`plan_injection` changes nothing and returns the finished plan. Defaulting applies its steps, and validation
+compares the RayCluster with them.
 
 A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
@@ -14,7 +15,7 @@ another webhook that hands the RayCluster to another actor. They are removed if 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -25,6 +26,7 @@ from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts, Request
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.runtime import Object
+from cfo.runtime.objects import merged
 from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.mtls import (
     head_service_replacement,
@@ -60,8 +62,12 @@ class Images(msgspec.Struct, frozen=True):
 
         An unset or empty variable means the default.
         """
-        given = {name: environment.get(f"{name.upper()}_IMAGE") for name in cls.__struct_fields__}
-        return cls(**{name: image for name, image in given.items() if image})
+        given: dict[str, str] = {}
+        for name in cls.__struct_fields__:
+            image = environment.get(f"{name.upper()}_IMAGE")
+            if image:
+                given[name] = image
+        return cls(**given)
 
 
 class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +79,8 @@ class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
     the features of other actors that are known to be active (:mod:`cfo.api.raycluster.facts`).
     ``requests_certificates`` is whether Ray nodes request their certificates from the operator, instead of signing them
-    with the key of the CA.
-    ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it enforces.
+    with the key of the CA. ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it
+    enforces.
     """
 
     version: str
@@ -89,21 +95,21 @@ class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     images: Images = msgspec.field(default_factory=Images)
 
 
-class Action(Enum):
-    """The action of one step."""
+class StepAction(Enum):
+    """What one step does with the entries."""
 
     INJECT = auto()
     KEEP = auto()
     REMOVE = auto()
 
 
-class Feature(msgspec.Struct, frozen=True):
-    """A feature that the operator injects into pod templates.
+class Injection(msgspec.Struct, frozen=True):
+    """Something that the operator injects into pod templates.
 
-    ``is_enabled`` returns whether the settings enable it. ``concern`` is what it provides, unless another actor does.
+    ``concern`` is what it provides, unless another actor does. ``is_enabled`` returns whether the settings enable it.
     ``additions`` returns the additions to a group; ``None`` if it adds nothing to such a group. ``known_additions``
-    returns additions with the names of all entries that the feature adds to such a group with any settings, by which
-    injected entries are found.
+    returns additions with the names of all entries that are added to such a group with any settings, by which injected
+    entries are found.
     """
 
     name: str
@@ -112,15 +118,17 @@ class Feature(msgspec.Struct, frozen=True):
     additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
     known_additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
 
-    def is_wanted(self, facts: RayClusterFacts, settings: InjectionSettings) -> bool:
-        """Return whether the operator has to inject the feature into a RayCluster."""
-        return self.is_enabled(settings) and self.actor(facts, settings) is Actor.OPERATOR
-
     def actor(self, facts: RayClusterFacts, settings: InjectionSettings) -> Actor:
-        """Return who provides the feature for a RayCluster."""
+        """Return who provides :attr:`concern` for a RayCluster."""
         return facts.actor(self.concern, settings.kuberay_features)
 
-    def unconfirmed(self, facts: RayClusterFacts, settings: InjectionSettings) -> Request | None:
+    def is_wanted(self, facts: RayClusterFacts, settings: InjectionSettings) -> bool:
+        """Return whether the operator has to inject this into a RayCluster."""
+        return self.is_enabled(settings) and self.actor(facts, settings) is Actor.OPERATOR
+
+    def unconfirmed_request(
+        self, facts: RayClusterFacts, settings: InjectionSettings
+    ) -> Request | None:
         """Return the setting of a RayCluster that would request another actor if its feature were confirmed."""
         if not self.is_enabled(settings):
             return None
@@ -132,15 +140,15 @@ def _proxy_additions(
 ) -> PodAdditions | None:
     if not group.is_head:
         return None
-    if settings.authentication is not None:
-        images = settings.images
-        return auth_proxy_additions(
-            facts,
-            settings.authentication,
-            rbac_image=images.kube_rbac_proxy,
-            oauth2_image=images.oauth2_proxy,
-        )
-    return proxy_additions(facts, settings.images.oauth_proxy)
+    images = settings.images
+    if settings.authentication is None:
+        return proxy_additions(facts, images.oauth_proxy)
+    return auth_proxy_additions(
+        facts,
+        settings.authentication,
+        rbac_image=images.kube_rbac_proxy,
+        oauth2_image=images.oauth2_proxy,
+    )
 
 
 def _known_proxy_additions(
@@ -166,31 +174,38 @@ def _mtls_additions(
     )
 
 
-OAUTH: Final = Feature(
-    "OAuth proxy",
-    Concern.AUTHENTICATION,
-    lambda settings: settings.oauth or settings.authentication is not None,
-    _proxy_additions,
-    _known_proxy_additions,
+def _known_mtls_additions(
+    facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings
+) -> PodAdditions:
+    return known_mtls_additions(facts)
+
+
+OAUTH: Final = Injection(
+    name="OAuth proxy",
+    concern=Concern.AUTHENTICATION,
+    is_enabled=lambda settings: settings.oauth or settings.authentication is not None,
+    additions=_proxy_additions,
+    known_additions=_known_proxy_additions,
 )
-MTLS: Final = Feature(
-    "mTLS",
-    Concern.MTLS,
-    lambda settings: settings.mtls,
-    _mtls_additions,
-    lambda facts, group, settings: known_mtls_additions(facts),
+MTLS: Final = Injection(
+    name="mTLS",
+    concern=Concern.MTLS,
+    is_enabled=lambda settings: settings.mtls,
+    additions=_mtls_additions,
+    known_additions=_known_mtls_additions,
 )
+_INJECTIONS: Final = (OAUTH, MTLS)
 
 
 class InjectionStep(msgspec.Struct, frozen=True):
-    """One step of the plan: the ``additions`` of ``feature`` are injected into, kept in or removed from ``group``.
+    """One step of the plan: the ``additions`` of ``injection`` are injected into, kept in or removed from ``group``.
 
     ``former_group`` is the group of the old object, and ``former_additions`` are the injected entries in it; both are
-    ``None`` for :attr:`Action.INJECT`. ``actor`` provides the feature if the entries are removed.
+    ``None`` for :attr:`StepAction.INJECT`. ``actor`` provides the concern if the entries are removed.
     """
 
-    action: Action
-    feature: Feature
+    action: StepAction
+    injection: Injection
     group: PodGroup
     additions: PodAdditions
     former_group: PodGroup | None = None
@@ -198,131 +213,166 @@ class InjectionStep(msgspec.Struct, frozen=True):
     actor: Actor = Actor.OPERATOR
 
 
-class Review(msgspec.Struct, frozen=True):
-    """The RayCluster of one review, and the stored one that it replaces.
+class InjectionPlan(msgspec.Struct, frozen=True):
+    """What the operator injects into a RayCluster, keeps in it and removes from it, and the facts that decide this.
 
-    ``old`` is ``None`` if the RayCluster is new, and ``is_readable`` is ``False`` if the stored one has wrong JSON
-    types, which it got without the webhooks. ``settings`` are those of the namespace.
+    ``facts`` are those of the RayCluster, and ``former`` those of the stored one that it replaces. ``former`` is
+    ``None`` if the RayCluster is new, or if the stored one cannot be read; in the latter case there are no ``steps``.
+    ``enforcement`` is what the profile of the namespace changes; ``None`` if it enforces nothing. ``unconfirmed`` are
+    the settings that request another actor although its feature is not known to be active, unless the stored RayCluster
+    has them, too.
     """
 
     facts: RayClusterFacts
-    old: RayClusterFacts | None
-    settings: InjectionSettings
-    is_readable: bool = True
-
-    @classmethod
-    def of(cls, cluster: Object, old: Object | None, settings: InjectionSettings) -> Review:
-        """Return the review of ``cluster``, which replaces ``old``. The JSON types of ``cluster`` have been checked."""
-        # Users can also write the status, but only the stored status comes from KubeRay.
-        facts = RayClusterFacts({**cluster, "status": (old or {}).get("status")})
-        if old is None:
-            return cls(facts, None, settings)
-        return cls(facts, RayClusterFacts(old), settings, has_json_types(old))
-
-    @property
-    def former(self) -> RayClusterFacts | None:
-        """The stored RayCluster, unless there is none that can be read."""
-        return self.old if self.is_readable else None
+    former: RayClusterFacts | None
+    enforcement: Enforcement | None
+    unconfirmed: tuple[tuple[Injection, Request], ...]
+    steps: tuple[InjectionStep, ...]
 
 
-def plan_injection(review: Review) -> Iterator[InjectionStep]:
-    """Yield the steps for each group of a RayCluster."""
-    if not review.is_readable:
-        return
-    for feature in (OAUTH, MTLS):
-        plan = _FeaturePlan(feature, review)
-        for group in review.facts.groups:
-            step = plan.step(group)
-            if step is not None:
-                yield step
+def plan_injection(
+    cluster: Object, old: Object | None, settings: InjectionSettings, *, enforces: bool = False
+) -> InjectionPlan:
+    """Return the plan for ``cluster``, which replaces ``old`` (``None`` if it is new).
+
+    The JSON types of ``cluster`` have been checked. With ``enforces``, the plan and its facts are those of the
+    RayCluster as the profile changes it, otherwise as it is.
+    """
+    # Users can also write the status, but only the stored status comes from KubeRay.
+    stored_status = old.get("status") if old is not None else None
+    facts = RayClusterFacts({**cluster, "status": stored_status})
+    former = None
+    is_readable = old is None or has_json_types(old)
+    if old is not None and is_readable:
+        former = RayClusterFacts(old)
+    enforcement = None
+    if settings.enforced:
+        # A stored RayCluster that cannot be read counts as equal to the one that replaces it.
+        replaced = former if is_readable else facts
+        enforcement = enforce(facts, replaced, settings.enforced, settings.kuberay_features)
+    if enforces and enforcement:
+        spec = merged(facts.cluster.get("spec") or {}, enforcement.patch)
+        facts = RayClusterFacts({**facts.cluster, "spec": spec})
+    steps: list[InjectionStep] = []
+    if is_readable:
+        for injection in _INJECTIONS:
+            steps += _InjectionPlanner(injection, facts, former, settings).steps()
+    return InjectionPlan(
+        facts=facts,
+        former=former,
+        enforcement=enforcement,
+        unconfirmed=_unconfirmed_requests(facts, former, settings),
+        steps=tuple(steps),
+    )
 
 
-def required_changes(review: Review) -> Enforcement | None:
-    """Return what the profile of the namespace changes in a RayCluster; ``None`` if there is no profile."""
-    settings = review.settings
-    if not settings.enforced:
-        return None
-    former = review.old if review.is_readable else review.facts
-    return enforce(review.facts, former, settings.enforced, settings.kuberay_features)
+def _unconfirmed_requests(
+    facts: RayClusterFacts, former: RayClusterFacts | None, settings: InjectionSettings
+) -> tuple[tuple[Injection, Request], ...]:
+    """Return the unconfirmed requests of a RayCluster that the stored one does not have."""
+    found: list[tuple[Injection, Request]] = []
+    for injection in _INJECTIONS:
+        request = injection.unconfirmed_request(facts, settings)
+        if request is None:
+            continue
+        if former is None or injection.unconfirmed_request(former, settings) != request:
+            found.append((injection, request))
+    return tuple(found)
 
 
-class _FeaturePlan:
-    """The steps of one feature. What depends only on the RayCluster or on a group of ``old`` is computed once."""
+class _InjectionPlanner:
+    """Plans the steps of one injection.
 
-    def __init__(self, feature: Feature, review: Review) -> None:
-        facts, old, settings = review.facts, review.old, review.settings
-        former_groups = old.groups if old is not None else []
-        self._feature = feature
+    What depends only on the RayCluster, or only on a group of ``former``, is computed once.
+    """
+
+    def __init__(
+        self,
+        injection: Injection,
+        facts: RayClusterFacts,
+        former: RayClusterFacts | None,
+        settings: InjectionSettings,
+    ) -> None:
+        self._injection = injection
         self._facts = facts
-        self._old = old
+        self._former = former
         self._settings = settings
-        self._actor = feature.actor(facts, settings)
-        self._wanted = feature.is_wanted(facts, settings)
-        self._was_wanted = old is not None and feature.is_wanted(old, settings)
-        self._head = former_groups[0] if former_groups else None
-        self._former = {
-            group.key: group for group in reversed(former_groups)
-        }  # of several of one name the first
+        self._actor = injection.actor(facts, settings)
+        self._is_wanted = injection.is_wanted(facts, settings)
         self._additions: dict[bool, PodAdditions | None] = {}
-        self._command = (
-            head_service_replacement(old.cluster, facts.cluster) if old is not None else list
-        )
         self._found: dict[tuple[bool, str], PodAdditions | None] = {}
 
-    def step(self, group: PodGroup) -> InjectionStep | None:
-        """Return the step for ``group``; ``None`` if the group needs no change."""
-        if self._old is None or self._head is None or not self._was_wanted:
-            return self._injection(group)
-        former_group = self._former.get(group.key)
-        found = self._found_in(
-            former_group or self._head
-        )  # a new group gets what the head group has
-        if found is None:
-            return None
-        if former_group is None:
-            return self._injection(group)
-        if not self._wanted:
-            return InjectionStep(
-                Action.REMOVE, self._feature, group, found, former_group, found, self._actor
-            )
-        additions = with_command(found, self._command)
-        return InjectionStep(Action.KEEP, self._feature, group, additions, former_group, found)
+    def steps(self) -> list[InjectionStep]:
+        """Return the steps, in the order of the groups."""
+        former = self._former
+        if former is not None and self._injection.is_wanted(former, self._settings):
+            found = self._update_steps(former)
+        else:
+            found = [self._first_step(group) for group in self._facts.groups]
+        return [step for step in found if step is not None]
 
-    def _injection(self, group: PodGroup) -> InjectionStep | None:
-        if not self._wanted:
+    def _update_steps(self, former: RayClusterFacts) -> list[InjectionStep | None]:
+        """Return a step or ``None`` for each group; ``former`` is a RayCluster into which entries were injected."""
+        head = former.groups[0]
+        rename_head_service = head_service_replacement(former.cluster, self._facts.cluster)
+        steps: list[InjectionStep | None] = []
+        for group in self._facts.groups:
+            former_group = former.groups_by_key.get(group.key)
+            # A new group gets what the head group has.
+            found = self._found_in(former, former_group or head)
+            if found is None:
+                steps.append(None)
+            elif former_group is None:
+                steps.append(self._first_step(group))
+            elif self._is_wanted:
+                additions = with_command(found, rename_head_service)
+                steps.append(
+                    InjectionStep(
+                        StepAction.KEEP, self._injection, group, additions, former_group, found
+                    )
+                )
+            else:
+                steps.append(self._removal(group, former_group, found))
+        return steps
+
+    def _first_step(self, group: PodGroup) -> InjectionStep | None:
+        """Return the step for a group that has no injected entries to keep."""
+        if not self._is_wanted:
             return self._removal_from_new(group)
         additions = self._additions_to(group)
-        return (
-            InjectionStep(Action.INJECT, self._feature, group, additions)
-            if additions is not None
-            else None
-        )
+        if additions is None:
+            return None
+        return InjectionStep(StepAction.INJECT, self._injection, group, additions)
 
     def _removal_from_new(self, group: PodGroup) -> InjectionStep | None:
         """Return the step that removes injected entries from a new RayCluster that belongs to another actor."""
-        if self._old is not None or self._actor is Actor.OPERATOR:
+        if self._former is not None or self._actor is Actor.OPERATOR:
             return None
         additions = self._additions_to(group)
         if additions is None or not additions.were_added_to(group.pod):
             return None
-        found = additions.found_in(group.pod)
-        return InjectionStep(Action.REMOVE, self._feature, group, found, group, found, self._actor)
+        return self._removal(group, group, additions.found_in(group.pod))
+
+    def _removal(
+        self, group: PodGroup, former_group: PodGroup, found: PodAdditions
+    ) -> InjectionStep:
+        return InjectionStep(
+            StepAction.REMOVE, self._injection, group, found, former_group, found, self._actor
+        )
 
     def _additions_to(self, group: PodGroup) -> PodAdditions | None:
         if group.is_head not in self._additions:
-            self._additions[group.is_head] = self._feature.additions(
-                self._facts, group, self._settings
-            )
+            additions = self._injection.additions(self._facts, group, self._settings)
+            self._additions[group.is_head] = additions
         return self._additions[group.is_head]
 
-    def _found_in(self, former_group: PodGroup) -> PodAdditions | None:
-        """Return the entries that were injected into ``former_group`` of the old object; ``None`` if none were."""
+    def _found_in(self, former: RayClusterFacts, former_group: PodGroup) -> PodAdditions | None:
+        """Return the entries that were injected into ``former_group`` of ``former``; ``None`` if none were."""
         key = former_group.key
         if key not in self._found:
-            assert self._old is not None
-            expected = self._feature.known_additions(self._old, former_group, self._settings)
-            added = expected is not None and expected.were_added_to(former_group.pod)
-            self._found[key] = (
-                expected.found_in(former_group.pod) if expected is not None and added else None
-            )
+            known = self._injection.known_additions(former, former_group, self._settings)
+            found = None
+            if known is not None and known.were_added_to(former_group.pod):
+                found = known.found_in(former_group.pod)
+            self._found[key] = found
         return self._found[key]

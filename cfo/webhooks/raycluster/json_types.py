@@ -29,17 +29,16 @@ MAX_ENTRIES: Final = 20_000
 
 _POD_LISTS: Final = ("containers", "initContainers", "volumes")
 _CONTAINER_LISTS: Final = ("env", "volumeMounts", "command")
+_LISTS: Final = ", ".join([*_POD_LISTS, *_CONTAINER_LISTS])
 _TOO_MANY_ENTRIES: Final = (
-    f"the lists {', '.join((*_POD_LISTS, *_CONTAINER_LISTS))} of all groups must have at most {MAX_ENTRIES} entries "
-    "together"
+    f"the lists {_LISTS} of all groups must have at most {MAX_ENTRIES} entries together"
 )
 
 
 def _list_of(**fields: Shape) -> Shape:
     """Return the shape of a list of objects with these fields, and with a ``name`` if they have one."""
-    return Shape(
-        list, items=Shape(dict, {"name": Shape(str, required=True), **fields}, required=True)
-    )
+    item = Shape(dict, {"name": Shape(str, required=True), **fields}, required=True)
+    return Shape(list, items=item)
 
 
 _POD: Final = Shape(
@@ -70,10 +69,14 @@ def json_type_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
 
     If ``cluster`` exceeds a limit, return only the error for that.
     """
-    wrong = mismatches(cluster.get("spec"), _SPEC)
-    return count_errors(cluster) or [
+    errors = count_errors(cluster)
+    if errors:
+        return errors
+    # One more than are reported, so that the report says that there are more.
+    wrong = islice(mismatches(cluster.get("spec"), _SPEC), MAX_ERRORS + 1)
+    return [
         type_invalid(f"spec{path}", value, f"must be {_TYPES[expected]}")
-        for path, value, expected in islice(wrong, MAX_ERRORS + 1)
+        for path, value, expected in wrong
     ]
 
 
@@ -92,8 +95,10 @@ def count_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
     if len(workers) > MAX_WORKER_GROUPS:
         return [too_many("spec.workerGroupSpecs", len(workers), MAX_WORKER_GROUPS)]
     entries = 0
-    for position, group in enumerate((spec.get("headGroupSpec"), *workers), start=-1):
-        pod = mapping_of(mapping_of(mapping_of(group).get("template")).get("spec"))
+    groups = (spec.get("headGroupSpec"), *workers)
+    for position, group in enumerate(groups, start=-1):
+        template = mapping_of(mapping_of(group).get("template"))
+        pod = mapping_of(template.get("spec"))
         for steps, count in _counts(pod):
             if count > MAX_LIST:
                 return [too_many(pod_path(position, *steps), count, MAX_LIST)]
@@ -111,6 +116,8 @@ def _counts(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], int
         if field == "volumes":
             continue
         for at, item in enumerate(items):
+            container = mapping_of(item)
             for name in _CONTAINER_LISTS:
-                if found := items_of(mapping_of(item).get(name)):
-                    yield (field, at, name), len(found)
+                entries = items_of(container.get(name))
+                if entries:
+                    yield (field, at, name), len(entries)

@@ -108,12 +108,15 @@ def mtls_additions(
             "env": [dict(_POD_IP)],
             "securityContext": _SECURITY_CONTEXT,
         }
-        mount, volume = _IDENTITY_MOUNT, _IDENTITY_VOLUME
+        mount = _IDENTITY_MOUNT
+        volume = _IDENTITY_VOLUME
     else:
-        certificate["command"] = certificate_command(
-            head_host_names(facts.cluster, domain) if is_head else ()
-        )
-        mount, volume = _CA_KEY_MOUNT, _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
+        host_names: list[str] = []
+        if is_head:
+            host_names = head_host_names(facts.cluster, domain)
+        certificate["command"] = certificate_command(host_names)
+        mount = _CA_KEY_MOUNT
+        volume = _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
     certificate["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
     volumes = (
         _secret_volume(_CA_VOLUME, facts, "ca.crt"),
@@ -125,13 +128,13 @@ def mtls_additions(
 
 def known_mtls_additions(facts: RayClusterFacts) -> PodAdditions:
     """Return additions with the names of all entries that any setting adds to a pod template of a RayCluster."""
-    one, other = (
-        mtls_additions(facts, "", "", is_head=False, requests_certificate=requests)
-        for requests in (False, True)
-    )
-    return replace(
-        one, volumes=(*one.volumes, *(item for item in other.volumes if item not in one.volumes))
-    )
+    signing = mtls_additions(facts, "", "", is_head=False)
+    requesting = mtls_additions(facts, "", "", is_head=False, requests_certificate=True)
+    volumes = list(signing.volumes)
+    for volume in requesting.volumes:
+        if volume not in volumes:
+            volumes.append(volume)
+    return replace(signing, volumes=tuple(volumes))
 
 
 def _secret_volume(name: str, facts: RayClusterFacts, key: str) -> Object:
@@ -144,11 +147,12 @@ def with_command(
     additions: PodAdditions, command: Callable[[Sequence[str]], list[str]]
 ) -> PodAdditions:
     """Return ``additions`` with the commands of the init containers converted by ``command``."""
-    containers = tuple(
-        {**item, "command": command(item["command"])} if item.get("command") else item
-        for item in additions.init_containers
-    )
-    return replace(additions, init_containers=containers)
+    containers = []
+    for container in additions.init_containers:
+        if container.get("command"):
+            container = {**container, "command": command(container["command"])}
+        containers.append(container)
+    return replace(additions, init_containers=tuple(containers))
 
 
 # --- The command that signs with the key of the CA --------------------------------------------------------------------
@@ -163,13 +167,14 @@ _SIGN_OPTIONS: Final = (
 
 def certificate_command(names: Iterable[str]) -> list[str]:
     """Return the command that creates a certificate for the names of the node itself and for ``names``."""
-    lines = (
+    lines = [
         "authorityKeyIdentifier=keyid,issuer",
         "basicConstraints=CA:FALSE",
         "subjectAltName = @alt_names",
         "[alt_names]",
-        *(f"DNS.{number} = {name}" for number, name in enumerate((*_NODE_NAMES, *names), start=1)),
-    )
+    ]
+    all_names = (*_NODE_NAMES, *names)
+    lines += (f"DNS.{number} = {name}" for number, name in enumerate(all_names, start=1))
     steps = (
         f"cd {TLS_DIRECTORY}",
         "openssl req -nodes -newkey rsa:2048 -keyout server.key -out server.csr -subj '/CN=ray-head'",
@@ -184,10 +189,16 @@ def head_service_replacement(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that replaces the name of ``old``'s head Service in a command by that of ``new``."""
-    before, after = (head_service_host({**cluster, "status": None}) for cluster in (old, new))
+    # As if KubeRay had not reported a name yet, because the command was created in this state.
+    before = head_service_host({**old, "status": None})
+    after = head_service_host({**new, "status": None})
     if before == after or not is_host_name(after):
         return list
-    return lambda command: [word.replace(f' = {before}"', f' = {after}"') for word in command]
+
+    def with_new_name(command: Sequence[str]) -> list[str]:
+        return [word.replace(f' = {before}"', f' = {after}"') for word in command]
+
+    return with_new_name
 
 
 # --- The command that requests a certificate --------------------------------------------------------------------------

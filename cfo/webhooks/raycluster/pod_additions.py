@@ -26,9 +26,10 @@ PROXY_CONTAINERS: Final = frozenset({PROXY_CONTAINER, RBAC_PROXY_CONTAINER})
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:
     """Return the index of the container that runs Ray: the first container, as in KubeRay, ignoring proxies."""
     containers: Sequence[Object] = pod.get("containers") or ()
-    return next(
-        (at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), None
-    )
+    for at, container in enumerate(containers):
+        if container.get("name") not in PROXY_CONTAINERS:
+            return at
+    return None
 
 
 def are_equal_entries(one: Object, other: Object) -> bool:
@@ -40,7 +41,7 @@ def _without_empty_resources(item: Object) -> Object:
     return {key: value for key, value in item.items() if not (key == "resources" and not value)}
 
 
-class Change(msgspec.Struct, frozen=True):
+class PodChange(msgspec.Struct, frozen=True):
     """The entries of one field of a pod template that were changed. ``field`` is a path relative to the pod spec.
 
     ``names`` are the entries that were replaced or removed, ``missing`` those that did not exist and were added.
@@ -66,29 +67,30 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
 
         Decided by the names of the containers and the Secrets of the volumes.
         """
-        secrets = {_secret_of(item) for item in pod.get("volumes") or ()}
+        expected_secrets = _secrets(self.volumes) - {None}
         return (
             _names(self.containers) <= _names(pod.get("containers"))
             and _names(self.init_containers) <= _names(pod.get("initContainers"))
-            and {_secret_of(item) for item in self.volumes} - {None} <= secrets
+            and expected_secrets <= _secrets(pod.get("volumes"))
         )
 
     def found_in(self, pod: Mapping[str, Any]) -> PodAdditions:
         """Return the entries of ``pod`` with the same names; those that do not exist are left out."""
         at = ray_container_index(pod)
         ray: Mapping[str, Any] = pod["containers"][at] if at is not None else {}
+        service_account = ""
+        if self.service_account:
+            service_account = str(pod.get("serviceAccountName") or "")
         return PodAdditions(
             containers=_with_same(_name, self.containers, pod.get("containers")),
             init_containers=_with_same(_name, self.init_containers, pod.get("initContainers")),
             volumes=_with_same(_name, self.volumes, pod.get("volumes")),
             env=_with_same(_name, self.env, ray.get("env")),
             mounts=_with_same(mount_key, self.mounts, ray.get("volumeMounts")),
-            service_account=str(pod.get("serviceAccountName") or "")
-            if self.service_account
-            else "",
+            service_account=service_account,
         )
 
-    def add_to(self, pod: PodSpec, former: PodAdditions | None = None) -> list[Change]:
+    def add_to(self, pod: PodSpec, former: PodAdditions | None = None) -> list[PodChange]:
         """Add these entries to ``pod``, and return which other entries were replaced and which were missing.
 
         Entries that equal those in ``former`` were not written by the user; replacing them is not a change.
@@ -100,7 +102,8 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
         ]
         at = ray_container_index(pod)
         if at is not None and (self.env or self.mounts):
-            ray, path = pod["containers"][at], f"containers[{at}]."
+            ray = pod["containers"][at]
+            path = f"containers[{at}]."
             changes += [
                 _add(ray, "env", self.env, _upsert, former.env, path),
                 _add(ray, "volumeMounts", self.mounts, _upsert_mount, former.mounts, path),
@@ -111,11 +114,14 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
         current = str(pod.get("serviceAccountName") or "")
         if self.service_account and current != self.service_account:
             pod["serviceAccountName"] = self.service_account
-            names, missing = ((current,), ()) if current else ((), (self.service_account,))
-            changes.append(Change("serviceAccountName", names, missing))
+            if current:
+                change = PodChange("serviceAccountName", names=(current,))
+            else:
+                change = PodChange("serviceAccountName", missing=(self.service_account,))
+            changes.append(change)
         return [change for change in changes if change.names or change.missing]
 
-    def remove_from(self, pod: PodSpec) -> list[Change]:
+    def remove_from(self, pod: PodSpec) -> list[PodChange]:
         """Remove the entries that equal these from ``pod``, and return which ones were removed."""
         changes = [
             _remove(pod, "containers", self.containers),
@@ -124,14 +130,15 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True):
         ]
         at = ray_container_index(pod)
         if at is not None:
-            ray, path = pod["containers"][at], f"containers[{at}]."
+            ray = pod["containers"][at]
+            path = f"containers[{at}]."
             changes += [
                 _remove(ray, "env", self.env, path),
                 _remove(ray, "volumeMounts", self.mounts, path),
             ]
         if self.service_account and pod.get("serviceAccountName") == self.service_account:
             del pod["serviceAccountName"]
-            changes.append(Change("serviceAccountName", (self.service_account,)))
+            changes.append(PodChange("serviceAccountName", (self.service_account,)))
         return [change for change in changes if change.names]
 
 
@@ -157,16 +164,17 @@ def _name(item: Object) -> Any:
     return item.get("name")
 
 
+def _secrets(volumes: Iterable[Object] | None) -> set[Any]:
+    """Return the names of the Secrets that ``volumes`` contain, and ``None`` if one has another source."""
+    return {(volume.get("secret") or {}).get("secretName") for volume in volumes or ()}
+
+
 def _with_same(
     key: Callable[[Object], Any], additions: Iterable[Object], items: Iterable[Object] | None
 ) -> tuple[Object, ...]:
     """Return, for each addition, the first item with the same ``key``, if there is one."""
     found = {key(item): item for item in reversed(list(items or ()))}
     return tuple(found[key(addition)] for addition in additions if key(addition) in found)
-
-
-def _secret_of(volume: Object) -> Any:
-    return (volume.get("secret") or {}).get("secretName")
 
 
 def mount_key(mount: Object) -> tuple[Any, str]:
@@ -185,75 +193,95 @@ def _add(
     upsert: _UpsertFunction,
     former: Sequence[Object],
     path: str = "",
-) -> Change:
+) -> PodChange:
     items = list(owner.get(field) or ())
     results = {str(addition["name"]): upsert(items, addition, former) for addition in additions}
     if items != (owner.get(field) or []):
         owner[field] = items
-    return Change(
-        f"{path}{field}",
-        tuple(name for name, result in results.items() if result is _Upsert.REPLACED),
-        tuple(name for name, result in results.items() if result is _Upsert.ADDED),
-    )
+    replaced = tuple(name for name, result in results.items() if result is _Upsert.REPLACED)
+    added = tuple(name for name, result in results.items() if result is _Upsert.ADDED)
+    return PodChange(f"{path}{field}", names=replaced, missing=added)
 
 
 def _upsert(items: list[Object], addition: Object, former: Sequence[Object]) -> _Upsert:
     """Replace the item that has the name of ``addition`` in its place, or append ``addition``."""
-    places = [at for at, item in enumerate(items) if item.get("name") == addition["name"]]
+    name = addition["name"]
+    places = [at for at, item in enumerate(items) if item.get("name") == name]
     if not places:
         items.append(deepcopy(addition))
         return _Upsert.ADDED
-    first, *others = places
-    expected = not others and any(
-        are_equal_entries(items[first], item) for item in (addition, *former)
-    )
-    if not are_equal_entries(items[first], addition):
+    first = places[0]
+    has_others = len(places) > 1
+    current = items[first]
+    is_expected = are_equal_entries(current, addition)
+    if not is_expected:
         items[first] = deepcopy(addition)
-    if others:  # the last of several environment variables of one name wins, so remove the others
-        items[first + 1 :] = [
-            item for item in items[first + 1 :] if item.get("name") != addition["name"]
-        ]
-    return _Upsert.EXPECTED if expected else _Upsert.REPLACED
+    # Of several environment variables of one name the last wins, so the others are removed.
+    if has_others:
+        items[first + 1 :] = [item for item in items[first + 1 :] if item.get("name") != name]
+        return _Upsert.REPLACED
+    if is_expected or _is_one_of(current, former):
+        return _Upsert.EXPECTED
+    return _Upsert.REPLACED
 
 
 def _upsert_mount(items: list[Object], addition: Object, former: Sequence[Object]) -> _Upsert:
     """Like :func:`_upsert`, but a volume may have several mounts, and only one of them can have the path."""
-    place = next((at for at, item in enumerate(items) if are_equal_entries(item, addition)), None)
-    result = _Upsert.EXPECTED
+    place = _place_of_mount(items, addition)
     if place is None:
-        place = next(
-            (at for at, item in enumerate(items) if mount_key(item) == mount_key(addition)), None
-        )
-        if place is None:
-            place = next(
-                (at for at, item in enumerate(items) if item.get("name") == addition["name"]), None
-            )
-        if place is None:
-            place = next(
-                (at for at, item in enumerate(items) if _path(item) == _path(addition)), None
-            )
-        if place is None:
-            items.append(deepcopy(addition))
-            return _Upsert.ADDED
-        if not any(are_equal_entries(items[place], item) for item in former):
-            result = _Upsert.REPLACED
+        items.append(deepcopy(addition))
+        return _Upsert.ADDED
+    result = _Upsert.EXPECTED
+    current = items[place]
+    if not are_equal_entries(current, addition):
         items[place] = deepcopy(addition)
-    kept = [item for at, item in enumerate(items) if at == place or _path(item) != _path(addition)]
+        if not _is_one_of(current, former):
+            result = _Upsert.REPLACED
+    path = _path(addition)
+    kept = [item for at, item in enumerate(items) if at == place or _path(item) != path]
     if len(kept) < len(items):
         items[:] = kept
         result = _Upsert.REPLACED
     return result
 
 
-def _remove(owner: Object, field: str, additions: Sequence[Object], path: str = "") -> Change:
+def _place_of_mount(items: Sequence[Object], addition: Object) -> int | None:
+    """Return the index of the mount that ``addition`` replaces; ``None`` if there is none.
+
+    This is an equal mount, else one of the same volume at the same path, else one of the volume, else one at the path.
+    """
+    key = mount_key(addition)
+    volume, path = key
+    matches: tuple[Callable[[Object], bool], ...] = (
+        lambda item: are_equal_entries(item, addition),
+        lambda item: mount_key(item) == key,
+        lambda item: bool(item.get("name") == volume),
+        lambda item: _path(item) == path,
+    )
+    for is_match in matches:
+        for at, item in enumerate(items):
+            if is_match(item):
+                return at
+    return None
+
+
+def _is_one_of(entry: Object, entries: Iterable[Object]) -> bool:
+    return any(are_equal_entries(entry, other) for other in entries)
+
+
+def _remove(owner: Object, field: str, additions: Sequence[Object], path: str = "") -> PodChange:
     items: list[Object] = owner.get(field) or []
     removed: list[Object] = []
     kept: list[Object] = []
     for item in items:
-        matches = any(are_equal_entries(item, addition) for addition in additions)
-        (removed if matches else kept).append(item)
-    if removed and (kept or field == "containers"):
-        owner[field] = kept
-    elif removed:
-        del owner[field]
-    return Change(f"{path}{field}", tuple(str(item["name"]) for item in removed))
+        if _is_one_of(item, additions):
+            removed.append(item)
+        else:
+            kept.append(item)
+    if removed:
+        # Kubernetes requires the field ``containers``, also if it is empty.
+        if kept or field == "containers":
+            owner[field] = kept
+        else:
+            del owner[field]
+    return PodChange(f"{path}{field}", names=tuple(str(item["name"]) for item in removed))

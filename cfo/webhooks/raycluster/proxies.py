@@ -43,14 +43,18 @@ from cfo.webhooks.raycluster.pod_additions import (
     PROXY_CONTAINERS,
     PodAdditions,
     PodSpec,
+    ray_container_index,
 )
 
-_TLS_VOLUME = "proxy-tls-secret"
+_TLS_VOLUME: Final = "proxy-tls-secret"
 _TLS_DIRECTORY: Final = "/etc/tls/private"
-_CONFIG_VOLUME = "rbac-proxy-config"
+
+_CONFIG_VOLUME: Final = "rbac-proxy-config"
 _CONFIG_DIRECTORY: Final = "/etc/rbac-proxy"
-_CA_VOLUME = "oidc-ca"
+
+_CA_VOLUME: Final = "oidc-ca"
 _CA_DIRECTORY: Final = "/etc/oidc-ca"
+
 _INNER_ADDRESS: Final = "127.0.0.1:8444"
 _PORT: Final = {"name": PROXY_PORT_NAME, "containerPort": PROXY_PORT, "protocol": "TCP"}
 
@@ -101,10 +105,8 @@ def is_proxy_first(pod: Mapping[str, Any]) -> bool:
 def move_proxies_to_end(pod: PodSpec) -> None:
     """Move the first containers behind all others, as far as they have names of proxies."""
     containers = pod["containers"]
-    count = next(
-        (at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), 0
-    )
-    pod["containers"] = [*containers[count:], *containers[:count]]
+    first = ray_container_index(pod) or 0
+    pod["containers"] = [*containers[first:], *containers[:first]]
 
 
 def auth_proxy_additions(
@@ -122,7 +124,8 @@ def auth_proxy_additions(
     ]
     if config.oidc is not None and config.oidc.ca_secret_name:
         volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
-    containers = [_rbac_proxy(config, rbac_image, facts.ports.dashboard or DASHBOARD_PORT)]
+    dashboard_port = facts.ports.dashboard or DASHBOARD_PORT
+    containers = [_rbac_proxy(config, rbac_image, dashboard_port)]
     if config.oidc is not None:
         containers.insert(0, _oauth2_proxy(config.oidc, oauth2_image, names.cookie_secret))
     return PodAdditions(
@@ -138,10 +141,12 @@ def known_auth_proxy_additions(facts: RayClusterFacts, pod: Mapping[str, Any]) -
     kube-rbac-proxy and the Secrets of the proxies are always among them.
     """
     names = facts.names
-    containers = {item.get("name") for item in pod.get("containers") or ()}
-    optional = [{"name": PROXY_CONTAINER}] if PROXY_CONTAINER in containers else []
+    names_in_pod = {item.get("name") for item in pod.get("containers") or ()}
+    containers = [{"name": RBAC_PROXY_CONTAINER}]
+    if PROXY_CONTAINER in names_in_pod:
+        containers.insert(0, {"name": PROXY_CONTAINER})
     return PodAdditions(
-        containers=(*optional, {"name": RBAC_PROXY_CONTAINER}),
+        containers=tuple(containers),
         volumes=(
             _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
             _secret_volume(_CONFIG_VOLUME, names.cookie_secret, SETTINGS_KEY),
@@ -153,8 +158,9 @@ def known_auth_proxy_additions(facts: RayClusterFacts, pod: Mapping[str, Any]) -
 
 def _rbac_proxy(config: AuthenticationConfiguration, image: str, dashboard_port: int) -> Object:
     oidc = config.oidc
+    address = f":{PROXY_PORT}" if oidc is None else _INNER_ADDRESS
     args = [
-        f"--secure-listen-address={_INNER_ADDRESS if oidc is not None else f':{PROXY_PORT}'}",
+        f"--secure-listen-address={address}",
         f"--upstream=http://127.0.0.1:{dashboard_port}/",
         f"--config-file={_CONFIG_DIRECTORY}/{SETTINGS_KEY}",
         f"--tls-cert-file={_TLS_DIRECTORY}/tls.crt",
@@ -213,9 +219,8 @@ def _oauth2_proxy(oidc: OIDCConfiguration, image: str, cookie_secret: str) -> Ob
         "--cookie-expire=12h",
         "--silence-ping-logging=true",
     ]
-    if (
-        oidc.username_claim != "email"
-    ):  # oauth2-proxy refuses users without a value of its email claim
+    # oauth2-proxy refuses users without a value of its email claim.
+    if oidc.username_claim != "email":
         args.append(f"--oidc-email-claim={oidc.username_claim}")
     mounts = [_mount(_TLS_VOLUME, _TLS_DIRECTORY)]
     if oidc.ca_secret_name:

@@ -13,23 +13,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import PodGroup, head_pod_spec, is_managed_by_multikueue, pod_path
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.objects.field import MAX_ERRORS, forbidden, invalid, required, too_long
-from cfo.webhooks.raycluster.defaulting import default
+from cfo.webhooks.raycluster.defaulting import default_readable
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,
     OAUTH,
-    Action,
-    Feature,
+    Injection,
+    InjectionPlan,
     InjectionSettings,
     InjectionStep,
-    Review,
+    StepAction,
     plan_injection,
-    required_changes,
 )
 from cfo.webhooks.raycluster.json_types import count_errors, json_type_errors
 from cfo.webhooks.raycluster.pod_additions import (
@@ -68,18 +69,26 @@ _NOT_INJECTED: Final = (
 
 def create_errors(cluster: Object, settings: InjectionSettings) -> list[FieldError]:
     """Return the errors in a new RayCluster."""
-    errors = json_type_errors(cluster)
-    if errors:
-        return errors
-    name = name_of(cluster)
-    if len(name) > _NAME_LIMIT:
-        errors.append(too_long("metadata.name", name, _NAME_LIMIT))
-    return [*errors, *_reported(_errors(cluster, None, settings))]
+    return json_type_errors(cluster) or _create_errors(cluster, settings)
 
 
 def submission_errors(cluster: Object, settings: InjectionSettings) -> list[FieldError]:
     """Return the errors with which a new RayCluster would be refused after defaulting, as a user submits it."""
-    return create_errors(default(cluster, None, settings).cluster, settings)
+    errors = json_type_errors(cluster)
+    if errors:
+        return errors
+    defaulted = default_readable(cluster, None, settings).cluster
+    return count_errors(defaulted) or _create_errors(defaulted, settings)
+
+
+def _create_errors(cluster: Object, settings: InjectionSettings) -> list[FieldError]:
+    """Return the errors in a new RayCluster whose JSON types have been checked."""
+    errors: list[FieldError] = []
+    name = name_of(cluster)
+    if len(name) > _NAME_LIMIT:
+        errors.append(too_long("metadata.name", name, _NAME_LIMIT))
+    errors += _reported(_errors(cluster, None, settings))
+    return errors
 
 
 def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> list[FieldError]:
@@ -103,7 +112,8 @@ def _manager_errors(old: Object, cluster: Object) -> list[FieldError]:
     """Return the error if the RayCluster is given to MultiKueue, or taken from it, while its pods may run."""
     if is_managed_by_multikueue(cluster) == is_managed_by_multikueue(old):
         return []
-    return [invalid("spec.managedBy", cluster["spec"].get("managedBy"), _MANAGER)]
+    spec = cluster.get("spec") or {}
+    return [invalid("spec.managedBy", spec.get("managedBy"), _MANAGER)]
 
 
 def _version_errors(old: Object, cluster: Object) -> list[FieldError]:
@@ -122,69 +132,85 @@ def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
 def _errors(
     cluster: Object, old: Object | None, settings: InjectionSettings
 ) -> Iterator[FieldError]:
-    head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
-    if head.get("enableIngress") and "ingressOptions" not in settings.kuberay_features:
-        yield invalid("spec.headGroupSpec.enableIngress", head["enableIngress"], _NO_INGRESS)
-    review = Review.of(cluster, old, settings)
-    required = required_changes(review)
-    for path, reason in required.reasons.items() if required is not None else ():
-        yield forbidden(
-            f"spec.{'.'.join(path)}", f"{reason} (profile {settings.profile} of this namespace)"
-        )
-    groups = review.facts.groups
+    yield from _ingress_errors(cluster, settings)
+    plan = plan_injection(cluster, old, settings)
+    yield from _enforcement_errors(plan, settings)
     steps: dict[int, list[InjectionStep]] = {}
-    for step in plan_injection(review):
+    for step in plan.steps:
         steps.setdefault(step.group.position, []).append(step)
-    former = review.former
-    old_groups = (
-        {group.key: group for group in reversed(former.groups)} if former is not None else {}
-    )
+    head = plan.facts.groups[0]
     injected = {
-        step.feature
-        for step in steps.get(groups[0].position, ())
-        if step.action is not Action.REMOVE
+        step.injection
+        for step in steps.get(head.position, ())
+        if step.action is not StepAction.REMOVE
     }
     if OAUTH in injected:
-        yield from _port_errors(cluster, former.cluster if former is not None else None)
-    if former is not None:
-        yield from _imitation_errors(review, former, injected)
-    injected_here = old is None and annotations_of(cluster).get(VERSION_ANNOTATION) in (
-        None,
-        settings.version,
-    )
-    for group in groups:
+        yield from _port_errors(cluster, plan.former)
+    if plan.former is not None:
+        yield from _imitation_errors(plan, plan.former, injected, settings)
+    version = annotations_of(cluster).get(VERSION_ANNOTATION)
+    is_injected_here = old is None and version in (None, settings.version)
+    for group in plan.facts.groups:
         group_steps = steps.get(group.position, [])
-        error = _container_error(group, old_groups.get(group.key), group_steps)
+        error = _container_error(group, _former_group(plan, group), group_steps)
         if error is not None:
             yield error
             continue
         for step in group_steps:
-            yield from _step_errors(step, must_be_equal=injected_here or step.action is Action.KEEP)
+            must_be_equal = is_injected_here or step.action is StepAction.KEEP
+            yield from _step_errors(step, must_be_equal=must_be_equal)
+
+
+def _ingress_errors(cluster: Object, settings: InjectionSettings) -> Iterator[FieldError]:
+    head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
+    if head.get("enableIngress") and "ingressOptions" not in settings.kuberay_features:
+        yield invalid("spec.headGroupSpec.enableIngress", head["enableIngress"], _NO_INGRESS)
+
+
+def _enforcement_errors(plan: InjectionPlan, settings: InjectionSettings) -> Iterator[FieldError]:
+    if plan.enforcement is None:
+        return
+    for path, reason in plan.enforcement.reasons.items():
+        yield forbidden(
+            f"spec.{'.'.join(path)}", f"{reason} (profile {settings.profile} of this namespace)"
+        )
+
+
+def _former_group(plan: InjectionPlan, group: PodGroup) -> PodGroup | None:
+    """Return the group of the stored RayCluster that ``group`` replaces."""
+    if plan.former is None:
+        return None
+    return plan.former.groups_by_key.get(group.key)
 
 
 def _imitation_errors(
-    review: Review, old: RayClusterFacts, injected: Collection[Feature]
+    plan: InjectionPlan,
+    former: RayClusterFacts,
+    injected: Collection[Injection],
+    settings: InjectionSettings,
 ) -> Iterator[FieldError]:
-    """Yield an error for each feature of which a user adds the parts to a head that was created without them.
+    """Yield an error for each injection whose parts a user adds to a head that was created without them.
 
     The operator would expose what it takes for protected, although running pods do not have these parts. ``injected``
-    are the features whose parts the operator injects into the head, or keeps there.
+    are those whose parts the operator injects into the head, or keeps there.
     """
-    facts = review.facts
-    for feature, is_added, field in (
-        (OAUTH, facts.has_injected_auth_proxy and not old.has_injected_auth_proxy, "containers"),
-        (MTLS, facts.has_injected_tls and not old.has_injected_tls, "initContainers"),
+    facts = plan.facts
+    adds_proxy = facts.has_injected_auth_proxy and not former.has_injected_auth_proxy
+    adds_tls = facts.has_injected_tls and not former.has_injected_tls
+    for injection, is_added, field in (
+        (OAUTH, adds_proxy, "containers"),
+        (MTLS, adds_tls, "initContainers"),
     ):
-        if is_added and feature not in injected and feature.is_enabled(review.settings):
-            yield forbidden(pod_path(-1, field), _IMITATION.format(name=feature.name))
+        if is_added and injection not in injected and injection.is_enabled(settings):
+            yield forbidden(pod_path(-1, field), _IMITATION.format(name=injection.name))
 
 
-def _port_errors(cluster: Object, old: Object | None) -> Iterator[FieldError]:
+def _port_errors(cluster: Object, former: RayClusterFacts | None) -> Iterator[FieldError]:
     """Yield an error if a container of the head other than the proxies has a port with the name of the proxy's port.
 
     The proxy's Service targets the port by its name, and of several ports of a pod the first one with the name.
     """
-    if old is not None and _has_port_of_proxy(old):
+    if former is not None and _has_port_of_proxy(former.cluster):
         return
     if _has_port_of_proxy(cluster):
         yield forbidden(
@@ -194,87 +220,121 @@ def _port_errors(cluster: Object, old: Object | None) -> Iterator[FieldError]:
 
 
 def _has_port_of_proxy(cluster: Object) -> bool:
-    containers = head_pod_spec(cluster).get("containers") or ()
-    users = (item for item in containers if item.get("name") not in PROXY_CONTAINERS)
-    return any(
-        port.get("name") == PROXY_PORT_NAME for item in users for port in item.get("ports") or ()
-    )
+    for container in head_pod_spec(cluster).get("containers") or ():
+        if container.get("name") in PROXY_CONTAINERS:
+            continue
+        if any(port.get("name") == PROXY_PORT_NAME for port in container.get("ports") or ()):
+            return True
+    return False
 
 
 def _container_error(
-    group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]
+    group: PodGroup, former: PodGroup | None, steps: Sequence[InjectionStep]
 ) -> FieldError | None:
     """Return the error if no container of ``group`` can run Ray, unless this was already the case before the update."""
-    message = ""
     if not group.pod.get("containers"):
-        message = _NO_CONTAINER if before is None or before.pod.get("containers") else ""
-    elif ray_container_index(group.pod) is None and any(
-        step.action is not Action.REMOVE for step in steps
-    ):
-        message = (
-            _ONLY_PROXY if before is None or ray_container_index(before.pod) is not None else ""
-        )
-    return required(group.path("containers"), message) if message else None
+        if former is not None and not former.pod.get("containers"):
+            return None
+        return required(group.path("containers"), _NO_CONTAINER)
+    if ray_container_index(group.pod) is not None:
+        return None
+    if all(step.action is StepAction.REMOVE for step in steps):
+        return None
+    if former is not None and ray_container_index(former.pod) is None:
+        return None
+    return required(group.path("containers"), _ONLY_PROXY)
+
+
+class _InjectedList(msgspec.Struct, frozen=True):
+    """A list of a pod template: the entries that it must contain, its entries, and the message of an error.
+
+    ``steps`` lead from the pod spec to the list; its path is only built for an error.
+    """
+
+    steps: tuple[str | int, ...]
+    expected: Sequence[Object]
+    entries: Sequence[Object]
+    message: str
 
 
 def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldError]:
-    if step.action is Action.REMOVE:
+    """Yield the entries of a pod template that differ from the plan; unless ``must_be_equal``, only names count."""
+    if step.action is StepAction.REMOVE:
         return
-    group, pod, additions = step.group, step.group.pod, step.additions
-    not_injected = _NOT_INJECTED if must_be_equal and step.action is Action.INJECT else ""
-    lists: list[tuple[tuple[str | int, ...], Sequence[Object], Sequence[Object], str]] = [
-        (
-            ("containers",),
-            additions.containers,
-            pod.get("containers") or (),
-            "OAuth Proxy container is immutable",
-        ),
-        (("volumes",), additions.volumes, pod.get("volumes") or (), _volumes_message(step)),
-    ]
+    group = step.group
+    pod = group.pod
+    additions = step.additions
+    must_be_injected = must_be_equal and step.action is StepAction.INJECT
+    hint = _NOT_INJECTED if must_be_injected else ""
     at = ray_container_index(pod)
     if at is not None:
-        ray = pod["containers"][at]
-        message = "RAY_TLS related environment variables are immutable"
-        lists.append((("containers", at, "env"), additions.env, ray.get("env") or (), message))
-        yield from _mount_errors(group, at, additions, not_injected)
-    message = "create-cert Init Container is immutable"
-    lists.append(
-        (("initContainers",), additions.init_containers, pod.get("initContainers") or (), message)
-    )
-    for steps, expected, items, message in lists:
-        for addition in expected:
-            found = [item for item in items if item.get("name") == addition["name"]]
+        yield from _mount_errors(group, at, additions, must_be_equal=must_be_injected)
+    for checked in _injected_lists(step, at):
+        for addition in checked.expected:
+            found = [item for item in checked.entries if item.get("name") == addition["name"]]
             if not found:
-                yield required(group.path(*steps), message)
-            elif len(found) > 1 or (must_be_equal and not are_equal_entries(found[0], addition)):
-                yield invalid(group.path(*steps), found[-1], f"{message}{not_injected}")
+                yield required(group.path(*checked.steps), checked.message)
+                continue
+            is_changed = must_be_equal and not are_equal_entries(found[0], addition)
+            if len(found) > 1 or is_changed:
+                yield invalid(group.path(*checked.steps), found[-1], f"{checked.message}{hint}")
     account = pod.get("serviceAccountName") or ""
     if additions.service_account and account != additions.service_account:
         message = "RayCluster head group service account is immutable"
         yield invalid(group.path("serviceAccountName"), account, message)
 
 
-def _volumes_message(step: InjectionStep) -> str:
-    if step.feature is OAUTH:
-        return "OAuth Proxy TLS Secret volume is immutable"
-    return "ca-vol and server-cert Secret volumes are immutable"
+def _injected_lists(step: InjectionStep, ray_container: int | None) -> Iterator[_InjectedList]:
+    """Yield the lists whose entries are identified by name; ``ray_container`` is the index of Ray's container."""
+    pod = step.group.pod
+    additions = step.additions
+    yield _InjectedList(
+        ("containers",),
+        additions.containers,
+        pod.get("containers") or (),
+        "OAuth Proxy container is immutable",
+    )
+    volumes_message = "ca-vol and server-cert Secret volumes are immutable"
+    if step.injection is OAUTH:
+        volumes_message = "OAuth Proxy TLS Secret volume is immutable"
+    yield _InjectedList(
+        ("volumes",),
+        additions.volumes,
+        pod.get("volumes") or (),
+        volumes_message,
+    )
+    if ray_container is not None:
+        yield _InjectedList(
+            ("containers", ray_container, "env"),
+            additions.env,
+            pod["containers"][ray_container].get("env") or (),
+            "RAY_TLS related environment variables are immutable",
+        )
+    yield _InjectedList(
+        ("initContainers",),
+        additions.init_containers,
+        pod.get("initContainers") or (),
+        "create-cert Init Container is immutable",
+    )
 
 
 def _mount_errors(
-    group: PodGroup, at: int, additions: PodAdditions, not_injected: str
+    group: PodGroup, at: int, additions: PodAdditions, *, must_be_equal: bool
 ) -> Iterator[FieldError]:
+    """Yield the mounts that are missing in the container ``at``; with ``must_be_equal`` also those that differ."""
     message = "ca-vol and server-cert volume mounts are immutable"
-    present = {
-        mount_key(mount): mount for mount in group.pod["containers"][at].get("volumeMounts") or ()
-    }
+    mounts = group.pod["containers"][at].get("volumeMounts") or ()
+    present = {mount_key(mount): mount for mount in mounts}
     for addition in additions.mounts:
         found = present.get(mount_key(addition))
+        is_changed = must_be_equal and found is not None and not are_equal_entries(found, addition)
+        if found is not None and not is_changed:
+            continue
+        path = group.path("containers", at, "volumeMounts")
         if found is None:
-            yield required(group.path("containers", at, "volumeMounts"), message)
-        elif not_injected and not are_equal_entries(found, addition):
-            yield invalid(
-                group.path("containers", at, "volumeMounts"), found, f"{message}{not_injected}"
-            )
+            yield required(path, message)
+        else:
+            yield invalid(path, found, f"{message}{_NOT_INJECTED}")
 
 
 # --- Warnings about numbers of workers --------------------------------------------------------------------------------
@@ -284,30 +344,29 @@ def _mount_errors(
 
 def replica_warnings(cluster: Object, old: Object | None = None) -> list[str]:
     """Return the warnings about the worker groups of ``cluster``, at most 10, except those that ``old`` also has."""
-    known = set(_all_warnings(old)) if old is not None else set[str]()
-    return list(
-        islice(
-            (warning for warning in _all_warnings(cluster) if warning not in known),
-            _MAX_REPLICA_WARNINGS,
-        )
-    )
+    known = set(_all_warnings(old)) if old is not None else set()
+    new = (warning for warning in _all_warnings(cluster) if warning not in known)
+    return list(islice(new, _MAX_REPLICA_WARNINGS))
 
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
-    spec = cluster.get(
-        "spec"
-    )  # of an old object, which no webhook may have validated, it can have any type
-    groups = spec.get("workerGroupSpecs") if isinstance(spec, Mapping) else None
-    for index, group in enumerate(groups if isinstance(groups, list) else ()):
+    """Yield the warnings about ``cluster``; no webhook may have validated it, so values can have any type."""
+    spec = cluster.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    groups = spec.get("workerGroupSpecs")
+    if not isinstance(groups, list):
+        return
+    for index, group in enumerate(groups):
         if isinstance(group, Mapping):
             for problem in _problems(group):
                 yield f"spec.workerGroupSpecs[{index}]: {problem}"
 
 
 def _problems(group: Mapping[str, Any]) -> Iterator[str]:
-    replicas, least, most = (
-        _integer(group.get(key)) for key in ("replicas", "minReplicas", "maxReplicas")
-    )
+    replicas = _integer(group.get("replicas"))
+    least = _integer(group.get("minReplicas"))
+    most = _integer(group.get("maxReplicas"))
     for name, value in (("minReplicas", least), ("maxReplicas", most)):
         if value is not None and value < 0:
             yield f"{name} is negative: {value}"
@@ -321,4 +380,7 @@ def _problems(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return ``value`` if it is an integer, else ``None``; in Python, a bool is one as well."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value

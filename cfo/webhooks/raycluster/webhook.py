@@ -66,20 +66,21 @@ class RayClusterWebhook(Validator[Object]):
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
-        FieldErrors.check(
-            await request.compute(create_errors, obj, await self._settings(request.namespace))
-        )
+        settings = await self._settings(request.namespace)
+        errors = await request.compute(create_errors, obj, settings)
+        if errors:
+            raise FieldErrors(errors)
         request.warn(*replica_warnings(obj))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
-        if not is_deleting(obj):
-            FieldErrors.check(
-                await request.compute(
-                    update_errors, old, obj, await self._settings(request.namespace)
-                )
-            )
-            request.warn(*replica_warnings(obj, old))
+        if is_deleting(obj):
+            return
+        settings = await self._settings(request.namespace)
+        errors = await request.compute(update_errors, old, obj, settings)
+        if errors:
+            raise FieldErrors(errors)
+        request.warn(*replica_warnings(obj, old))
 
     async def submission_errors(
         self, cluster: Object, request: AdmissionRequest
@@ -88,33 +89,41 @@ class RayClusterWebhook(Validator[Object]):
 
         For webhooks of objects from which RayClusters are created later. ``request`` is the request for such an object.
         """
-        return await request.compute(
-            submission_errors, _with_name(cluster, request), await self._settings(request.namespace)
-        )
+        settings = await self._settings(request.namespace)
+        return await request.compute(submission_errors, _with_name(cluster, request), settings)
 
     async def _settings(self, namespace: str) -> InjectionSettings:
         try:
-            settings = await self.settings_of(namespace)
-            config = settings.kuberay
-            required = config.ray_dashboard_oauth_enabled
-            authentication = (
-                config.authentication if required and config.authentication.enabled else None
-            )
-            return InjectionSettings(
-                version=self.version,
-                oauth=required and authentication is None and await self.has_oauth_server(),
-                authentication=authentication,
-                mtls=config.mtls_enabled,
-                ingress_domain=await self.ingress_domain() if config.mtls_enabled else "",
-                kuberay_features=frozenset(config.kuberay_features),
-                requests_certificates=config.ca.issuer == "certificateSigningRequest",
-                profile=settings.profile,
-                enforced=frozenset(map(Concern, settings.enforced)),
-                images=self.images,
-            )
+            return await self._read_settings(namespace)
         except (DiscoveryIncomplete, APIError, TransportError) as error:
             message = f"cannot determine which entries to inject into the RayCluster, try again later: {error}"
             raise Denied(message, code=503, reason="ServiceUnavailable") from error
+
+    async def _read_settings(self, namespace: str) -> InjectionSettings:
+        settings = await self.settings_of(namespace)
+        config = settings.kuberay
+        authentication = None
+        oauth = False
+        if config.ray_dashboard_oauth_enabled:
+            if config.authentication.enabled:
+                authentication = config.authentication
+            else:
+                oauth = await self.has_oauth_server()
+        ingress_domain = ""
+        if config.mtls_enabled:
+            ingress_domain = await self.ingress_domain()
+        return InjectionSettings(
+            version=self.version,
+            oauth=oauth,
+            authentication=authentication,
+            mtls=config.mtls_enabled,
+            ingress_domain=ingress_domain,
+            kuberay_features=frozenset(config.kuberay_features),
+            requests_certificates=config.ca.issuer == "certificateSigningRequest",
+            profile=settings.profile,
+            enforced=frozenset(Concern(name) for name in settings.enforced),
+            images=self.images,
+        )
 
 
 def _with_name(obj: Object, request: AdmissionRequest) -> Object:

@@ -1,34 +1,45 @@
-"""How many modules a reader has to follow for one review: those whose functions run between its bytes and the response.
+"""How many modules a reader has to follow for one review: those whose functions run from the server to the response.
 
 A module with a pass-through function, or one that is asked for the same fact from many places, makes this trail longer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import orjson
 import pytest
+from aiohttp.streams import StreamReader
+from aiohttp.test_utils import make_mocked_request
+from prometheus_client import CollectorRegistry
 
-from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
-from cfo.runtime.webhook.review import read_review, write_review
-from cfo.runtime.webhook.review_handlers import DefaultingHandler, respond
-from cfo.runtime.webhook.worker import ReviewWorker
-from cfo.webhooks.raycluster.injection_plan import Images
-from cfo.webhooks.raycluster.webhook import RayClusterWebhook
+from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.webhook.metrics import WebhookMetrics
+from cfo.runtime.webhook.registration import Webhooks
+from cfo.runtime.webhook.server import WebhookServer
+from cfo.webhooks.raycluster.defaulting import default
+from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
+from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 20
+MAX_MODULES = 24
+"""Ten of these are the server half of the library."""
+
+MUTATE = "/mutate-ray-io-v1-raycluster"
+VALIDATE = "/validate-ray-io-v1-raycluster"
 
 
 @contextmanager
@@ -49,9 +60,9 @@ def entered_modules() -> Iterator[set[str]]:
         sys.setprofile(before)
 
 
-async def test_mutating_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> WebhookServer:
+    """A server with the webhooks of RayClusters, which runs without a socket."""
     config = KubeRayConfiguration.of(
         {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
     )
@@ -65,24 +76,54 @@ async def test_mutating_review_of_a_raycluster_enters_few_modules_and_builds_no_
         has_oauth_server=environment.platform.has_oauth_server,
         ingress_domain=lambda: environment.domain.read(manager.client),
     )
-    handler, reviews = DefaultingHandler(webhook, RAY_CLUSTER), ReviewWorker()
-    request = {
-        "uid": "1",
-        "operation": "CREATE",
-        "name": "rc",
-        "namespace": "ns",
-        "object": ray_cluster(worker()),
-    }
+    webhooks = Webhooks()
+    setup(Mock(webhooks=webhooks), webhook)
+    server = WebhookServer(webhooks, Mock(), WebhookMetrics(CollectorRegistry()))
+    server._listener = Mock(protected=lambda request: nullcontext())
+    return server
+
+
+async def trail(server: WebhookServer, path: str, request: Object) -> tuple[set[str], Any]:
+    """Return the modules that a review enters, and its response."""
     body = orjson.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {"uid": "1", "name": "rc", "namespace": "ns", **request},
+        }
     )
+    payload = StreamReader(Mock(_reading_paused=False), 2**16, loop=asyncio.get_running_loop())
+    payload.feed_data(body)
+    payload.feed_eof()
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    sent = make_mocked_request("POST", f"{path}?timeout=10s", headers=headers, payload=payload)
     with entered_modules() as modules:
-        review = await reviews.run(len(body), read_review, body)
-        review.size, review.worker = len(body), reviews
-        response, failed = await respond(handler, review)
-        answer = orjson.loads(write_review(review.uid, response))["response"]
-    assert not failed
-    assert answer["allowed"]
-    assert answer["patch"]
+        response = await server._handle(sent)
+    assert isinstance(response.body, bytes)
+    return modules, orjson.loads(response.body)["response"]
+
+
+@pytest.mark.parametrize("path", [MUTATE, VALIDATE])
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+async def test_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
+    server: WebhookServer, path: str, operation: str
+) -> None:
+    new = ray_cluster(worker())
+    new["metadata"]["namespace"] = "ns"
+    settings = InjectionSettings(version="v1", oauth=True, mtls=True, ingress_domain="apps.test")
+    stored = default(new, None, settings).cluster
+    changed = copy.deepcopy(stored)
+    changed["metadata"]["labels"] = {"changed": "true"}
+    if operation == "UPDATE":
+        request = {"object": changed, "oldObject": stored}
+    elif path == MUTATE:
+        request = {"object": new}
+    else:
+        request = {"object": stored}
+    await trail(server, path, {"operation": operation, **request})
+    modules, response = await trail(server, path, {"operation": operation, **request})
+    assert response["allowed"], response
+    if operation == "CREATE" and path == MUTATE:
+        assert orjson.loads(b64decode(response["patch"]))
     assert len(modules) <= MAX_MODULES, sorted(modules)
     assert "cfo.runtime.objects.field" not in modules, "no field is wrong"

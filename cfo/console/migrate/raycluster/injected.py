@@ -20,7 +20,7 @@ from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature, InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Injection, InjectionSettings
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 
@@ -106,7 +106,10 @@ def _title(group: PodGroup) -> str:
 
 
 def _known_additions(
-    facts: RayClusterFacts, group: PodGroup, feature: Feature, settings: Iterable[InjectionSettings]
+    facts: RayClusterFacts,
+    group: PodGroup,
+    feature: Injection,
+    settings: Iterable[InjectionSettings],
 ) -> Iterator[PodAdditions]:
     """Yield what this operator, with each of ``settings``, and the Go operator inject for ``feature``."""
     for each in settings:

@@ -40,6 +40,16 @@ def test_profile_writes_fields_of_kuberay_and_injects_nothing() -> None:
     assert create_errors(created.cluster, ENFORCED_WITH_KUBERAY) == []
 
 
+@pytest.mark.parametrize("spec", [{}, {"spec": None}], ids=["missing", "null"])
+def test_profile_is_enforced_in_a_cluster_without_spec(spec: Cluster) -> None:
+    cluster = {key: value for key, value in ray_cluster().items() if key != "spec"} | spec
+    created = default_on_create(cluster, ENFORCED_WITH_KUBERAY)
+    assert created.cluster["spec"] == {
+        "tlsOptions": {"enabled": True},
+        "authOptions": {"mode": "token"},
+    }
+
+
 @pytest.mark.parametrize("settings", [ENFORCED, ENFORCED_WITH_KUBERAY], ids=["injected", "kuberay"])
 def test_options_of_user_do_not_weaken_profile_on_creation_and_update(
     settings: InjectionSettings,

@@ -403,6 +403,10 @@ def test_running_cluster_is_not_given_to_multikueue_or_taken_from_it() -> None:
         (error,) = update_error_messages(old, default(new, old, OAUTH_AND_MTLS).cluster)
         assert error.startswith("spec.managedBy: Invalid value")
         assert error.endswith(message)
+    without_spec = {key: value for key, value in managed.items() if key != "spec"}
+    assert f"spec.managedBy: Invalid value: null: {message}" in update_error_messages(
+        managed, without_spec
+    )
     explicit = copy.deepcopy(ours)
     explicit["spec"]["managedBy"] = "ray.io/kuberay-operator"
     assert update_errors(ours, explicit, OAUTH_AND_MTLS) == []
