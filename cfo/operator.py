@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import structlog
 from anyio import TASK_STATUS_IGNORED
@@ -24,8 +24,9 @@ from cfo.config.endpoints import MetricsConfiguration, WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
-from cfo.features import FEATURES, enabled_features, warn_about_missing_roles
-from cfo.features.contract import METRICS_SERVICE, Context
+from cfo.features import FEATURES, KINDS
+from cfo.features.contract import Context, Kind
+from cfo.features.roles import enabled_roles, warn_about_missing_roles
 from cfo.runtime import (
     CONFIG_MAP,
     EVENT_RULES,
@@ -71,6 +72,9 @@ _ONE_OPERATOR = (
     "codeflare to Removed in the DataScienceCluster) or this one"
 )
 
+METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
+"""The Service for the operator's metrics, which is also the value of their label ``job``."""
+
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
 
 _log = structlog.get_logger("cfo.operator")
@@ -95,9 +99,9 @@ class AddressInUse(Exception):
 def rules(namespace: str) -> list[Rule]:
     """Return the RBAC rules that an operator in ``namespace`` always needs; manifests are generated from these.
 
-    Optional features (:data:`cfo.features.OPTIONAL`) need further rules.
+    Optional roles (:data:`cfo.features.OPTIONAL_ROLES`) have further rules.
     """
-    return [
+    found = [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
         *configuration_watch_rules(CONFIG_MAP_NAME, namespace),
         Rule("", "configmaps", ("create",), namespace=namespace),
@@ -105,11 +109,12 @@ def rules(namespace: str) -> list[Rule]:
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
-        Rule(
-            "authentication.k8s.io", "tokenreviews", "create"
-        ),  # metrics.secureServing authenticates scrapes
-        *(rule for feature in FEATURES for rule in feature.base_rules(namespace)),
+        # metrics.secureServing authenticates scrapes
+        Rule("authentication.k8s.io", "tokenreviews", "create"),
     ]
+    for kind in KINDS:
+        found += kind.base_rules(namespace)
+    return found
 
 
 async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration:
@@ -299,51 +304,62 @@ def new_manager(
 
     ``namespace`` is the operator's namespace; ``webhook`` configures its webhook server (``None`` disables it).
     """
-    connection = configuration.client_connection
-    manager = Manager(
-        target,
-        ManagerOptions(
-            field_manager=FIELD_MANAGER,
-            field_managers=[name for feature in FEATURES for name in feature.field_managers],
-            namespaces=configuration.watch_namespaces or None,
-            selectors={
-                gvk: configuration.label_selector
-                for feature in FEATURES
-                if not feature.shared
-                for gvk in feature.kinds
-            },
-            metrics_bind_address=configuration.metrics.bind_address,
-            metrics_tls=_metrics_tls(configuration.metrics, namespace),
-            health_bind_address=configuration.health.bind_address,
-            debug_bind_address=configuration.debug.bind_address,
-            qps=connection.qps,
-            burst=connection.burst,
-            leader_election=leader_election_options(
-                target, configuration.leader_election, namespace
-            ),
-            webhook=webhook,
-        ),
-    )
+    election = leader_election_options(target, configuration.leader_election, namespace)
+    options = _manager_options(configuration, namespace, election, webhook)
+    manager = Manager(target, options)
     build = Info(
         "cfo_build", "The version of the operator and of Python.", registry=manager.metrics.registry
     )
     build.info({"version": __version__, "python": platform.python_version()})
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    enabled = [feature for feature in FEATURES if feature.enabled(configuration)]
+    _setup_features(manager, configuration, namespace)
+    return manager
+
+
+def _manager_options(
+    configuration: OperatorConfiguration,
+    namespace: str,
+    election: LeaderElectionOptions | None,
+    webhook: WebhookOptions | None,
+) -> ManagerOptions:
+    selectors = {}
+    field_managers: list[str] = []
+    for kind in KINDS:
+        field_managers += kind.field_managers
+        if not kind.shared:
+            selectors.update(dict.fromkeys(kind.gvks, configuration.label_selector))
+    return ManagerOptions(
+        field_manager=FIELD_MANAGER,
+        field_managers=field_managers,
+        namespaces=configuration.watch_namespaces or None,
+        selectors=selectors,
+        metrics_bind_address=configuration.metrics.bind_address,
+        metrics_tls=_metrics_tls(configuration.metrics, namespace),
+        health_bind_address=configuration.health.bind_address,
+        debug_bind_address=configuration.debug.bind_address,
+        qps=configuration.client_connection.qps,
+        burst=configuration.client_connection.burst,
+        leader_election=election,
+        webhook=webhook,
+    )
+
+
+def _setup_features(manager: Manager, configuration: OperatorConfiguration, namespace: str) -> None:
+    """Register the webhooks of all kinds, and add the controllers of enabled features."""
+    enabled = [feature for feature in FEATURES if feature.is_enabled(configuration)]
     context = Context(
         manager=manager,
         configuration=configuration,
         namespace=namespace,
-        serves_webhooks=webhook is not None,
-        enabled=enabled,
+        serves_webhooks=manager.options.webhook is not None,
+        kinds=[kind for kind in KINDS if kind in enabled],
     )
     for feature in FEATURES:
-        if webhook is not None:
+        if isinstance(feature, Kind) and context.serves_webhooks:
             feature.setup_webhooks(context)
         if feature in enabled:
             feature.setup(context)
-    return manager
 
 
 async def run(
@@ -377,9 +393,8 @@ async def run(
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
                 await _check_webhook_owner(client, settings, webhook, config_map)
             if target.in_cluster:
-                await warn_about_missing_roles(
-                    client, await enabled_features(client, parsed.configuration)
-                )
+                roles = await enabled_roles(client, parsed.configuration)
+                await warn_about_missing_roles(client, roles)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
         raise ConfigurationUnavailable(

@@ -1,1 +1,1 @@
-"""What ``cfo doctor`` checks of each kind: functions that a feature lists, and the findings that they return."""
+"""What ``cfo doctor`` checks of each kind: functions that a kind lists, and the findings that they return."""

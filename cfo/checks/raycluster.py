@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
-from cfo.checks.findings import (
-    APPLY,
+from cfo.checks.components import (
     CustomResource,
-    Finding,
-    Subject,
-    fail,
-    ok,
     read_custom_resource,
     read_deployments,
-    skip,
     version_finding,
-    warn,
 )
+from cfo.checks.findings import APPLY, Finding, Subject, fail, ok, skip, warn
 from cfo.config.model import OperatorConfiguration
 from cfo.runtime import (
     AlreadyExists,

@@ -10,7 +10,7 @@ import yaml
 
 from cfo.config.model import OperatorConfiguration
 from cfo.console.errors import InvalidInput, echo
-from cfo.features import OPTIONAL
+from cfo.features import OPTIONAL_ROLES
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.runtime.objects import is_dns_label
@@ -61,9 +61,9 @@ def command(
                 f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28"
             ) from None
     unused = [
-        each.name
-        for each in OPTIONAL
-        if each.name in components and not each.enabled(OperatorConfiguration())
+        role.name
+        for role in OPTIONAL_ROLES
+        if role.name in components and not role.is_enabled(OperatorConfiguration())
     ]
     if unused:
         where = f"the ConfigMap {CONFIG_MAP_NAME} has to enable what uses them"

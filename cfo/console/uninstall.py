@@ -23,7 +23,7 @@ import click
 from cfo.config.model import LeaderElection
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
-from cfo.features import FEATURES, all_views
+from cfo.features import KINDS, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
@@ -190,13 +190,15 @@ async def uninstall(
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=labels)
-    for gvk, finalizer in (item for feature in FEATURES for item in feature.finalizers.items()):
-        for obj in await _list(client, gvk):
-            await removal.remove_finalizer(gvk, key_of(obj), finalizer)
-    for left in (leftovers for feature in FEATURES for leftovers in feature.leftovers):
-        for obj in await _list(client, left.gvk, label_selector=left.label):
-            if left.name in ("", name_of(obj)):
-                await removal.delete(left.gvk, key_of(obj))
+    for kind in KINDS:
+        for gvk, finalizer in kind.finalizers().items():
+            for obj in await _list(client, gvk):
+                await removal.remove_finalizer(gvk, key_of(obj), finalizer)
+    for kind in KINDS:
+        for left in kind.leftovers():
+            for obj in await _list(client, left.gvk, label_selector=left.label):
+                if left.name in ("", name_of(obj)):
+                    await removal.delete(left.gvk, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     names = {
@@ -215,7 +217,7 @@ async def uninstall(
 def _own_kinds() -> list[GVK]:
     """Return the kinds whose CRDs belong to the installation."""
     groups = {crd["spec"]["group"] for crd in bundled_crds()}
-    return [gvk for feature in FEATURES for gvk in feature.kinds if gvk.group in groups]
+    return [gvk for kind in KINDS for gvk in kind.gvks if gvk.group in groups]
 
 
 async def _list(client: Client, gvk: GVK, **options: str) -> list[Object]:

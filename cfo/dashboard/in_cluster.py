@@ -28,10 +28,8 @@ from cfo.version import __version__
 
 PREFIX: Final = "/dashboard"
 
-
-def rules() -> list[Rule]:
-    """Return the additional RBAC rules of an operator with a dashboard."""
-    return [Rule(CORE_EVENT.group, "events", READ)]
+RULES: Final = (Rule(CORE_EVENT.group, "events", READ),)
+"""The additional RBAC rules of an operator with a dashboard."""
 
 
 def setup(manager: Manager, views: Collection[KindView]) -> None:

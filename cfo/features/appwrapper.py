@@ -2,74 +2,113 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
-from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy, review_rules
-from cfo.runtime import CRUD, READ, Object, Rule
+from cfo.features.contract import Context, Kind, OptionalRole, UserRole, api_rules
+from cfo.runtime import CRUD, GVK, READ, Object, Rule
+
+if TYPE_CHECKING:
+    from cfo.checks.findings import Check
+    from cfo.config.model import OperatorConfiguration
+    from cfo.summaries.kind_view import KindView
 
 _log = structlog.get_logger(__name__)
 
 
-def _setup_webhooks(context: Context) -> None:
-    from cfo.webhooks import appwrapper
+class AppWrappers(Kind, OptionalRole):
+    """AppWrappers. Their role allows to create pods, so it is installed only with them."""
 
-    appwrapper.setup(context.manager, context.configuration.appwrapper, context.embedded_validators)
+    name = "appwrapper"
+    title = "AppWrappers"
+    gvks = (APPWRAPPER,)
+    field_managers = (FIELD_MANAGER,)
+    probe = Rule(APPWRAPPER.group, "appwrappers/finalizers", "update")
 
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.appwrapper.enabled
 
-def _setup(context: Context) -> None:
-    from cfo.controllers import appwrapper
+    def views(self) -> tuple[KindView, ...]:
+        from cfo.summaries.appwrapper import VIEWS
 
-    configuration = context.configuration.appwrapper
-    if not configuration.require_admission_webhook:
-        _log.warning(
-            "AppWrapper validation is not required: while the webhook is missing, "
-            "anyone who can create an AppWrapper gains this operator's permissions"
+        return VIEWS
+
+    def crds(self) -> list[Object]:
+        from cfo.api.appwrapper.models import appwrapper_crd
+
+        return [appwrapper_crd()]
+
+    def base_rules(self, namespace: str) -> Sequence[Rule]:
+        from cfo.webhooks.access import RULES
+
+        return RULES
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.appwrapper import RULES
+
+        return RULES
+
+    def user_roles(self) -> Sequence[UserRole]:
+        return (
+            UserRole(
+                "appwrapper-editor-role",
+                api_rules(CRUD, APPWRAPPER.group, "appwrappers"),
+                ("admin", "edit"),
+            ),
+            UserRole(
+                "viewer-role",
+                api_rules(READ, APPWRAPPER.group, "appwrappers"),
+                ("view",),
+            ),
         )
-    elif not context.serves_webhooks:
-        _log.warning(
-            "Not serving webhooks; new AppWrappers are not deployed unless another process serves them"
+
+    def finalizers(self) -> Mapping[GVK, str]:
+        return {APPWRAPPER: FINALIZER}
+
+    def checks(self) -> Mapping[str, Check]:
+        from cfo.checks import appwrapper
+
+        return {"kueue": appwrapper.kueue}
+
+    def setup_webhooks(self, context: Context) -> None:
+        from cfo.webhooks import appwrapper
+
+        appwrapper.setup(
+            context.manager,
+            context.configuration.appwrapper,
+            context.embedded_validators,
         )
-    appwrapper.setup(context.manager, configuration)
+
+    def setup(self, context: Context) -> None:
+        from cfo.controllers import appwrapper
+
+        configuration = context.configuration.appwrapper
+        if not configuration.require_admission_webhook:
+            _log.warning(
+                "AppWrapper validation is not required: while the webhook is missing, "
+                "anyone who can create an AppWrapper gains this operator's permissions"
+            )
+        elif not context.serves_webhooks:
+            _log.warning(
+                "Not serving webhooks; new AppWrappers are not deployed unless another process serves them"
+            )
+        appwrapper.setup(context.manager, configuration)
 
 
-def _crds() -> list[Object]:
-    from cfo.api.appwrapper.models import appwrapper_crd
+class Kueue(OptionalRole):
+    """Kueue, if it admits AppWrappers."""
 
-    return [appwrapper_crd()]
+    name = "kueue"
+    title = "Kueue"
+    probe = Rule("kueue.x-k8s.io", "workloads/finalizers", "update")
 
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.appwrapper.uses_kueue
 
-APPWRAPPERS: Final = Feature(
-    name="appwrapper",
-    title="AppWrappers",
-    enabled=lambda configuration: configuration.appwrapper.enabled,
-    kinds=(APPWRAPPER,),
-    views=lazy("cfo.summaries.appwrapper:VIEWS"),
-    crds=_crds,
-    finalizers={APPWRAPPER: FINALIZER},
-    base_rules=review_rules,
-    rules=lazy("cfo.controllers.appwrapper:RULES"),
-    probe=Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),
-    user_roles=(
-        UserRole(
-            "appwrapper-editor-role",
-            api_rules(CRUD, APPWRAPPER.group, "appwrappers"),
-            ("admin", "edit"),
-        ),
-        UserRole("viewer-role", api_rules(READ, APPWRAPPER.group, "appwrappers"), ("view",)),
-    ),
-    field_managers=(FIELD_MANAGER,),
-    setup_webhooks=_setup_webhooks,
-    setup=_setup,
-)
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.appwrapper import KUEUE_RULES
 
-KUEUE: Final = Feature(
-    name="kueue",
-    title="Kueue",
-    enabled=lambda configuration: configuration.appwrapper.uses_kueue,
-    rules=lazy("cfo.controllers.appwrapper:KUEUE_RULES"),
-    probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
-    checks={"kueue": lazy("cfo.checks.findings:kueue")},
-)
+        return KUEUE_RULES

@@ -1,21 +1,18 @@
 """What the rest of the operator may ask of a feature: the contract that each module in :mod:`cfo.features` fulfills.
 
-A feature is cheap to import: controllers, webhooks and models are imported inside the functions that need them, so an
-operator does not import the controllers of a feature that is disabled.
+A feature is a :class:`Kind`, an :class:`OptionalRole` of the operator, or both. It is cheap to import: its methods
+import controllers, webhooks, models and views in their bodies, so an operator does not import the controllers of a
+feature that is disabled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import msgspec
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cfo.runtime import GVK, Object, Rule
-
-METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
-"""The Service for the operator's metrics, which is also the value of their label ``job``."""
 
 if TYPE_CHECKING:
     from cfo.checks.findings import Check
@@ -25,29 +22,31 @@ if TYPE_CHECKING:
     from cfo.summaries.kind_view import KindView
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
     """What the setup of a feature gets.
 
-    ``namespace`` is the operator's namespace, ``enabled`` are the features that the configuration enables;
-    ``serves_webhooks``: whether this process has a webhook server. ``embedded_validators`` return the errors with which
-    an object of their kind would be refused if the user of a request created it in the request's namespace; the feature
-    of the kind adds them for features whose objects create such objects.
+    ``namespace`` is the operator's namespace. ``kinds`` are those that the configuration enables. ``serves_webhooks``:
+    whether this process has a webhook server. ``embedded_validators`` return the errors with which an object of their
+    kind would be refused if the user of a request created it in the request's namespace; each kind adds its own, for
+    kinds whose objects create such objects.
     """
 
     manager: Manager
     configuration: OperatorConfiguration
     namespace: str
     serves_webhooks: bool
-    enabled: Sequence[Feature] = ()
+    kinds: Sequence[Kind] = ()
     embedded_validators: dict[
         GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]
-    ] = msgspec.field(default_factory=dict)
+    ] = field(default_factory=dict)
 
 
-class UserRole(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UserRole:
     """A ClusterRole for users: its name without the prefix, its rules, and the roles into which it is aggregated.
 
-    Roles of several features with one name are one role.
+    Roles of several kinds with one name are one role.
     """
 
     name: str
@@ -55,7 +54,8 @@ class UserRole(NamedTuple):
     into: tuple[str, ...]
 
 
-class Leftovers(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Leftovers:
     """Objects outside the installation that an uninstall deletes: those with a label, and with ``name`` if given."""
 
     gvk: GVK
@@ -63,72 +63,99 @@ class Leftovers(NamedTuple):
     name: str = ""
 
 
-class Feature(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature of the operator.
+class Feature(ABC):
+    """A part of the operator that its configuration enables.
 
-    ``name`` is the name of its component in the manifests, ``title`` its name in sentences. ``enabled`` returns whether
-    a configuration enables it; with ``platform_kind``, the API server must also serve that kind.
-
-    ``kinds`` are the kinds of its objects; kinds that create objects of other kinds come first. ``views`` returns how
-    people see them. ``shared``: operators of several versions share the kinds, each of which selects its own objects,
-    so ``labelSelector`` does not apply to them, their CRDs are installed separately where OLM would allow only one
-    owner, and an uninstall keeps the objects.
-    ``crds`` returns its own CRDs. An uninstall removes ``finalizers`` and deletes ``leftovers``.
-
-    ``base_rules`` returns the permissions that every operator in a namespace has, ``rules`` those of the feature's own
-    role, which is installed only with the feature; ``probe`` is a permission that only this role has (``None``: there
-    is no such role). ``bound_roles`` are the names and rules of the ClusterRoles that the operator binds to other
-    subjects, ``user_roles`` the roles for users. ``field_managers`` are the field managers of its writes.
-
-    ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
-    the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
-    ``setup`` is called after it, if the configuration enables the feature. ``checks`` are those of ``cfo doctor``, by
-    name.
+    ``name`` is the name of its modules and of its component in the manifests, ``title`` its name in sentences.
     """
 
     name: str
     title: str
-    enabled: Callable[[OperatorConfiguration], bool]
+
+    @abstractmethod
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        """Return whether ``configuration`` enables the feature."""
+
+    def setup(self, context: Context) -> None:  # noqa: B027 (most roles have no controllers of their own)
+        """Add the controllers to the manager. It is called only if the configuration enables the feature."""
+
+
+class OptionalRole(Feature):
+    """A ClusterRole of the operator that is installed only with the feature, as a component of the manifests.
+
+    ``probe`` is a permission of this role that no operator without optional roles has: if the operator lacks it, the
+    role is not installed. ``platform_kind``: the feature needs a platform that serves this kind (``None``: any).
+    """
+
+    probe: Rule
     platform_kind: GVK | None = None
-    kinds: tuple[GVK, ...] = ()
-    views: Callable[[], tuple[KindView, ...]] = tuple
+
+    @abstractmethod
+    def rules(self) -> Sequence[Rule]:
+        """Return the permissions of the role."""
+
+    def bound_roles(self) -> Mapping[str, Sequence[Rule]]:
+        """Return names and permissions of the ClusterRoles that the operator binds to other subjects."""
+        return {}
+
+
+class Kind(Feature):
+    """A kind of objects, or several that belong together, with everything that the operator does for them.
+
+    ``gvks`` are its kinds; those that create objects of others come first. ``field_managers`` are the field managers of
+    its writes. ``shared``: operators of several versions share the kinds, each of which selects its own objects, so
+    ``labelSelector`` does not apply to them, their CRDs are installed separately where OLM would allow only one owner,
+    and an uninstall keeps the objects.
+    """
+
+    gvks: tuple[GVK, ...]
+    field_managers: tuple[str, ...]
     shared: bool = False
-    crds: Callable[[], list[Object]] = list
-    finalizers: Mapping[GVK, str] = msgspec.field(default_factory=dict)
-    leftovers: tuple[Leftovers, ...] = ()
-    base_rules: Callable[[str], list[Rule]] = lambda namespace: []
-    rules: Callable[[], Sequence[Rule]] = list
-    probe: Rule | None = None
-    bound_roles: Mapping[str, Iterable[Rule]] = msgspec.field(default_factory=dict)
-    user_roles: tuple[UserRole, ...] = ()
-    field_managers: tuple[str, ...] = ()
-    setup_webhooks: Callable[[Context], None] = lambda context: None
-    setup: Callable[[Context], None] = lambda context: None
-    checks: Mapping[str, Check] = msgspec.field(default_factory=dict)
 
+    @abstractmethod
+    def views(self) -> tuple[KindView, ...]:
+        """Return how people see the objects."""
 
-def lazy(reference: str) -> Callable[..., Any]:
-    """Return a function that imports ``MODULE:NAME`` when it is called, and calls it, or returns it if it is data."""
+    def crds(self) -> list[Object]:
+        """Return the CRDs that the installation contains."""
+        return []
 
-    def call(*arguments: Any) -> Any:
-        module, _, name = reference.partition(":")
-        found = getattr(import_module(module), name)
-        return found(*arguments) if callable(found) else found
+    def base_rules(self, namespace: str) -> Sequence[Rule]:
+        """Return the permissions that every operator in ``namespace`` has, even if the kind is disabled."""
+        return ()
 
-    return call
+    def user_roles(self) -> Sequence[UserRole]:
+        """Return the roles for users of the objects."""
+        return ()
+
+    def finalizers(self) -> Mapping[GVK, str]:
+        """Return the finalizers of the objects, which an uninstall removes."""
+        return {}
+
+    def leftovers(self) -> Sequence[Leftovers]:
+        """Return what else an uninstall deletes."""
+        return ()
+
+    def checks(self) -> Mapping[str, Check]:
+        """Return the checks of ``cfo doctor``, by name."""
+        return {}
+
+    def setup_webhooks(self, context: Context) -> None:
+        """Register the webhooks with the manager. It is called if this process serves webhooks, before :meth:`setup`.
+
+        Also if the kind is disabled: the manifests contain the webhooks, and objects that are created without them
+        would bypass validation when the kind is enabled later.
+        """
+
+    @abstractmethod
+    def setup(self, context: Context) -> None:
+        """Add the controllers to the manager. It is called only if the configuration enables the kind."""
 
 
 def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
     """Return the rules of a user role: ``verbs`` for each of ``resources``, and to read its status."""
-    return [
-        rule
-        for name in resources
-        for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))
-    ]
-
-
-def review_rules(namespace: str) -> list[Rule]:
-    """Return the permissions of webhooks that ask the API server what users are allowed to create."""
-    from cfo.webhooks.access import RULES
-
-    return list(RULES)
+    rules = []
+    for name in resources:
+        rules.append(Rule(group, name, verbs))
+        rules.append(Rule(group, f"{name}/status", "get"))
+    return rules

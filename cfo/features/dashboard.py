@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from cfo.features.contract import Context, Feature, lazy
+from cfo.features.contract import Context, OptionalRole
 from cfo.runtime import Rule
 
-
-def _setup(context: Context) -> None:
-    from cfo.dashboard import in_cluster
-
-    in_cluster.setup(
-        context.manager, [view for feature in context.enabled for view in feature.views()]
-    )
+if TYPE_CHECKING:
+    from cfo.config.model import OperatorConfiguration
 
 
-DASHBOARD: Final = Feature(
-    name="dashboard",
-    title="the dashboard",
-    enabled=lambda configuration: configuration.metrics.dashboard,
-    rules=lazy("cfo.dashboard.in_cluster:rules"),
-    probe=Rule("", "events", "watch"),
-    setup=_setup,
-)
+class Dashboard(OptionalRole):
+    """The dashboard, which shows the objects of all enabled kinds, and their Events."""
+
+    name = "dashboard"
+    title = "the dashboard"
+    probe = Rule("", "events", "watch")
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.metrics.dashboard
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.dashboard.in_cluster import RULES
+
+        return RULES
+
+    def setup(self, context: Context) -> None:
+        from cfo.dashboard import in_cluster
+
+        views = [view for kind in context.kinds for view in kind.views()]
+        in_cluster.setup(context.manager, views)

@@ -3,61 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
-from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy, review_rules
-from cfo.runtime import CRUD, READ, Rule
+from cfo.features.contract import Context, Kind, OptionalRole, UserRole, api_rules
+from cfo.runtime import CRUD, READ, Object, Rule
 
-_election_rules = lazy("cfo.controllers.inferencestack:election_rules")
-
-
-def _setup_webhooks(context: Context) -> None:
-    from cfo.webhooks import inferencestack
-
-    webhook = inferencestack.setup(context.manager, context.configuration.inference_stack)
-    context.embedded_validators.update(dict.fromkeys(INFERENCE_STACKS, webhook.submission_errors))
+if TYPE_CHECKING:
+    from cfo.config.model import OperatorConfiguration
+    from cfo.summaries.kind_view import KindView
 
 
-def _setup(context: Context) -> None:
-    from cfo.controllers import inferencestack
+class InferenceStacks(Kind, OptionalRole):
+    """InferenceStacks, of every API group that has had them."""
 
-    election = context.manager.options.leader_election
-    inferencestack.setup(context.manager, context.configuration.inference_stack, election)
+    name = "inferencestack"
+    title = "InferenceStacks"
+    gvks = INFERENCE_STACKS
+    field_managers = (FIELD_MANAGER, CLAIMS_FIELD_MANAGER)
+    shared = True
+    probe = Rule("doublewordai.co", "inferencestacks/finalizers", "update")
 
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.inference_stack.enabled
 
-def _user_rules(verbs: Sequence[str], *scale: str) -> list[Rule]:
-    return [
-        rule
-        for gvk in INFERENCE_STACKS
-        for rule in (
-            *api_rules(verbs, gvk.group, "inferencestacks"),
-            Rule(gvk.group, "inferencestacks/scale", scale),
+    def views(self) -> tuple[KindView, ...]:
+        from cfo.summaries.inferencestack import VIEWS
+
+        return VIEWS
+
+    def crds(self) -> list[Object]:
+        from cfo.api.inferencestack.models import inference_stack_crds
+
+        return inference_stack_crds()
+
+    def base_rules(self, namespace: str) -> Sequence[Rule]:
+        from cfo.controllers.inferencestack import election_rules
+        from cfo.webhooks.access import RULES
+
+        return [*election_rules(namespace), *RULES]
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.inferencestack import RULES
+
+        return RULES
+
+    def user_roles(self) -> Sequence[UserRole]:
+        return (
+            UserRole(
+                "inferencestack-editor-role",
+                _user_rules(CRUD, scale=("get", "patch", "update")),
+                ("admin", "edit"),
+            ),
+            UserRole(
+                "viewer-role",
+                _user_rules(READ, scale=("get",)),
+                ("view",),
+            ),
         )
-    ]
+
+    def setup_webhooks(self, context: Context) -> None:
+        from cfo.webhooks import inferencestack
+
+        webhook = inferencestack.setup(context.manager, context.configuration.inference_stack)
+        for gvk in INFERENCE_STACKS:
+            context.embedded_validators[gvk] = webhook.submission_errors
+
+    def setup(self, context: Context) -> None:
+        from cfo.controllers import inferencestack
+
+        election = context.manager.options.leader_election
+        inferencestack.setup(context.manager, context.configuration.inference_stack, election)
 
 
-STACKS: Final = Feature(
-    name="inferencestack",
-    title="InferenceStacks",
-    enabled=lambda configuration: configuration.inference_stack.enabled,
-    kinds=INFERENCE_STACKS,
-    views=lazy("cfo.summaries.inferencestack:VIEWS"),
-    shared=True,
-    crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
-    base_rules=lambda namespace: [*_election_rules(namespace), *review_rules(namespace)],
-    rules=lazy("cfo.controllers.inferencestack:RULES"),
-    probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
-    user_roles=(
-        UserRole(
-            "inferencestack-editor-role",
-            _user_rules(CRUD, "get", "patch", "update"),
-            ("admin", "edit"),
-        ),
-        UserRole("viewer-role", _user_rules(READ, "get"), ("view",)),
-    ),
-    field_managers=(FIELD_MANAGER, CLAIMS_FIELD_MANAGER),
-    setup_webhooks=_setup_webhooks,
-    setup=_setup,
-)
+def _user_rules(verbs: Sequence[str], scale: Sequence[str]) -> list[Rule]:
+    """Return the rules of a user role, with the verbs for ``inferencestacks/scale``."""
+    rules = []
+    for gvk in INFERENCE_STACKS:
+        rules += api_rules(verbs, gvk.group, "inferencestacks")
+        rules.append(Rule(gvk.group, "inferencestacks/scale", scale))
+    return rules

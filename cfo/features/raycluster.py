@@ -1,9 +1,10 @@
-"""RayClusters, and the optional features of their controllers."""
+"""RayClusters, and the optional roles of their controllers."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.names import (
@@ -17,130 +18,183 @@ from cfo.api.raycluster.names import (
     REQUESTERS_LABEL,
     ROUTE,
 )
-from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
-from cfo.runtime import NETWORK_POLICY, Rule
+from cfo.features.contract import Context, Kind, Leftovers, OptionalRole, UserRole
+from cfo.runtime import GVK, NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
 
 if TYPE_CHECKING:
+    from cfo.checks.findings import Check
     from cfo.config.kuberay import KubeRayConfiguration
     from cfo.config.model import OperatorConfiguration
+    from cfo.controllers.raycluster import Environment
+    from cfo.summaries.kind_view import KindView
 
-_rules = lazy("cfo.controllers.raycluster:RULES")
+
+class RayClusters(Kind):
+    """RayClusters, for which every operator has the permissions."""
+
+    name = "raycluster"
+    title = "RayClusters"
+    gvks = (RAY_CLUSTER,)
+    field_managers = (FIELD_MANAGER,)
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.kuberay.enabled
+
+    def views(self) -> tuple[KindView, ...]:
+        from cfo.summaries.raycluster import VIEWS
+
+        return VIEWS
+
+    def base_rules(self, namespace: str) -> Sequence[Rule]:
+        from cfo.controllers.raycluster import RULES
+
+        return RULES
+
+    def user_roles(self) -> Sequence[UserRole]:
+        # to use RayClusters with Kubernetes tokens; the verb is Ray's own
+        use = Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")
+        return (UserRole("ray-token-user-role", [use], ("admin", "edit")),)
+
+    def finalizers(self) -> Mapping[GVK, str]:
+        return {RAY_CLUSTER: FINALIZER}
+
+    def leftovers(self) -> Sequence[Leftovers]:
+        return (
+            # with this policy, no one would admit anything to the pods of new RayClusters
+            Leftovers(NETWORK_POLICY, DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME),
+            Leftovers(CLUSTER_ROLE_BINDING, REQUESTERS_LABEL),
+        )
+
+    def checks(self) -> Mapping[str, Check]:
+        from cfo.checks import raycluster
+
+        return {
+            "admission": raycluster.admission,
+            "kuberay": raycluster.kuberay,
+            "domain": raycluster.domain,
+        }
+
+    def setup(self, context: Context) -> None:
+        from cfo.controllers import raycluster
+
+        environment = raycluster.setup(context.manager, context.configuration.kuberay)
+        if context.serves_webhooks:
+            _setup_webhook(context, environment)
 
 
-def _setup(context: Context) -> None:
-    from cfo.controllers import raycluster
+def _setup_webhook(context: Context, environment: Environment) -> None:
+    """Register the webhook, which reads the platform, the domain and the profiles through the controllers."""
+    from cfo.webhooks.raycluster import Images, RayClusterWebhook, setup
 
-    manager = context.manager
-    environment = raycluster.setup(manager, context.configuration.kuberay)
-    if not context.serves_webhooks:
-        return
-    from cfo.webhooks import raycluster as webhooks
-
-    webhook = webhooks.RayClusterWebhook(
+    client = context.manager.client
+    webhook = RayClusterWebhook(
         version=f"v{__version__}",
-        settings_of=lambda namespace: environment.profiles.settings(manager.client, namespace),
+        settings_of=lambda namespace: environment.profiles.settings(client, namespace),
         has_oauth_server=environment.platform.has_oauth_server,
-        ingress_domain=lambda: environment.domain.read(manager.client),
-        images=webhooks.Images.from_environment(os.environ),
+        ingress_domain=lambda: environment.domain.read(client),
+        images=Images.from_environment(os.environ),
     )
-    webhooks.setup(manager, webhook)
+    setup(context.manager, webhook)
     context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
 
 
+class Authentication(OptionalRole):
+    """The proxies that authenticate users of dashboards."""
+
+    name = "authentication"
+    title = "the authentication of dashboards"
+    probe = Rule("", "serviceaccounts", "patch")
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        kuberay = configuration.kuberay
+        if not kuberay.enabled:
+            return False
+        has_proxies = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
+        return has_proxies and _strictest(kuberay).ray_dashboard_oauth_enabled
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.raycluster import AUTHENTICATION_RULES
+
+        return AUTHENTICATION_RULES
+
+
+class OpenShift(OptionalRole):
+    """Routes and the OAuth server of OpenShift."""
+
+    name = "openshift"
+    title = "OpenShift"
+    probe = Rule(ROUTE.group, "routes", "update")
+    platform_kind = ROUTE
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.kuberay.enabled
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.raycluster import OPENSHIFT_RULES
+
+        return OPENSHIFT_RULES
+
+
+class GatewayAPI(OptionalRole):
+    """The Gateway API, with which RayClusters are exposed."""
+
+    name = "gateway"
+    title = "the Gateway API"
+    probe = Rule(GATEWAY_GROUP, "httproutes", "create")
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        return configuration.kuberay.enabled and configuration.kuberay.gateway.enabled
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.raycluster import GATEWAY_RULES
+
+        return GATEWAY_RULES
+
+
+class NamespaceLabels(OptionalRole):
+    """Labels of Namespaces, by which profiles and the default-deny policy select them."""
+
+    name = "namespaces"
+    title = "labels of Namespaces"
+    probe = Rule("", "namespaces", "watch")
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        kuberay = configuration.kuberay
+        selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
+        return kuberay.enabled and (bool(kuberay.profiles) or selects_namespaces)
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.raycluster import NAMESPACE_RULES
+
+        return NAMESPACE_RULES
+
+
+class CertificateRequests(OptionalRole):
+    """CertificateSigningRequests of Ray nodes, which the operator signs."""
+
+    name = "csr"
+    title = "certificate requests"
+    probe = Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update")
+
+    def is_enabled(self, configuration: OperatorConfiguration) -> bool:
+        kuberay = configuration.kuberay
+        if not kuberay.enabled or kuberay.ca.issuer != "certificateSigningRequest":
+            return False
+        return _strictest(kuberay).mtls_enabled
+
+    def rules(self) -> Sequence[Rule]:
+        from cfo.controllers.raycluster import CERTIFICATE_REQUEST_RULES
+
+        return CERTIFICATE_REQUEST_RULES
+
+    def bound_roles(self) -> Mapping[str, Sequence[Rule]]:
+        return {REQUESTER_ROLE: REQUESTER_RULES}
+
+
 def _strictest(kuberay: KubeRayConfiguration) -> KubeRayConfiguration:
+    """Return the configuration with everything that any profile of a namespace enables."""
     from cfo.config.kuberay import ProfileTable
 
     return ProfileTable(kuberay).strictest().kuberay
-
-
-def _authenticates(configuration: OperatorConfiguration) -> bool:
-    kuberay = configuration.kuberay
-    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
-    return kuberay.enabled and authenticates and _strictest(kuberay).ray_dashboard_oauth_enabled
-
-
-def _reads_namespaces(configuration: OperatorConfiguration) -> bool:
-    kuberay = configuration.kuberay
-    selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
-    return kuberay.enabled and (bool(kuberay.profiles) or selects_namespaces)
-
-
-def _requests_certificates(configuration: OperatorConfiguration) -> bool:
-    kuberay = configuration.kuberay
-    requests = kuberay.ca.issuer == "certificateSigningRequest"
-    return kuberay.enabled and requests and _strictest(kuberay).mtls_enabled
-
-
-RAY_CLUSTERS: Final = Feature(
-    name="raycluster",
-    title="RayClusters",
-    enabled=lambda configuration: configuration.kuberay.enabled,
-    kinds=(RAY_CLUSTER,),
-    views=lazy("cfo.summaries.raycluster:VIEWS"),
-    finalizers={RAY_CLUSTER: FINALIZER},
-    # with this policy, no one would admit anything to the pods of new RayClusters
-    leftovers=(Leftovers(NETWORK_POLICY, DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME),),
-    base_rules=lambda namespace: _rules(),
-    user_roles=(
-        # the role to use RayClusters with Kubernetes tokens; its verb is Ray's own
-        UserRole(
-            "ray-token-user-role",
-            [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")],
-            ("admin", "edit"),
-        ),
-    ),
-    field_managers=(FIELD_MANAGER,),
-    setup=_setup,
-    checks={
-        "admission": lazy("cfo.checks.raycluster:admission"),
-        "kuberay": lazy("cfo.checks.raycluster:kuberay"),
-    },
-)
-
-AUTHENTICATION: Final = Feature(
-    name="authentication",
-    title="the authentication of dashboards",
-    enabled=_authenticates,
-    rules=lazy("cfo.controllers.raycluster:AUTHENTICATION_RULES"),
-    probe=Rule("", "serviceaccounts", "patch"),
-)
-
-OPENSHIFT: Final = Feature(
-    name="openshift",
-    title="OpenShift",
-    enabled=lambda configuration: configuration.kuberay.enabled,
-    platform_kind=ROUTE,
-    rules=lazy("cfo.controllers.raycluster:OPENSHIFT_RULES"),
-    probe=Rule(ROUTE.group, "routes", "update"),
-    checks={"domain": lazy("cfo.checks.raycluster:domain")},
-)
-
-GATEWAY: Final = Feature(
-    name="gateway",
-    title="the Gateway API",
-    enabled=lambda configuration: (
-        configuration.kuberay.enabled and configuration.kuberay.gateway.enabled
-    ),
-    rules=lazy("cfo.controllers.raycluster:GATEWAY_RULES"),
-    probe=Rule(GATEWAY_GROUP, "httproutes", "create"),
-)
-
-NAMESPACES: Final = Feature(
-    name="namespaces",
-    title="labels of Namespaces",
-    enabled=_reads_namespaces,
-    rules=lazy("cfo.controllers.raycluster:NAMESPACE_RULES"),
-    probe=Rule("", "namespaces", "watch"),
-)
-
-CERTIFICATE_REQUESTS: Final = Feature(
-    name="csr",
-    title="certificate requests",
-    enabled=_requests_certificates,
-    leftovers=(Leftovers(CLUSTER_ROLE_BINDING, REQUESTERS_LABEL),),
-    rules=lazy("cfo.controllers.raycluster:CERTIFICATE_REQUEST_RULES"),
-    probe=Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
-    bound_roles={REQUESTER_ROLE: REQUESTER_RULES},
-)

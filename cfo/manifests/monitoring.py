@@ -6,8 +6,8 @@ from importlib import resources
 
 import yaml
 
-from cfo.features.contract import METRICS_SERVICE
 from cfo.manifests.names import LABELS, PREFIX, named
+from cfo.operator import METRICS_SERVICE
 from cfo.runtime import Object
 
 

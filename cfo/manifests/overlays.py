@@ -10,8 +10,8 @@ from typing import Any
 import jsonpatch
 
 from cfo.config.model import OperatorConfiguration
-from cfo.features import FEATURES, OPTIONAL
-from cfo.features.contract import Feature
+from cfo.features import KINDS, OPTIONAL_ROLES
+from cfo.features.contract import OptionalRole
 from cfo.manifests import monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
@@ -50,7 +50,8 @@ def certificates(namespace: str) -> list[Object]:
 
 def certificate_patch() -> list[dict[str, Any]]:
     """Return the JSON patch that makes the Deployment serve the certificate from cert-manager."""
-    spec, directory = "/spec/template/spec", OperatorConfiguration().webhook.cert_dir
+    spec = "/spec/template/spec"
+    directory = OperatorConfiguration().webhook.cert_dir
     mount = {"name": "cert", "mountPath": directory, "readOnly": True}
     return [
         {
@@ -99,12 +100,12 @@ def network_policies(namespace: str, api_servers: Iterable[str] = ()) -> list[Ob
     return [named("networking.k8s.io/v1", "NetworkPolicy", DEPLOYMENT, namespace, spec=spec)]
 
 
-def _with_role(feature: Feature, objects: list[Object], namespace: str) -> list[Object]:
-    return [*objects, *rbac.feature_access(feature, namespace)]
+def _with_role(role: OptionalRole, objects: list[Object], namespace: str) -> list[Object]:
+    return [*objects, *rbac.optional_access(role, namespace)]
 
 
 COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
-    **{feature.name: partial(_with_role, feature) for feature in OPTIONAL},
+    **{role.name: partial(_with_role, role) for role in OPTIONAL_ROLES},
     "certmanager": _certmanager,
     "network-policy": lambda objects, namespace: [*objects, *network_policies(namespace)],
     "prometheus": lambda objects, namespace: [*objects, *monitoring.objects(namespace)],
@@ -130,40 +131,42 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 def crds() -> list[Object]:
     """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
-    own = [crd for feature in FEATURES for crd in feature.crds()]
+    own = [crd for kind in KINDS for crd in kind.crds()]
     for crd in own:
         crd["metadata"]["labels"] = {**crd["metadata"].get("labels", {}), **LABELS}
     return own
 
 
 def bundled_crds() -> list[Object]:
-    """Return the CRDs in the OLM bundle. OLM allows one owner of a CRD, so those that operators of several major
-    versions share are installed separately."""
-    shared = {gvk.group for feature in FEATURES if feature.shared for gvk in feature.kinds}
+    """Return the CRDs in the OLM bundle.
+
+    OLM allows one owner of a CRD, so those that operators of several major versions share are installed separately.
+    """
+    shared = {gvk.group for kind in KINDS if kind.shared for gvk in kind.gvks}
     return [crd for crd in crds() if crd["spec"]["group"] not in shared]
 
 
 _ORDER = (
-    *(
-        "Namespace",
-        "CustomResourceDefinition",
-        "ServiceAccount",
-        "Role",
-        "ClusterRole",
-        "RoleBinding",
-    ),
-    *(
-        "ClusterRoleBinding",
-        "ConfigMap",
-        "Service",
-        "PodDisruptionBudget",
-        "NetworkPolicy",
-        "Issuer",
-        "Certificate",
-    ),
-    *("Deployment", "ServiceMonitor", "PrometheusRule"),
-    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+    "Namespace",
+    "CustomResourceDefinition",
+    "ServiceAccount",
+    "Role",
+    "ClusterRole",
+    "RoleBinding",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "Service",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+    "Issuer",
+    "Certificate",
+    "Deployment",
+    "ServiceMonitor",
+    "PrometheusRule",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
 )
+"""The kinds of an installation, in an order in which they can be applied."""
 
 
 def render(
@@ -177,10 +180,11 @@ def render(
     ``components`` are names in :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs
     from which webhooks can be called; every address if there are none.
     """
-    objects = [deepcopy(obj) for objects in bases(namespace, image).values() for obj in objects]
+    objects = [deepcopy(obj) for group in bases(namespace, image).values() for obj in group]
     for name in sorted(set(components)):
         objects = COMPONENTS[name](objects, namespace)
-    if "network-policy" in components and (blocks := tuple(api_servers)):
+    blocks = tuple(api_servers)
+    if blocks and "network-policy" in components:
         objects = [obj for obj in objects if obj["kind"] != "NetworkPolicy"]
         objects += network_policies(namespace, blocks)
     return sorted(

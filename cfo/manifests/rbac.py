@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cfo import operator
 from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
-from cfo.features import FEATURES
-from cfo.features.contract import Feature, UserRole
+from cfo.features import KINDS
+from cfo.features.contract import OptionalRole, UserRole
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import Object, Rule, policy_rules
 
@@ -31,16 +32,13 @@ def access(namespace: str) -> list[Object]:
     ]
 
 
-def feature_access(feature: Feature, namespace: str) -> list[Object]:
-    """Return the role of ``feature``, its binding to the service account in ``namespace``, and the bound roles."""
-    name = f"manager-{feature.name}"
-    return [
-        *_role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules()),
-        *(
-            named(_API, "ClusterRole", role, rules=policy_rules(rules))
-            for role, rules in sorted(feature.bound_roles.items())
-        ),
-    ]
+def optional_access(role: OptionalRole, namespace: str) -> list[Object]:
+    """Return the optional role, its binding to the service account in ``namespace``, and the roles that it binds."""
+    name = f"manager-{role.name}"
+    objects = _role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, role.rules())
+    for bound, rules in sorted(role.bound_roles().items()):
+        objects.append(named(_API, "ClusterRole", bound, rules=policy_rules(rules)))
+    return objects
 
 
 def _role_and_binding(
@@ -68,27 +66,29 @@ def _role_and_binding(
 
 
 def user_roles() -> list[Object]:
-    """Return the roles for users of each feature, to read metrics, and to see the dashboard.
+    """Return the roles for users of each kind, to read metrics, and to see the dashboard.
 
     The dashboard shows the objects of all namespaces.
     """
     view = [{"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*"], "verbs": ["get"]}]
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [
-        *map(aggregated, feature_roles()),
+        *[aggregated(role) for role in kind_roles()],
         named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape),
         named(_API, "ClusterRole", f"{PREFIX}-dashboard-viewer", rules=view),
     ]
 
 
-def feature_roles() -> list[UserRole]:
-    """Return the user roles of all features; those with one name are joined."""
+def kind_roles() -> list[UserRole]:
+    """Return the roles for users of all kinds; those with one name are joined."""
     found: dict[str, UserRole] = {}
-    for role in (role for feature in FEATURES for role in feature.user_roles):
-        known = found.get(role.name)
-        found[role.name] = (
-            known._replace(rules=[*known.rules, *role.rules]) if known is not None else role
-        )
+    for kind in KINDS:
+        for role in kind.user_roles():
+            known = found.get(role.name)
+            if known is None:
+                found[role.name] = role
+            else:
+                found[role.name] = replace(known, rules=[*known.rules, *role.rules])
     return list(found.values())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.config.model import OperatorConfiguration
-from cfo.features.contract import METRICS_SERVICE
 from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, SERVICE_ACCOUNT, named
+from cfo.operator import METRICS_SERVICE
 from cfo.runtime import Object
 
 ENTRY_POINT = "/manager"

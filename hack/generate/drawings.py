@@ -15,7 +15,8 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from cfo.cli import cli
-from cfo.features import FEATURES
+from cfo.features import FEATURES, KINDS
+from cfo.features.contract import Kind
 from hack import ROOT
 from hack.files import ToolError
 
@@ -172,8 +173,8 @@ def floors(contract: str) -> list[list[str]]:
 
 
 def kinds() -> list[str]:
-    """Return the names of the features that have kinds; their folders have the same names."""
-    return [feature.name for feature in FEATURES if feature.kinds]
+    """Return the names of the kinds; their folders have the same names."""
+    return [kind.name for kind in KINDS]
 
 
 def house() -> str:
@@ -225,8 +226,8 @@ def _rooms(floor: list[str]) -> Iterator[_Room]:
             )
         yield _Room(room, purpose)
         if room == "cfo.features":
-            extra = [feature.name for feature in FEATURES if not feature.kinds]
-            yield _Room("", f"without kinds: {', '.join(extra)}")
+            roles = [feature.name for feature in FEATURES if not isinstance(feature, Kind)]
+            yield _Room("", f"optional roles: {', '.join(roles)}")
 
 
 _WIDTH_OF_FLOORS = 496 + 110 * max(4, len(kinds()))

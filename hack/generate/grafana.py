@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from cfo.features.contract import METRICS_SERVICE
+from cfo.operator import METRICS_SERVICE
 
 _JOB: Final = f'{{job="{METRICS_SERVICE}", namespace=~"$namespace"}}'
 _OBJECTS: Final = f'{{job="{METRICS_SERVICE}"}}'

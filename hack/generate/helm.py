@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from cfo.features import OPTIONAL
+from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import monitoring, overlays
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, default_image, named
 from cfo.manifests.overlays import bases
-from cfo.manifests.rbac import feature_access
+from cfo.manifests.rbac import optional_access
 from cfo.manifests.workload import REPLICAS, RESOURCES, WEBHOOK_PORT
 from cfo.version import CONFIG_MAP_NAME, __version__
 from hack.generate.kustomize import crd_file_name, dump
@@ -49,10 +49,10 @@ def files() -> dict[str, str]:
             "certManager.enabled", _template(overlays.certificates(_NAMESPACE))
         ),
         **{
-            f"role-{feature.name}": conditional(
-                f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE))
+            f"role-{role.name}": conditional(
+                f"{role.name}.enabled", _template(optional_access(role, _NAMESPACE))
             )
-            for feature in OPTIONAL
+            for role in OPTIONAL_ROLES
         },
         "networkpolicy": conditional("networkPolicy.enabled", _network_policy()),
         "prometheus": conditional("prometheus.enabled", _prometheus()),
@@ -125,9 +125,9 @@ _COMMENTS = {
 def _switches() -> str:
     """Return the values that enable the roles of features."""
     return "\n".join(
-        (f"# {_COMMENTS[feature.name]}\n" if feature.name in _COMMENTS else "")
-        + f"{feature.name}:\n  enabled: false"
-        for feature in OPTIONAL
+        (f"# {_COMMENTS[role.name]}\n" if role.name in _COMMENTS else "")
+        + f"{role.name}:\n  enabled: false"
+        for role in OPTIONAL_ROLES
     )
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 import yaml
 
-from cfo.features import OPTIONAL
+from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import overlays
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image, named
 from cfo.manifests.overlays import bases
-from cfo.manifests.rbac import feature_access
+from cfo.manifests.rbac import optional_access
 from cfo.version import CONFIG_MAP_NAME
 
 PLACEHOLDER = "system"
@@ -249,8 +249,8 @@ def files() -> dict[str, str]:
     generated |= _component(
         "network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)}
     )
-    for feature in OPTIONAL:
-        generated |= _component(feature.name, {"role.yaml": feature_access(feature, PLACEHOLDER)})
+    for role in OPTIONAL_ROLES:
+        generated |= _component(role.name, {"role.yaml": optional_access(role, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
     generated |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
     return generated

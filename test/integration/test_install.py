@@ -19,7 +19,7 @@ from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.controllers.raycluster.policies import desired_default_deny
-from cfo.features import OPTIONAL
+from cfo.features import OPTIONAL_ROLES
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
@@ -57,7 +57,7 @@ from test.support.raycluster_environment import (
 )
 
 RAY_CLUSTERS = crds.load()
-FEATURE_NAMES = [feature.name for feature in OPTIONAL]
+FEATURE_NAMES = [feature.name for feature in OPTIONAL_ROLES]
 
 
 async def apply_samples(environment: Environment, *paths: Path) -> list[Object]:

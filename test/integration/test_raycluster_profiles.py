@@ -10,7 +10,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.controllers.raycluster import RULES
-from cfo.features import enabled_features
+from cfo.features.roles import enabled_roles
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import (
@@ -178,7 +178,7 @@ async def test_pods_get_certificates_where_only_a_profile_requires_them() -> Non
                 is not None
             )
             configuration = OperatorConfiguration(kuberay=issuer)
-            names = {feature.name for feature in await enabled_features(env.client, configuration)}
+            names = {role.name for role in await enabled_roles(env.client, configuration)}
             assert {"csr", "namespaces"} <= names
 
 

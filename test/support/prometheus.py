@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cfo.features.contract import METRICS_SERVICE
+from cfo.operator import METRICS_SERVICE
 from test.support.manifests import alerts
 
 PROMTOOL = shutil.which("promtool")

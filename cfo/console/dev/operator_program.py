@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +44,7 @@ def develop(options: Mapping[str, Any]) -> None:
     if options["webhook_url"] or options["webhook_cert_dir"]:
         raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used with --embedded")
     try:
-        import_module("cfo.console.demo.run")  # before anything is started
+        import cfo.console.demo.run  # noqa: F401 (before anything is started)
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
     key = NamespacedName(namespace_variable() or "default", options["config_name"])

@@ -10,17 +10,8 @@ from typing import Any, Final
 from cryptography import x509
 
 from cfo.api.reading import time_of
-from cfo.checks.findings import (
-    APPLY,
-    Finding,
-    fail,
-    ok,
-    parse_version,
-    skip,
-    tag_of,
-    version_of,
-    warn,
-)
+from cfo.checks.components import parse_version, tag_of, version_of
+from cfo.checks.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.manifests.names import DEPLOYMENT

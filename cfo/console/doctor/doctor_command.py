@@ -46,9 +46,9 @@ def command(
     """
     import anyio
 
-    from cfo.checks.findings import Findings, document, has_failed, lines
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace, read_installation
+    from cfo.console.doctor.report import Findings, document, has_failed, lines
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
     async def work(client: Client) -> Findings:

@@ -9,10 +9,12 @@ from typing import Final
 
 import anyio
 
-from cfo.checks.findings import Finding, Findings, Subject, fail, skip, with_options
+from cfo.checks.findings import Finding, Subject, fail, skip
 from cfo.console.doctor import checks, facts, other_operators
-from cfo.features import FEATURES, enabled_features
-from cfo.features.contract import Feature
+from cfo.console.doctor.report import Findings, with_options
+from cfo.features import KINDS
+from cfo.features.contract import OptionalRole
+from cfo.features.roles import enabled_roles
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
 from cfo.runtime import (
@@ -97,16 +99,16 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
             "certificate": trust,
             **{
                 name: partial(check, subject)
-                for feature in FEATURES
-                for name, check in feature.checks.items()
+                for kind in KINDS
+                for name, check in kind.checks().items()
             },
         }
     )
-    enabled: Sequence[Feature] = ()
+    roles: Sequence[OptionalRole] = ()
     # An error is a finding already.
     with suppress(APIError, TransportError), anyio.move_on_after(_TIMEOUT):
-        enabled = await enabled_features(client, installation.configuration)
-    return with_options(findings, namespace, [feature.name for feature in enabled])
+        roles = await enabled_roles(client, installation.configuration)
+    return with_options(findings, namespace, [role.name for role in roles])
 
 
 async def _run(all_checks: dict[str, _Check]) -> Findings:

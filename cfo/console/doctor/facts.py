@@ -22,7 +22,7 @@ from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.features import attributes_of, enabled_features
+from cfo.features.roles import attributes_of, enabled_roles
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -266,10 +266,9 @@ async def read_permissions(
     ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
     """
     configuration, namespace = installation.configuration, installation.namespace
-    rules = [
-        *operator.rules(namespace),
-        *(r for f in await enabled_features(client, configuration) for r in f.rules()),
-    ]
+    rules = operator.rules(namespace)
+    for role in await enabled_roles(client, configuration):
+        rules += role.rules()
     wanted = _single_permissions(rules, configuration.watch_namespaces)[:_MAX_REVIEWS]
     user = service_account(namespace, account)
     limiter = anyio.CapacityLimiter(_PARALLEL_REVIEWS)

@@ -13,7 +13,8 @@ from itertools import islice
 from typing import Final
 
 from cfo.api.reading import items, path, text, time_of
-from cfo.checks.findings import Finding, Subject, fail, ok, read_deployments, warn
+from cfo.checks.components import read_deployments
+from cfo.checks.findings import Finding, Subject, fail, ok, warn
 from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from importlib import import_module
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import product
 from typing import Any, Final
 
@@ -36,34 +35,34 @@ _WITHOUT_PODS: Final = frozenset(
 """The fields of a spec that do not change what is created."""
 
 
-def _rule(module: str, name: str) -> Callable[..., Any]:
-    """Return a function of :mod:`cfo.api.flux.validation`, which is imported for the first review of a Flux object."""
-    return lambda *arguments: getattr(import_module(f"cfo.api.flux.validation.{module}"), name)(
-        *arguments
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class FluxValidator(Validator[Object]):
-    """The validator of one kind.
+    """The validator of one kind; the rules are imported for the first review.
 
-    ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
-    ``warnings`` what has no effect. With ``reviewer``, users who create an object, or change its pods, must be allowed
-    to create Jobs: the operator creates one for the object, whose pods contain what these users wrote. Creators are
-    warned unless ``is_served``.
+    With ``reviewer``, users who create an object, or change its pods, must be allowed to create Jobs: the operator
+    creates one for the object, whose pods contain what these users wrote. Creators are warned unless ``is_served``.
     """
 
-    errors: Callable[[Object], list[FieldError]]
-    update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: []
-    warnings: Callable[[Object], list[str]] = lambda obj: []
-    reviewer: AccessReviewer | None = None
-    is_served: bool = True
+    def __init__(self, reviewer: AccessReviewer | None = None, *, is_served: bool = True) -> None:
+        self._reviewer = reviewer
+        self._is_served = is_served
+
+    @abstractmethod
+    def errors(self, obj: Object) -> list[FieldError]:
+        """Return the errors in ``obj``."""
+
+    def update_errors(self, old: Object, new: Object) -> list[FieldError]:
+        """Return the errors in a change, which depend on the old object."""
+        return []
+
+    def warnings(self, obj: Object) -> list[str]:
+        """Return what has no effect in ``obj``."""
+        return []
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
         FieldErrors.check(await request.compute(self.errors, obj))
         FieldErrors.check(await self.submission_errors(obj, request))
-        if not self.is_served:
+        if not self._is_served:
             request.warn(
                 "the CodeFlare operator does not run Flux objects: its configuration disables them"
             )
@@ -74,9 +73,9 @@ class FluxValidator(Validator[Object]):
 
         Also for webhooks of objects from which ``obj`` is created later.
         """
-        if self.reviewer is None:
+        if self._reviewer is None:
             return []
-        return await self.reviewer.errors({_JOBS: Path("spec")}, request)
+        return await self._reviewer.errors({_JOBS: Path("spec")}, request)
 
     async def validate_update(
         self, old: Object, obj: Object, request: AdmissionRequest
@@ -102,16 +101,99 @@ class FluxValidator(Validator[Object]):
         return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
 
 
+class MiniClusterValidator(FluxValidator):
+    """The validator of MiniClusters."""
+
+    def errors(self, obj: Object) -> list[FieldError]:
+        """Return the errors in a MiniCluster."""
+        from cfo.api.flux.validation.minicluster import validate_minicluster
+
+        return validate_minicluster(obj)
+
+    def update_errors(self, old: Object, new: Object) -> list[FieldError]:
+        """Return the errors in a change of a MiniCluster."""
+        from cfo.api.flux.validation.queue import minicluster_queue_errors
+
+        return minicluster_queue_errors(old, new)
+
+    def warnings(self, obj: Object) -> list[str]:
+        """Return what has no effect in a MiniCluster."""
+        from cfo.api.flux.validation.minicluster import minicluster_warnings
+
+        return minicluster_warnings(obj)
+
+
+class FluxJobValidator(FluxValidator):
+    """The validator of FluxJobs. ``setups_for`` returns the FluxSetups that may govern a job."""
+
+    def __init__(
+        self,
+        setups_for: Callable[[Object], Iterable[Object]],
+        reviewer: AccessReviewer | None = None,
+        *,
+        is_served: bool = True,
+    ) -> None:
+        super().__init__(reviewer, is_served=is_served)
+        self._setups_for = setups_for
+
+    def errors(self, obj: Object) -> list[FieldError]:
+        """Return the errors in a FluxJob."""
+        from cfo.api.flux.validation.queue import validate_flux_job
+
+        return validate_flux_job(obj)
+
+    def update_errors(self, old: Object, new: Object) -> list[FieldError]:
+        """Return the errors in a change of a FluxJob."""
+        from cfo.api.flux.validation.queue import flux_job_update_errors
+
+        return flux_job_update_errors(old, new)
+
+    def warnings(self, obj: Object) -> list[str]:
+        """Return what has no effect in a FluxJob."""
+        from cfo.api.flux.validation.queue import flux_job_warnings
+
+        return flux_job_warnings(obj, self._setups_for(obj))
+
+
+class FluxSetupValidator(FluxValidator):
+    """The validator of FluxSetups, of which those in ``admin_namespaces`` may select other namespaces."""
+
+    def __init__(self, admin_namespaces: Collection[str] = (), *, is_served: bool = True) -> None:
+        super().__init__(is_served=is_served)
+        self._admin_namespaces = admin_namespaces
+
+    def errors(self, obj: Object) -> list[FieldError]:
+        """Return the errors in a FluxSetup."""
+        from cfo.api.flux.validation.queue import validate_flux_setup
+
+        return validate_flux_setup(obj)
+
+    def warnings(self, obj: Object) -> list[str]:
+        """Return what has no effect in a FluxSetup."""
+        selector = (obj.get("spec") or {}).get("namespaceSelector")
+        namespace = namespace_of(obj)
+        if selector is None or namespace in self._admin_namespaces:
+            return []
+        reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
+        return [
+            f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"
+        ]
+
+
 def _renders_more(old: Object, new: Object) -> bool:
     """Return whether an update changes the pods, or adds some. Kueue and other controllers suspend and resume."""
-    before, after = (
-        {key: value for key, value in (obj.get("spec") or {}).items() if key not in _WITHOUT_PODS}
-        for obj in (old, new)
-    )
-    size, wanted = before.get("size"), after.get("size")
+    before = _pod_fields(old)
+    after = _pod_fields(new)
+    size = before.get("size")
+    wanted = after.get("size")
     if isinstance(size, int) and isinstance(wanted, int) and wanted < size:
         after["size"] = size
     return before != after
+
+
+def _pod_fields(obj: Object) -> dict[str, Any]:
+    spec = obj.get("spec") or {}
+    return {key: value for key, value in spec.items() if key not in _WITHOUT_PODS}
 
 
 def setup(
@@ -127,18 +209,6 @@ def setup(
     creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``is_served``: whether this operator's
     controllers run; only then it may read FluxSetups, on which warnings about a FluxJob depend.
     """
-
-    def setup_warnings(obj: Object) -> list[str]:
-        namespace = namespace_of(obj)
-        if (obj.get("spec") or {}).get(
-            "namespaceSelector"
-        ) is None or namespace in admin_namespaces:
-            return []
-        reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
-        return [
-            f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"
-        ]
-
     readers: list[Reader] = []
     if is_served:
         manager.when_available(
@@ -150,24 +220,10 @@ def setup(
             yield from reader.list(namespace)
 
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
-    validators = {
-        MINICLUSTER: FluxValidator(
-            _rule("minicluster", "validate_minicluster"),
-            _rule("queue", "minicluster_queue_errors"),
-            _rule("minicluster", "minicluster_warnings"),
-            reviewer,
-            is_served,
-        ),
-        FLUX_JOB: FluxValidator(
-            _rule("queue", "validate_flux_job"),
-            _rule("queue", "flux_job_update_errors"),
-            lambda job: _rule("queue", "flux_job_warnings")(job, setups_for(job)),
-            reviewer,
-            is_served,
-        ),
-        FLUX_SETUP: FluxValidator(
-            _rule("queue", "validate_flux_setup"), warnings=setup_warnings, is_served=is_served
-        ),
+    validators: dict[GVK, FluxValidator] = {
+        MINICLUSTER: MiniClusterValidator(reviewer, is_served=is_served),
+        FLUX_JOB: FluxJobValidator(setups_for, reviewer, is_served=is_served),
+        FLUX_SETUP: FluxSetupValidator(admin_namespaces, is_served=is_served),
     }
     for kind, validator in validators.items():
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

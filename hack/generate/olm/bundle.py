@@ -16,10 +16,10 @@ import yaml
 
 from cfo import operator
 from cfo.config.model import OperatorConfiguration
-from cfo.features import OPTIONAL
+from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import overlays, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, SERVICE_ACCOUNT, default_image
-from cfo.manifests.rbac import feature_access, user_roles
+from cfo.manifests.rbac import optional_access, user_roles
 from cfo.runtime.objects.rbac import Rule, policy_rules
 from cfo.version import __version__
 from hack import ROOT
@@ -53,7 +53,7 @@ def _manifests() -> dict[str, str]:
         **{crd_file_name(crd): crd for crd in overlays.bundled_crds()},
         **{
             f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
-            for obj in (*workload.services(""), *user_roles(), *_feature_roles())
+            for obj in (*workload.services(""), *user_roles(), *_optional_roles())
         },
     }
     return {name: HEADER + dump(obj) for name, obj in manifests.items()}
@@ -212,16 +212,16 @@ def _permissions(*, cluster_wide: bool) -> dict[str, Any]:
 
 def _openshift_rules() -> list[Rule]:
     """Return the rules for OpenShift, which most clusters with OLM are."""
-    return [rule for feature in OPTIONAL if feature.name == "openshift" for rule in feature.rules()]
+    return [rule for role in OPTIONAL_ROLES if role.name == "openshift" for rule in role.rules()]
 
 
-def _feature_roles() -> list[dict[str, Any]]:
-    """Return the ClusterRoles of the other features: a bundle has no options, so an administrator binds them."""
+def _optional_roles() -> list[dict[str, Any]]:
+    """Return the other optional ClusterRoles: a bundle has no options, so an administrator binds them."""
     return [
         obj
-        for feature in OPTIONAL
-        if feature.name != "openshift"
-        for obj in feature_access(feature, "")
+        for role in OPTIONAL_ROLES
+        if role.name != "openshift"
+        for obj in optional_access(role, "")
         if obj["kind"] == "ClusterRole"
     ]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from cfo import operator
 from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
-from cfo.features import FEATURES
+from cfo.features import OPTIONAL_ROLES
 from cfo.manifests.names import DEFAULT_NAMESPACE, PREFIX
-from cfo.manifests.rbac import feature_roles
+from cfo.manifests.rbac import kind_roles
 from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from cfo.version import __version__
 from hack.generate.kustomize import HEADER, dump
@@ -67,10 +67,15 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("olm.operatorframework.io", "clusterextensions/finalizers", "update", [PACKAGE]),
     ]
     granted = [
-        *(rule for role in feature_roles() for rule in role.rules),
-        *(rule for feature in FEATURES for rules in feature.bound_roles.values() for rule in rules),
+        *(rule for role in kind_roles() for rule in role.rules),
+        *(
+            rule
+            for role in OPTIONAL_ROLES
+            for rules in role.bound_roles().values()
+            for rule in rules
+        ),
         *operator.rules(DEFAULT_NAMESPACE),
-        *(rule for feature in FEATURES for rule in feature.rules()),
+        *(rule for role in OPTIONAL_ROLES for rule in role.rules()),
     ]
     rules = policy_rules([*own, *granted])
     return [*rules, {"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*", "/metrics"], "verbs": ["get"]}]

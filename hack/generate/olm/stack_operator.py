@@ -8,6 +8,7 @@ part of them: :func:`shared_objects`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -15,12 +16,14 @@ import yaml
 from cfo import operator
 from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import configuration_watch_rules
-from cfo.features.inferencestack import STACKS
+from cfo.features.inferencestack import InferenceStacks
 from cfo.manifests import workload
 from cfo.manifests.rbac import aggregated
 from cfo.runtime import EVENT_RULES, Object, Rule, leader_election_rules
 from cfo.runtime.controller import AVAILABILITY_RULES
 from cfo.webhooks import access
+
+_STACKS: Final = InferenceStacks()
 
 STACK_OPERATOR: Final = "inference-stack-operator"
 """The name of the operator, and of its OLM package: the original's."""
@@ -103,13 +106,13 @@ class StackOperator(NamedTuple):
             *leader_election_rules(self.name, namespace),
             *leader_election_rules(self.manager_lease, namespace),
             *access.RULES,
-            *STACKS.rules(),
+            *_STACKS.rules(),
         ]
 
     def webhooks(self, namespace: str) -> list[Object]:
         """Return the validating webhooks, whose names contain the version: OLM creates a configuration for each."""
         configuration = OperatorConfiguration.of(self.configuration())
-        groups = {gvk.group for gvk in STACKS.kinds}
+        groups = {gvk.group for gvk in _STACKS.gvks}
         return [
             {**webhook, "name": f"{self.version}.{webhook['name']}"}
             for found in operator.webhook_configurations(namespace, configuration)
@@ -125,9 +128,10 @@ def shared_objects() -> list[Object]:
     """Return what the operators of all major versions share: the CRDs, and roles for users of InferenceStacks."""
     labels = {_LABEL: STACK_OPERATOR}
     roles = [
-        role._replace(name=role.name.removeprefix(f"{STACKS.name}-")) for role in STACKS.user_roles
+        replace(role, name=role.name.removeprefix(f"{_STACKS.name}-"))
+        for role in _STACKS.user_roles()
     ]
-    objects = [*STACKS.crds(), *(aggregated(role, STACK_OPERATOR) for role in roles)]
+    objects = [*_STACKS.crds(), *(aggregated(role, STACK_OPERATOR) for role in roles)]
     for obj in objects:
         obj["metadata"]["labels"] = {
             **{

@@ -11,12 +11,15 @@ from click.testing import CliRunner
 from hypothesis import strategies as st
 
 from cfo.checks import raycluster
-from cfo.checks.findings import CustomResource, Finding, check_kueue, document, lines
+from cfo.checks.appwrapper import check_kueue
+from cfo.checks.components import CustomResource
+from cfo.checks.findings import Finding
 from cfo.checks.raycluster import Admission
 from cfo.config.document import extract_document, parse
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts
+from cfo.console.doctor.report import document, lines
 from cfo.console.errors import echo
 from cfo.console.migrate.raycluster.observation import find_obstacles
 from cfo.console.migrate.raycluster.planning import Options

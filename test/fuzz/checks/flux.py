@@ -12,10 +12,7 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES, SUCCEE
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import minicluster_warnings, validate_minicluster
 from cfo.api.flux.validation.queue import (
-    flux_job_update_errors,
-    minicluster_queue_errors,
     validate_flux_job,
-    validate_flux_setup,
 )
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Observation
@@ -30,7 +27,7 @@ from cfo.controllers.flux.minicluster.resources import (
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, notices
 from cfo.runtime.objects.unstructured import Object, key_of
 from cfo.runtime.webhook.review_handlers import ValidatingHandler
-from cfo.webhooks.flux import FluxValidator
+from cfo.webhooks.flux import FluxJobValidator, FluxSetupValidator, MiniClusterValidator
 from test.fuzz.bounds import assert_readable, assert_small, limited_time
 from test.fuzz.reviews import Reviewer
 from test.fuzz.seeds import Corpus
@@ -199,12 +196,9 @@ def _stored(obj: Any, true: list[str]) -> Object | None:
 REVIEWERS = {
     kind: Reviewer(None, ValidatingHandler(validator, kind))
     for kind, validator in (
-        (
-            MINICLUSTER,
-            FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings),
-        ),
-        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
-        (FLUX_SETUP, FluxValidator(validate_flux_setup)),
+        (MINICLUSTER, MiniClusterValidator()),
+        (FLUX_JOB, FluxJobValidator(lambda job: ())),
+        (FLUX_SETUP, FluxSetupValidator()),
     )
 }
 CORPORA = {MINICLUSTER: CLUSTERS, FLUX_JOB: JOBS, FLUX_SETUP: SETUPS}

@@ -11,7 +11,7 @@ from cfo.api.flux.names import MINICLUSTER
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config.model import OperatorConfiguration
-from cfo.features import FEATURES
+from cfo.features import KINDS
 from cfo.operator import new_manager
 from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.client.config import ClientConfig
@@ -70,7 +70,7 @@ CONFIGURATION = {
 
 def unbounded(manager: Manager) -> set[tuple[str, str]]:
     """Return kind and label selector of the informers that have no limits for what tenants create."""
-    own = {kind for feature in FEATURES for kind in feature.kinds}
+    own = {gvk for kind in KINDS for gvk in kind.gvks}
     found = set()
     for informer in manager.cache.informers:
         resource = manager.mapper.cached(informer.gvk)
@@ -96,7 +96,7 @@ async def test_informers_of_all_features_have_limits(openshift: bool) -> None:
 
             async def all_have_started() -> bool:
                 kinds = {informer.gvk for informer in manager.cache.informers}
-                missing = {kind for feature in FEATURES for kind in feature.kinds} - kinds
+                missing = {gvk for kind in KINDS for gvk in kind.gvks} - kinds
                 assert not missing
                 return True
 

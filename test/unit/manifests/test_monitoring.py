@@ -20,9 +20,8 @@ from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
-from cfo.features.contract import METRICS_SERVICE
 from cfo.manifests.monitoring import objects
-from cfo.operator import new_manager, webhook_options
+from cfo.operator import METRICS_SERVICE, new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import NamespacedName

@@ -7,19 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.checks import findings as components
-from cfo.checks import raycluster
-from cfo.checks.findings import (
-    CustomResource,
-    Finding,
-    document,
-    fail,
-    has_failed,
-    lines,
-    ok,
-    warn,
-)
-from cfo.checks.raycluster import Admission
+from cfo.checks.findings import Finding
 from cfo.config.document import ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
@@ -216,24 +204,6 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
     assert states(findings_of(None, [webhooks(services={}, urls=("https://x",))])) == ["skip"]
 
 
-@pytest.mark.parametrize(
-    ("admission", "enabled", "expected"),
-    [
-        (Admission(served=False), True, "skip"),
-        (Admission(served=True, defaulted=True), True, "ok"),
-        (Admission(served=True), True, "fail"),
-        (Admission(served=True), False, "ok"),
-        (Admission(served=True, error='failed calling webhook "m": refused'), True, "fail"),
-        (Admission(served=True, error="quota exceeded"), True, "warn"),
-    ],
-)
-def test_dry_run_passes_through_the_webhooks(
-    admission: Admission, enabled: bool, expected: str
-) -> None:
-    configuration = parse(f"kuberay: {{enabled: {str(enabled).lower()}}}").configuration
-    assert states(raycluster.check_admission(admission, configuration)) == [expected]
-
-
 def test_missing_permissions_are_shown_as_rules() -> None:
     rules = (
         Rule("", "secrets", "get", ["a"], namespace="ops"),
@@ -252,89 +222,6 @@ def test_missing_permissions_are_shown_as_rules() -> None:
     )
     assert len(list(checks.check_permissions("me", 9, (*many, *missing)))) <= 6
     assert states(checks.check_permissions("me", 3, ())) == ["ok"]
-
-
-RAY = NamespacedName("ray", "kuberay-operator")
-CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
-
-
-@pytest.mark.parametrize(
-    ("crd", "images", "expected"),
-    [
-        (CustomResource(exists=False), [], ["fail"]),
-        (CustomResource(exists=True), ["operator:v1.7.0"], ["fail"]),
-        (
-            CustomResource(exists=True, established=True, served=("v1alpha1",)),
-            ["operator:v1.7.0"],
-            ["fail"],
-        ),
-        (CRD, [], ["warn"]),
-        (CRD, ["quay.io/kuberay/operator:v1.7.3"], ["ok"]),
-        (CRD, ["quay.io/kuberay/operator:v1.4.2"], ["warn"]),
-        (CRD, ["quay.io/kuberay/operator:nightly"], ["skip"]),
-    ],
-)
-def test_kuberay_is_installed_in_a_tested_version(
-    crd: CustomResource, images: list[str], expected: list[str]
-) -> None:
-    operators = [(RAY, image) for image in images]
-    assert (
-        states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0"))
-        == expected
-    )
-    disabled = parse("kuberay: {enabled: false}").configuration
-    assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
-
-
-@pytest.mark.parametrize(
-    ("document", "crd", "images", "expected"),
-    [
-        ("", CustomResource(exists=False), [], ["skip"]),
-        (
-            "appwrapper: {enabled: true, kueueIntegration: true}",
-            CustomResource(exists=False),
-            [],
-            ["fail"],
-        ),
-        (
-            "appwrapper: {enabled: true, slackQueueName: a}",
-            CustomResource(exists=False),
-            [],
-            ["fail"],
-        ),
-        ("appwrapper: {kueueIntegration: true}", CustomResource(exists=False), [], ["skip"]),
-        ("", CRD, [], ["warn"]),
-        ("", CRD, ["kueue:v0.19.0"], ["ok"]),
-    ],
-)
-def test_kueue_is_installed_if_it_is_needed(
-    document: str, crd: CustomResource, images: list[str], expected: list[str]
-) -> None:
-    operators = [
-        (NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images
-    ]
-    assert (
-        states(components.check_kueue(crd, operators, parse(document).configuration, "v0.19.2"))
-        == expected
-    )
-
-
-@pytest.mark.parametrize(
-    ("detected", "document", "expected"),
-    [
-        ("", "kuberay: {ingressDomain: a.test}", "ok"),
-        ("b.test", "", "ok"),
-        ("", "", "warn"),
-        ("", "kuberay: {enabled: false}", "skip"),
-        (
-            "",
-            "kuberay: {gateway: {name: g, namespace: n, dashboardListener: d, dashboardHost: h.test}}",
-            "ok",
-        ),
-    ],
-)
-def test_domain_is_known(detected: str, document: str, expected: str) -> None:
-    assert states(raycluster.check_domain(detected, parse(document).configuration)) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -357,22 +244,3 @@ def test_kubernetes_is_in_the_matrix(version: str, expected: str) -> None:
 )
 def test_clocks_agree(skew: float | None, expected: str) -> None:
     assert states(checks.check_clock(skew)) == [expected]
-
-
-def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
-    findings = {"clock": [ok("fine")], "webhooks": [fail("a\nb\x1b[0m", "do\nit")]}
-    assert list(lines(findings)) == [
-        "ok    clock     fine",
-        "fail  webhooks  a b\\x1b[0m",
-        "                -> do it",
-        "1 ok, 0 warn, 1 fail, 0 skip",
-    ]
-    assert document(findings)["summary"] == {"ok": 1, "warn": 0, "fail": 1, "skip": 0}
-    assert document(findings)["checks"][0] == {
-        "status": "ok",
-        "check": "clock",
-        "message": "fine",
-        "remedy": "",
-    }
-    assert has_failed(findings)
-    assert not has_failed({"clock": [warn("x", "y")]})

@@ -11,7 +11,7 @@ from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.model import OperatorConfiguration
-from cfo.features import FEATURES
+from cfo.features import KINDS as FEATURE_KINDS
 from cfo.runtime.objects.field import Path, invalid
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import UserInfo
@@ -95,9 +95,8 @@ def test_components_of_all_kinds_of_the_operator_are_validated(
     configuration = OperatorConfiguration.of({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
     (validators,) = found
-    kinds = {kind for feature in FEATURES for kind in feature.kinds} - {
-        APPWRAPPER
-    }  # nested ones are rejected
+    kinds = {gvk for kind in FEATURE_KINDS for gvk in kind.gvks}
+    kinds -= {APPWRAPPER}  # nested ones are rejected
     assert set(validators) == (kinds if enabled else kinds - {RAY_CLUSTER})
 
 

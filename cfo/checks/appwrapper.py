@@ -1,0 +1,53 @@
+"""The check of Kueue, which admits AppWrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from cfo.checks.components import (
+    CustomResource,
+    read_custom_resource,
+    read_deployments,
+    version_finding,
+)
+from cfo.checks.findings import Finding, Subject, fail, skip, warn
+from cfo.config.model import OperatorConfiguration
+from cfo.runtime import NamespacedName
+
+
+async def kueue(subject: Subject) -> Iterable[Finding]:
+    """Check Kueue."""
+    crd = await read_custom_resource(subject.client, "workloads.kueue.x-k8s.io")
+    found = (
+        await read_deployments(subject.client, ["kueue"], "kueue-controller-manager")
+        if crd.exists
+        else []
+    )
+    return check_kueue(crd, found, subject.configuration, subject.tested["Kueue"])
+
+
+def check_kueue(
+    crd: CustomResource,
+    operators: Sequence[tuple[NamespacedName, str]],
+    configuration: OperatorConfiguration,
+    tested: str,
+) -> Iterator[Finding]:
+    """Check Kueue: whether it is installed if the configuration needs it, and its version."""
+    if not crd.exists:
+        if configuration.appwrapper.uses_kueue:
+            remedy = (
+                f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
+            )
+            yield fail(
+                "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it",
+                remedy,
+            )
+        else:
+            yield skip("not installed, and not needed by the configuration")
+        return
+    if not operators:
+        yield warn(
+            "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}"
+        )
+    for key, image in operators:
+        yield version_finding(f"Deployment {key}", image, tested)

@@ -1,0 +1,82 @@
+"""Reads the other components of an installation: their CRDs, Deployments and versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cfo.checks.findings import Finding, ok, skip, warn
+from cfo.runtime import DEPLOYMENT, Client, NamespacedName, name_of, namespace_of
+from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
+
+_VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """A CRD: whether it exists and is established, and the versions that it serves."""
+
+    exists: bool
+    established: bool = False
+    served: tuple[str, ...] = ()
+
+
+async def read_custom_resource(client: Client, name: str) -> CustomResource:
+    """Read the CRD ``name``."""
+    crd = await client.get(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name), live=True)
+    if crd is None:
+        return CustomResource(exists=False)
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    established = any(
+        each.get("type") == "Established" and each.get("status") == "True" for each in conditions
+    )
+    served = tuple(each["name"] for each in crd["spec"].get("versions") or () if each.get("served"))
+    return CustomResource(exists=True, established=established, served=served)
+
+
+async def read_deployments(
+    client: Client, names: Iterable[str], deployment: str
+) -> list[tuple[NamespacedName, str]]:
+    """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
+    ``deployment``, with the image of their first container."""
+    selector = f"app.kubernetes.io/name in ({','.join(names)})"
+    found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
+    found = found or await client.list(
+        DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True
+    )
+    return [
+        (NamespacedName(namespace_of(each), name_of(each)), str(containers[0].get("image") or ""))
+        for each in found
+        if (containers := each["spec"]["template"]["spec"].get("containers"))
+    ]
+
+
+def version_finding(where: str, image: str, tested: str) -> Finding:
+    """Return whether ``image``, which runs in ``where``, has the ``tested`` version."""
+    found, wanted = version_of(image), parse_version(tested)
+    if found is None or wanted is None:
+        return skip(f"{where}: the image {image} has no version in its tag; tested with {tested}")
+    if found[:2] == wanted[:2]:
+        return ok(f"{where}: {tag_of(image)}, tested with {tested}")
+    return warn(
+        f"{where}: {tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can"
+    )
+
+
+def tag_of(image: str) -> str:
+    """Return the tag of ``image``; empty if there is none, or only a digest."""
+    _, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    return tag
+
+
+def version_of(image: str) -> tuple[int, ...] | None:
+    """Return the version in the tag of ``image``."""
+    return parse_version(tag_of(image))
+
+
+def parse_version(version: str) -> tuple[int, ...] | None:
+    """Return the numbers of the version with which ``version`` begins."""
+    matched = _VERSION.match(version)
+    return tuple(int(part or 0) for part in matched.groups()) if matched else None

@@ -1,0 +1,66 @@
+"""What ``cfo doctor`` prints."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from cfo.checks.findings import MANIFESTS, Finding, Status
+
+Findings = Mapping[str, Sequence[Finding]]
+"""The findings by the name of their check."""
+
+
+def with_options(findings: Findings, namespace: str, components: Iterable[str]) -> Findings:
+    """Add ``namespace`` and ``components`` to the command ``cfo manifests`` in all remedies."""
+    command = " ".join(
+        [
+            MANIFESTS,
+            "--namespace",
+            shlex.quote(namespace),
+            *(f"--with {name}" for name in components),
+        ]
+    )
+    return {
+        check: [
+            replace(finding, remedy=finding.remedy.replace(MANIFESTS, command)) for finding in found
+        ]
+        for check, found in findings.items()
+    }
+
+
+def has_failed(findings: Findings) -> bool:
+    """Return whether a check failed; a warning is not a failure."""
+    return _counts(findings)[Status.FAIL] > 0
+
+
+def lines(findings: Findings) -> Iterator[str]:
+    """Yield the text output: one line for each finding, its remedy below it, and a summary."""
+    width = max(map(len, findings), default=0)
+    for check, found in findings.items():
+        for finding in found:
+            yield f"{finding.status:4}  {check:{width}}  {finding.message}"
+            if finding.remedy:
+                yield f"{'':4}  {'':{width}}  -> {finding.remedy}"
+    counts = _counts(findings)
+    yield ", ".join(f"{counts[status]} {status}" for status in Status)
+
+
+def document(findings: Findings) -> dict[str, Any]:
+    """Return the JSON output."""
+    counts = _counts(findings)
+    return {
+        "checks": [
+            {"check": check, **asdict(finding)}
+            for check, found in findings.items()
+            for finding in found
+        ],
+        "summary": {str(status): counts[status] for status in Status},
+    }
+
+
+def _counts(findings: Findings) -> Counter[Status]:
+    return Counter(finding.status for found in findings.values() for finding in found)

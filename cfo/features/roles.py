@@ -1,0 +1,68 @@
+"""The optional roles that a configuration needs, and whether they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cfo.features import OPTIONAL_ROLES
+from cfo.features.contract import OptionalRole
+from cfo.runtime import APIError, DiscoveryIncomplete, Object, Rule, TransportError, UnknownKind
+from cfo.runtime.client import is_allowed
+
+if TYPE_CHECKING:
+    from cfo.config.model import OperatorConfiguration
+    from cfo.runtime import Client
+
+_log = structlog.get_logger("cfo.features")
+
+
+async def enabled_roles(client: Client, configuration: OperatorConfiguration) -> list[OptionalRole]:
+    """Return the optional roles that ``configuration`` and the platform enable.
+
+    Raises :class:`cfo.runtime.client.errors.APIError` and :class:`cfo.runtime.TransportError`.
+    """
+    found = []
+    for role in OPTIONAL_ROLES:
+        if not role.is_enabled(configuration):
+            continue
+        try:
+            if role.platform_kind is not None:
+                await client.mapper.resource(role.platform_kind)
+        except (UnknownKind, DiscoveryIncomplete):
+            continue  # another platform, or its API server does not respond, and then the controllers retry
+        found.append(role)
+    return found
+
+
+async def warn_about_missing_roles(client: Client, roles: Iterable[OptionalRole]) -> None:
+    """Log a warning for each of ``roles`` that is not installed, with the component that contains it.
+
+    A failed request is ignored, because the controllers report missing permissions as well.
+    """
+    for role in roles:
+        try:
+            is_installed = await is_allowed(client, resourceAttributes=attributes_of(role.probe))
+        except (APIError, TransportError):
+            continue
+        if not is_installed:
+            _log.warning(
+                f"The role for {role.title} is not installed, waiting for it",
+                component=role.name,
+                install=f"cfo manifests --with {role.name}",
+            )
+
+
+def attributes_of(rule: Rule) -> Object:
+    """Return the attributes of the first permission in ``rule``, for a review."""
+    resource, _, subresource = rule.resources[0].partition("/")
+    return {
+        "group": rule.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": rule.verbs[0],
+        "namespace": rule.namespace,
+        "name": rule.resource_names[0] if rule.resource_names else "",
+    }

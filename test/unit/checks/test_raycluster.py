@@ -1,0 +1,86 @@
+"""The checks of RayClusters: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from cfo.checks import raycluster
+from cfo.checks.components import CustomResource
+from cfo.checks.findings import Finding
+from cfo.checks.raycluster import Admission
+from cfo.config.document import parse
+from cfo.config.model import OperatorConfiguration
+from cfo.runtime import NamespacedName
+
+RAY = NamespacedName("ray", "kuberay-operator")
+CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
+
+
+def states(findings: Iterable[Finding]) -> list[str]:
+    return [str(finding.status) for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("admission", "enabled", "expected"),
+    [
+        (Admission(served=False), True, "skip"),
+        (Admission(served=True, defaulted=True), True, "ok"),
+        (Admission(served=True), True, "fail"),
+        (Admission(served=True), False, "ok"),
+        (Admission(served=True, error='failed calling webhook "m": refused'), True, "fail"),
+        (Admission(served=True, error="quota exceeded"), True, "warn"),
+    ],
+)
+def test_dry_run_passes_through_the_webhooks(
+    admission: Admission, enabled: bool, expected: str
+) -> None:
+    configuration = parse(f"kuberay: {{enabled: {str(enabled).lower()}}}").configuration
+    assert states(raycluster.check_admission(admission, configuration)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("crd", "images", "expected"),
+    [
+        (CustomResource(exists=False), [], ["fail"]),
+        (CustomResource(exists=True), ["operator:v1.7.0"], ["fail"]),
+        (
+            CustomResource(exists=True, established=True, served=("v1alpha1",)),
+            ["operator:v1.7.0"],
+            ["fail"],
+        ),
+        (CRD, [], ["warn"]),
+        (CRD, ["quay.io/kuberay/operator:v1.7.3"], ["ok"]),
+        (CRD, ["quay.io/kuberay/operator:v1.4.2"], ["warn"]),
+        (CRD, ["quay.io/kuberay/operator:nightly"], ["skip"]),
+    ],
+)
+def test_kuberay_is_installed_in_a_tested_version(
+    crd: CustomResource, images: list[str], expected: list[str]
+) -> None:
+    operators = [(RAY, image) for image in images]
+    assert (
+        states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0"))
+        == expected
+    )
+    disabled = parse("kuberay: {enabled: false}").configuration
+    assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
+
+
+@pytest.mark.parametrize(
+    ("detected", "document", "expected"),
+    [
+        ("", "kuberay: {ingressDomain: a.test}", "ok"),
+        ("b.test", "", "ok"),
+        ("", "", "warn"),
+        ("", "kuberay: {enabled: false}", "skip"),
+        (
+            "",
+            "kuberay: {gateway: {name: g, namespace: n, dashboardListener: d, dashboardHost: h.test}}",
+            "ok",
+        ),
+    ],
+)
+def test_domain_is_known(detected: str, document: str, expected: str) -> None:
+    assert states(raycluster.check_domain(detected, parse(document).configuration)) == [expected]

@@ -1,0 +1,25 @@
+"""What ``cfo doctor`` prints."""
+
+from __future__ import annotations
+
+from cfo.checks.findings import fail, ok, warn
+from cfo.console.doctor.report import document, has_failed, lines
+
+
+def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
+    findings = {"clock": [ok("fine")], "webhooks": [fail("a\nb\x1b[0m", "do\nit")]}
+    assert list(lines(findings)) == [
+        "ok    clock     fine",
+        "fail  webhooks  a b\\x1b[0m",
+        "                -> do it",
+        "1 ok, 0 warn, 1 fail, 0 skip",
+    ]
+    assert document(findings)["summary"] == {"ok": 1, "warn": 0, "fail": 1, "skip": 0}
+    assert document(findings)["checks"][0] == {
+        "status": "ok",
+        "check": "clock",
+        "message": "fine",
+        "remedy": "",
+    }
+    assert has_failed(findings)
+    assert not has_failed({"clock": [warn("x", "y")]})
