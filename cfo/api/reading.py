@@ -30,28 +30,16 @@ MALFORMED: Final = (
 )
 """What functions raise that expect fields of the right type, if they are not."""
 
-WAITING_REASONS: Final = {
-    "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
-    "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",
-    "ErrImageNeverPull": "load the image on the node, or set another imagePullPolicy",
-    "InvalidImageName": "correct the name of the image",
-    "CrashLoopBackOff": "",  # read the log
-    "CreateContainerConfigError": "create the ConfigMap or Secret that the container refers to",
-    "CreateContainerError": "check the command and the volumes of the container",
-    "RunContainerError": "check the command of the container",
-}
-"""Reasons for which a container waits until someone acts, with the remedy. Source: kubelet."""
-
 
 def mapping(value: object) -> Mapping[str, Any]:
     """Return ``value`` if it is an object; otherwise an empty one."""
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def items(value: object) -> Iterator[Mapping[str, Any]]:
     """Yield the objects among the first :data:`MAX_ITEMS` items of ``value``; nothing if it is not a list."""
     for item in islice(value, MAX_ITEMS) if isinstance(value, list) else ():
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             yield item
 
 

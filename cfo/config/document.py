@@ -13,7 +13,8 @@ import yaml
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError, Section, section_model, settings_of, value_type
-from cfo.runtime.process import YAML_ERRORS, YAML_LOADER, check_levels, printable
+from cfo.runtime.objects import YAML_ERRORS, YAML_LOADER, check_levels
+from cfo.runtime.process import printable
 
 _APPWRAPPER = "appwrapper"
 _CONFIG_KEY = "Config"

@@ -15,12 +15,6 @@ from cfo.runtime import Entry, Informer, NamespacedName, Object, namespace_of, u
 DASHBOARD_PATHS: Final = "/ray/"
 """The prefix of the paths of dashboards that share one host; CodeFlare SDK expects it."""
 
-MAX_CACHED_BYTES: Final = 64 << 10
-"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
-
-A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
-"""
-
 _CLAIM: Final = "claim"
 
 

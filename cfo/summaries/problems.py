@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.api.reading import WAITING_REASONS, items, number, path, text, time_of
+from cfo.api.reading import (
+    items,
+    number,
+    path,
+    text,
+    time_of,
+)
+from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.summary import Condition, Problem, WarningEvent

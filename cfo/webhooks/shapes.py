@@ -54,11 +54,6 @@ def _has_type(value: Any, expected: type) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def mapping_of(value: object) -> Mapping[str, Any]:
-    """Return ``value`` if it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
 def items_of(value: object) -> list[Any]:
     """Return ``value`` if it is a list, else an empty one."""
     return value if isinstance(value, list) else []

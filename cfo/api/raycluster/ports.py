@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cfo.api.reading import mapping
 from cfo.runtime import GVK, annotations_of, controller_of
 
 CLIENT_PORT: Final = 10001
@@ -102,8 +103,8 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
 
     The work is linear in the container's ports and independent of the values. Values of a wrong type are ignored.
     """
-    head = _mapping(_mapping(cluster.get("spec")).get("headGroupSpec"))
-    params, named = _mapping(head.get("rayStartParams")), _named_ports(head)
+    head = mapping(mapping(cluster.get("spec")).get("headGroupSpec"))
+    params, named = mapping(head.get("rayStartParams")), _named_ports(head)
     refused: list[str] = []
     wanted: dict[str, int] = {}
     claimed: set[tuple[int, str]] = (
@@ -206,19 +207,15 @@ def _number(value: object) -> int | None:
 def _named_ports(head: Mapping[str, Any]) -> dict[str, int]:
     """Return the named TCP ports of the Ray container; of several with one name the first, as KubeRay does."""
     found: dict[str, int] = {}
-    pod = _mapping(_mapping(head.get("template")).get("spec"))
+    pod = mapping(mapping(head.get("template")).get("spec"))
     containers = pod.get("containers")
     first = containers[0] if isinstance(containers, list) and containers else None
-    ports = _mapping(first).get("ports")
+    ports = mapping(first).get("ports")
     for port in ports if isinstance(ports, list) else ():
-        entry = _mapping(port)
+        entry = mapping(port)
         name, number = entry.get("name"), entry.get("containerPort")
         if not isinstance(name, str) or not isinstance(number, int) or isinstance(number, bool):
             continue
         if 1 <= number <= 65535 and entry.get("protocol", "TCP") == "TCP":
             found.setdefault(name, number)
     return found
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

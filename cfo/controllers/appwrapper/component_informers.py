@@ -18,7 +18,7 @@ from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.reading import items, mapping
 from cfo.controllers.appwrapper.components import Component, ComponentObject
-from cfo.controllers.cached import field_reader
+from cfo.controllers.cached_fields import field_reader
 from cfo.runtime import (
     GVK,
     JOB,

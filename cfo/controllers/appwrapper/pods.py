@@ -16,7 +16,8 @@ from anyio.lowlevel import checkpoint
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.cached import ContainerStatus, NamingLabel, PodStatus, failure_of
+from cfo.controllers.naming_label import NamingLabel
+from cfo.controllers.pod_status import ContainerStatus, PodStatus, failure_of
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
 _BATCH: Final = 100

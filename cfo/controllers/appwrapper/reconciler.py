@@ -6,16 +6,12 @@ writes are idempotent: an object that was created is found again by its name and
 
 from __future__ import annotations
 
-from collections import Counter as Count
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from cfo.api.appwrapper.inference import RAY_RESOURCES
 from cfo.api.appwrapper.names import (
@@ -33,6 +29,7 @@ from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
+from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import Observer
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
@@ -42,7 +39,6 @@ from cfo.controllers.appwrapper.transition import (
     decide,
     missing_components,
 )
-from cfo.controllers.cached import field_reader
 from cfo.runtime import (
     CRUD,
     POD,
@@ -61,7 +57,6 @@ from cfo.runtime import (
     Manager,
     Object,
     Propagation,
-    Reader,
     Request,
     ResourceVersionChanged,
     Result,
@@ -247,37 +242,6 @@ class ComponentCreator:
             return Creation(component, error=error.message, fatal=isinstance(error, _FATAL))
         except DiscoveryIncomplete as error:
             return Creation(component, error=str(error))
-
-
-_phase_of = field_reader("status", "phase", kind=str, default="")
-
-
-class PhaseMetrics(Collector):
-    """Registers the metrics in ``registry``; ``wrappers`` reads the AppWrappers that they count."""
-
-    def __init__(self, registry: CollectorRegistry, wrappers: Reader) -> None:
-        self._wrappers = wrappers
-        self.transitions = Counter(
-            "appwrapper_phase_total",
-            "The total number of times an appwrapper transitioned to a given phase per namespace",
-            ("namespace", "phase"),
-            registry=registry,
-        )
-        registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the current number of AppWrappers by namespace and phase."""
-        gauge = GaugeMetricFamily(
-            "appwrapper_status_phase",
-            "The number of appwrappers in a phase per namespace",
-            labels=("namespace", "phase"),
-        )
-        counts: Count[tuple[str, str]] = Count()
-        for entry in self._wrappers.entries():
-            counts[entry.namespace, _phase_of(entry)] += 1
-        for labels, number in sorted(counts.items()):
-            gauge.add_metric(labels, number)
-        yield gauge
 
 
 def setup(

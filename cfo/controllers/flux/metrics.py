@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.flux.names import ACTIVE
-from cfo.controllers.cached import Condition
+from cfo.controllers.cached_fields import Condition
 from cfo.runtime import Reader
 
 _LABELS: Final = ("namespace", "fluxsetup")

@@ -13,8 +13,8 @@ from typing import Final
 import anyio
 
 from cfo.api.gateway import HTTP_ROUTE
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.host_claims import (
-    MAX_CACHED_BYTES,
     HostClaims,
     add_host_index,
     claims_in,

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.controllers.cached import Condition, field_reader
+from cfo.controllers.cached_fields import Condition, field_reader
 from cfo.runtime import GVK, Reader, Request
 
 

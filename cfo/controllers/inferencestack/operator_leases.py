@@ -19,7 +19,7 @@ import structlog
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import MANAGED_BY
-from cfo.controllers.cached import field_reader
+from cfo.controllers.cached_fields import field_reader
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
 from cfo.runtime.client import is_allowed, service_account
 from cfo.runtime.objects import LEASE

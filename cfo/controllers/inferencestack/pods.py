@@ -22,7 +22,7 @@ from cfo.api.inferencestack.names import (
     NAME_LABEL,
     names_of,
 )
-from cfo.controllers.cached import PodFailure, failure_of, status_of_pod
+from cfo.controllers.pod_status import PodFailure, failure_of, status_of_pod
 from cfo.runtime import (
     GVK,
     POD,

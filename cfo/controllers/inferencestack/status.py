@@ -16,9 +16,9 @@ from cfo.api.inferencestack.created_resources import autoscaler_kind
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
-from cfo.controllers.cached import PodFailure, shortened
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.controllers.inferencestack.rendering.gateway import public_port
+from cfo.controllers.pod_status import PodFailure, shortened
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
 
 _MAX_MESSAGE: Final = 1024

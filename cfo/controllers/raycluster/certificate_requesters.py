@@ -23,7 +23,8 @@ from cfo.api.raycluster.names import (
     REQUESTERS_LABEL,
     fit,
 )
-from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (
     READ,
     AlreadyExists,

@@ -20,14 +20,15 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.cached import Condition
-from cfo.controllers.cached import conditions_of as stored_conditions
+from cfo.controllers.cached_fields import Condition
+from cfo.controllers.cached_fields import conditions_of as stored_conditions
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children, belongs_to
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import CHILD_CHANGED
 from cfo.runtime import (
     GVK,
     INGRESS,

@@ -23,14 +23,10 @@ from cfo.api.raycluster.enforcement import lacks_tls
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
-from cfo.controllers.raycluster.watches import (
-    CREATED_OR_DELETED,
-    HEAD_PODS,
-    MAX_CACHED_BYTES,
-    all_clusters,
-)
+from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, HEAD_PODS, all_clusters
 from cfo.runtime import (
     POD,
     Controller,

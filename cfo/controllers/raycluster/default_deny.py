@@ -15,8 +15,9 @@ import structlog
 
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
 from cfo.config.network import DefaultDenyConfiguration
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.policies import desired_default_deny
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import CHILD_CHANGED
 from cfo.runtime import (
     NAMESPACE,
     NETWORK_POLICY,

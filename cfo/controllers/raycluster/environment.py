@@ -16,9 +16,10 @@ from cfo.api.raycluster.names import (
     ROUTE,
 )
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
-from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import LABELED
 from cfo.runtime import (
     CONFIG_MAP,
     NAMESPACE,

@@ -8,8 +8,8 @@ from typing import Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, head_pod_spec
 from cfo.api.raycluster.names import label_value
-from cfo.controllers.cached import NamingLabel
 from cfo.controllers.host_claims import is_owned_by
+from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.watches import clusters_with_label
 from cfo.runtime import (

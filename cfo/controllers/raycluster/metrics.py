@@ -15,7 +15,7 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import names_of
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.cached import field_reader
+from cfo.controllers.cached_fields import field_reader
 from cfo.runtime import Entry, NamespacedName, Object, Reader
 
 _STATES = frozenset({"", "ready", "failed", "suspended"})

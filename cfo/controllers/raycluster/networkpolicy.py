@@ -25,7 +25,8 @@ from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, FIELD_MANAGER, KUBERAY, digest, fit
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.cached import field_reader
+from cfo.controllers.cached_fields import field_reader
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
@@ -39,7 +40,7 @@ from cfo.controllers.raycluster.reconciler import (
     ObservedCluster,
     record_responsibility,
 )
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES, all_clusters
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, all_clusters
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,

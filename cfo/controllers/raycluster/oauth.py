@@ -22,6 +22,7 @@ from cfo.api.raycluster.facts import Actor, Concern
 from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, ROUTE
 from cfo.config.authentication import OIDCConfiguration
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.auth_proxy import ProxySecrets
 from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children
 from cfo.controllers.raycluster.dashboard_access import Exposure
@@ -45,7 +46,6 @@ from cfo.controllers.raycluster.watches import (
     CREATED_OR_DELETED,
     HEAD_PODS,
     LABELED,
-    MAX_CACHED_BYTES,
 )
 from cfo.runtime import (
     CRUD,

@@ -25,7 +25,7 @@ import msgspec
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, DSC_INITIALIZATION
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.cached import field_reader
+from cfo.controllers.cached_fields import field_reader
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule
 from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING

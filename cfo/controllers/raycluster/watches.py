@@ -9,8 +9,8 @@ import msgspec
 
 from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
-from cfo.controllers.cached import field_reader
-from cfo.controllers.host_claims import MAX_CACHED_BYTES as MAX_CACHED_BYTES
+from cfo.controllers.cached_fields import field_reader
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.runtime import (
     AnnotationChanged,
     Entry,

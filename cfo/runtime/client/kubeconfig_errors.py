@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from cfo.runtime.process.text import printable
-from cfo.runtime.process.yaml_loader import YAML_ERRORS, load_yaml
+from cfo.runtime.objects.yaml_loader import YAML_ERRORS, load_yaml
+from cfo.runtime.process.printable import printable
 
 _SECTIONS: Final = ("clusters", "contexts", "users")
 _MAX_OUTPUT: Final = 300

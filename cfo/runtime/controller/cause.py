@@ -17,7 +17,7 @@ import msgspec
 
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.text import printable
+from cfo.runtime.process.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,7 +38,7 @@ from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
-from cfo.runtime.process.text import described
+from cfo.runtime.process.printable import described
 
 if TYPE_CHECKING:
     from cfo.runtime.controller.threads import SyncReconciler

@@ -32,7 +32,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from cfo.runtime.client.write_gate import WriteGate, write_gates
 from cfo.runtime.process.clock import Clock, Timer, first_of
 from cfo.runtime.process.listener import AddressUnavailable
-from cfo.runtime.process.text import described
+from cfo.runtime.process.printable import described
 
 _log = structlog.get_logger(__name__)
 

@@ -42,7 +42,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
-from cfo.runtime.process.text import printable
+from cfo.runtime.process.printable import printable
 
 __all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from cfo.runtime.process.text import escape, printable
+from cfo.runtime.process.printable import escape, printable
 
 __all__ = [
     "MAX_ERRORS",

@@ -15,7 +15,7 @@ from typing import Final
 
 import durationpy
 
-from cfo.runtime.process.text import printable
+from cfo.runtime.process.printable import printable
 
 MAX_LENGTH: Final = 64
 """The maximum number of characters in a quantity, duration, time or number."""

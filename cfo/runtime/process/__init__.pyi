@@ -8,9 +8,5 @@ from .endpoint import Endpoint as Endpoint
 from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable
 from .listener import free_port as free_port
-from .text import printable as printable
-from .text import printable_lines as printable_lines
-from .yaml_loader import MAX_YAML_LEVELS as MAX_YAML_LEVELS
-from .yaml_loader import YAML_ERRORS as YAML_ERRORS
-from .yaml_loader import YAML_LOADER as YAML_LOADER
-from .yaml_loader import check_levels as check_levels
+from .printable import printable as printable
+from .printable import printable_lines as printable_lines

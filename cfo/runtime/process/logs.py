@@ -22,7 +22,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-from cfo.runtime.process.text import printable, printable_lines
+from cfo.runtime.process.printable import printable, printable_lines
 
 __all__ = ["LEVELS", "LogFormat", "configure", "hide_local_variables", "redirect"]
 

@@ -15,7 +15,7 @@ import orjson
 
 from cfo.runtime.cache.wire import split_members
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
-from cfo.runtime.process.text import printable
+from cfo.runtime.process.printable import printable
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
 
 MAX_DEPTH: Final = 200

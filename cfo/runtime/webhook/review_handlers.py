@@ -14,7 +14,7 @@ from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
 from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
-from cfo.runtime.process.text import described
+from cfo.runtime.process.printable import described
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,

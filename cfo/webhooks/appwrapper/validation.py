@@ -23,6 +23,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
+from cfo.api.reading import mapping
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.objects.field import (
     MAX_ERRORS,
@@ -40,7 +41,7 @@ from cfo.runtime.objects.field import (
     type_invalid,
 )
 from cfo.webhooks.access import Access
-from cfo.webhooks.shapes import Shape, items_of, mapping_of, mismatches
+from cfo.webhooks.shapes import Shape, items_of, mismatches
 
 COMPONENTS: Final = Path("spec", "components")
 
@@ -83,10 +84,10 @@ def count_errors(appwrapper: Object) -> list[FieldError]:
 
     To be called before any other check of a new AppWrapper, whose work these counts bound.
     """
-    components = items_of(mapping_of(appwrapper.get("spec")).get("components"))
+    components = items_of(mapping(appwrapper.get("spec")).get("components"))
     if len(components) > MAX_COMPONENTS:
         return [too_many(COMPONENTS, len(components), MAX_COMPONENTS)]
-    declared = sum(len(items_of(mapping_of(component).get("podSets"))) for component in components)
+    declared = sum(len(items_of(mapping(component).get("podSets"))) for component in components)
     return [too_many_pod_sets(declared)] if declared > MAX_POD_SETS else []
 
 

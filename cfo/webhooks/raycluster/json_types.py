@@ -14,9 +14,10 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import pod_path
+from cfo.api.reading import mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, invalid, too_many, type_invalid
-from cfo.webhooks.shapes import Shape, items_of, mapping_of, mismatches
+from cfo.webhooks.shapes import Shape, items_of, mismatches
 
 MAX_WORKER_GROUPS: Final = 500
 
@@ -90,15 +91,15 @@ def count_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
 
     Counts no further than the limit, and returns only the first error.
     """
-    spec = mapping_of(cluster.get("spec"))
+    spec = mapping(cluster.get("spec"))
     workers = items_of(spec.get("workerGroupSpecs"))
     if len(workers) > MAX_WORKER_GROUPS:
         return [too_many("spec.workerGroupSpecs", len(workers), MAX_WORKER_GROUPS)]
     entries = 0
     groups = (spec.get("headGroupSpec"), *workers)
     for position, group in enumerate(groups, start=-1):
-        template = mapping_of(mapping_of(group).get("template"))
-        pod = mapping_of(template.get("spec"))
+        template = mapping(mapping(group).get("template"))
+        pod = mapping(template.get("spec"))
         for steps, count in _counts(pod):
             if count > MAX_LIST:
                 return [too_many(pod_path(position, *steps), count, MAX_LIST)]
@@ -116,7 +117,7 @@ def _counts(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], int
         if field == "volumes":
             continue
         for at, item in enumerate(items):
-            container = mapping_of(item)
+            container = mapping(item)
             for name in _CONTAINER_LISTS:
                 entries = items_of(container.get(name))
                 if entries:

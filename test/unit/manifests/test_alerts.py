@@ -19,7 +19,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.document import ParsedConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
-from cfo.controllers.appwrapper.reconciler import PhaseMetrics
+from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics

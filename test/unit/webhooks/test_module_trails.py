@@ -35,7 +35,7 @@ from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 24
+MAX_MODULES = 25
 """Ten of these are the server half of the library."""
 
 MUTATE = "/mutate-ray-io-v1-raycluster"

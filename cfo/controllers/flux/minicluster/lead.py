@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
-from cfo.controllers.cached import NamingLabel, status_of_pod
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
+from cfo.controllers.naming_label import NamingLabel
+from cfo.controllers.pod_status import status_of_pod
 from cfo.runtime import Entry, Event
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from cfo.api.flux.facts import queue_of
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,
@@ -50,9 +51,6 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
-
-MAX_CACHED_BYTES: Final = 64 << 10
-"""The maximum size of a cached ConfigMap, Service or Secret: those of other clients can have the label as well."""
 
 _HEADLESS: Final = "None"
 

@@ -23,6 +23,7 @@ from cfo.api.flux.names import (
 )
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import validate_minicluster
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,
@@ -37,7 +38,7 @@ from cfo.controllers.flux.minicluster.lead import (
     needs_reconcile,
     unlabelled_pods,
 )
-from cfo.controllers.flux.minicluster.objects import MAX_CACHED_BYTES, Informers, ObjectWriter
+from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
 from cfo.controllers.flux.minicluster.status import (
     ADDED_STATUS,

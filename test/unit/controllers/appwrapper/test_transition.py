@@ -29,7 +29,7 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
-from cfo.controllers.cached import PodStatus
+from cfo.controllers.pod_status import PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.kinds import JOB
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cfo.controllers.cached import PodFailure, PodStatus, failure_of
+from cfo.controllers.pod_status import PodFailure, PodStatus, failure_of
 
 
 def failure(**status: Any) -> PodFailure | None:

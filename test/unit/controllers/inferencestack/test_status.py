@@ -9,7 +9,6 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.controllers.cached import PodFailure
 from cfo.controllers.inferencestack.status import (
     ComponentState,
     Outcome,
@@ -17,6 +16,7 @@ from cfo.controllers.inferencestack.status import (
     component_state,
     stack_status,
 )
+from cfo.controllers.pod_status import PodFailure
 from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.inference_stacks import stack
 

@@ -1,65 +1,13 @@
-"""What controllers read of cached objects: single fields, why pods do not run, and objects that a label names.
-
-Only the fields that are read are decoded.
-"""
+"""The status of cached pods, and why a pod does not run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
-from cfo.api.reading import WAITING_REASONS
-from cfo.runtime import Entry, Informer, NamespacedName, Reader, Request
-from cfo.runtime.cache import IndexFunction
-
-_T = TypeVar("_T")
-
-
-def field_reader(*path: str, kind: type[_T], default: _T) -> Callable[[Entry], _T]:
-    """Return a function that returns the field at ``path`` of a cached object; ``default`` if it is missing or null.
-
-    The same if the field, or a part of its path, has another type: a CRD without a schema accepts any.
-    """
-    top, *below = path
-    decoded: Any = kind
-    for name in reversed(below):
-        fields = [("value", decoded | None, None)]
-        decoded = msgspec.defstruct("Field", fields, rename={"value": name}, gc=False)
-    decoder = msgspec.json.Decoder(decoded | None)
-
-    def read(entry: Entry) -> _T:
-        try:
-            found: Any = decoder.decode(entry.part(top) or b"null")
-        except msgspec.ValidationError:
-            return default
-        for _ in below:
-            found = found.value if found is not None else None
-        return default if found is None else found
-
-    return read
-
-
-class NamingLabel:
-    """A label with which objects name an object of another kind in their namespace."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._index: IndexFunction = lambda entry: map(str, self.requests(entry))
-
-    def requests(self, entry: Entry) -> Iterable[Request]:
-        """Return the object that the label of ``entry`` names, if it has the label."""
-        name = entry.meta.labels.get(self._label)
-        return (NamespacedName(entry.namespace, name),) if name else ()
-
-    def add_index(self, objects: Informer) -> Informer:
-        """Add the index that :meth:`entries` reads to the informer of a kind that has the label."""
-        return objects.add_index(self._label, self._index)
-
-    def entries(self, objects: Reader, named: NamespacedName) -> list[Entry]:
-        """Return the objects whose label names ``named``; any client can set the label."""
-        return objects.entries(index=(self._label, str(named)))
+from cfo.api.waiting_reasons import WAITING_REASONS
+from cfo.controllers.cached_fields import Condition, field_reader
 
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
@@ -86,15 +34,6 @@ class ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
     last_state: _State | None = None
 
 
-class Condition(msgspec.Struct, gc=False):
-    """A condition, without its times."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class PodStatus(msgspec.Struct, gc=False, rename="camel"):
     """The status of a pod."""
 
@@ -108,9 +47,6 @@ class PodStatus(msgspec.Struct, gc=False, rename="camel"):
 
 status_of_pod = field_reader("status", kind=PodStatus, default=PodStatus())
 """Return the status of a pod; empty if it has none."""
-
-conditions_of = field_reader("status", "conditions", kind=tuple[Condition, ...], default=())
-"""Return the conditions of an object."""
 
 _MAX_MESSAGE: Final = 300
 

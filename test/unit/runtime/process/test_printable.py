@@ -14,7 +14,7 @@ import structlog
 from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
 from cfo.runtime import Conditions, logs
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
-from cfo.runtime.process.text import described, printable, printable_lines
+from cfo.runtime.process.printable import described, printable, printable_lines
 from cfo.runtime.webhook.admission import AdmissionResponse
 from cfo.runtime.webhook.review import write_review
 

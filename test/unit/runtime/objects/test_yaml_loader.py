@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from cfo.runtime.process.yaml_loader import MAX_YAML_LEVELS, YAML_LOADER, load_yaml
+from cfo.runtime.objects.yaml_loader import MAX_YAML_LEVELS, YAML_LOADER, load_yaml
 
 
 def test_the_parser_in_c_is_used() -> None:
