@@ -2,7 +2,7 @@
 PYTHON    ?= python3
 VENV      ?= .venv
 BIN       := $(VENV)/bin
-EDITABLE   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]'
+EDITABLE   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e './handlers[dev]'
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint manifests docs bench fuzz deploy clean
@@ -11,7 +11,7 @@ help:
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
 	@echo 'Other targets: see "Other targets" in CONTRIBUTING.md.'
 
-$(VENV)/.installed: pyproject.toml envtest/pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml envtest/pyproject.toml handlers/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Installing cfo and all development tools to $(VENV), which takes about a minute ...'
 	@$(PYTHON) -m venv $(VENV)
@@ -39,10 +39,11 @@ test fuzz: export PYTHONDONTWRITEBYTECODE :=
 TEST_JOBS    ?= 3
 PYTEST_FLAGS ?=
 PARALLEL      = -n $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
-test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel, with PYTEST_FLAGS), also if the first fail
+test: $(VENV)/.installed ## Run the tests of all three distributions (TEST_JOBS in parallel, with PYTEST_FLAGS), also if the first fail
 	@failed=; \
 	$(BIN)/python -m pytest $(PARALLEL) || failed=' cfo'; \
 	(cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)) || failed="$$failed envtest"; \
+	(cd handlers && $(abspath $(BIN))/python -m pytest $(PARALLEL)) || failed="$$failed handlers"; \
 	test -z "$$failed" || { echo "Tests failed:$$failed"; exit 1; }
 
 lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
@@ -79,6 +80,7 @@ deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FL
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 
 clean: ## Remove the files that the targets create
-	rm -rf $(VENV) build dist *.egg-info envtest/build envtest/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info envtest/build envtest/src/*.egg-info handlers/build handlers/src/*.egg-info \
+		 .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 include hack/tools.mk hack/test.mk hack/deploy.mk

@@ -1,6 +1,6 @@
 """The command line of the operator.
 
-``cfo run | dev | new | crd | status | dashboard | doctor | handlers | uninstall | envtest | manifests | migrate |
+``cfo run | dev | new | crd | status | dashboard | doctor | uninstall | envtest | manifests | migrate |
 config | version | more``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
@@ -45,7 +45,7 @@ _READERS: Final = (
         ("run", "manifests", "doctor", "config"),
         ("uninstall", "migrate", "version"),
     ),
-    ("Operator authors", ("new", "dev"), ("crd", "envtest", "handlers")),
+    ("Operator authors", ("new", "dev"), ("crd", "envtest")),
 )
 """For each reader the commands that ``cfo --help`` shows, eight in all, and those that ``cfo more`` shows."""
 
@@ -72,10 +72,6 @@ class _LazyGroup(click.Group):
             "Check an installation, and print remedies.",
         ),
         "envtest": ("envtest.command", "Serve an embedded control plane."),
-        "handlers": (
-            "cfo.runtime.handlers.program",
-            "Run operators written with kopf's decorators.",
-        ),
         "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
         "migrate": (
             "cfo.console.migrate.raycluster.migrate_command",

@@ -1,6 +1,6 @@
 """The version, and a name that commands show in their help, without importing anything else.
 
-``python -m hack.release`` writes the version here and in ``envtest``.
+``python -m hack.release`` writes the version here, in ``envtest`` and in ``handlers``.
 """
 
 __version__ = "0.1.0"

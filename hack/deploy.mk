@@ -33,10 +33,11 @@ undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order 
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE) $(YES)
 
 # Each wheel is built from the source distribution, so stale modules in build/ are in neither.
-dist: $(TOOLS)/.installed ## Build wheel and source distribution of codeflare-operator and envtest into dist/, and check them
+dist: $(TOOLS)/.installed ## Build wheel and source distribution of codeflare-operator, envtest and cfo-handlers into dist/, and check them
 	rm -f dist/*.whl dist/*.tar.gz
 	$(TOOLS)/bin/python -m build --no-isolation --outdir dist .
 	$(TOOLS)/bin/python -m build --no-isolation --outdir dist ./envtest
+	$(TOOLS)/bin/python -m build --no-isolation --outdir dist ./handlers
 	$(TOOLS)/bin/twine check --strict dist/*.whl dist/*.tar.gz
 
 image: ## Build the image IMG, and print its size

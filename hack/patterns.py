@@ -1,4 +1,4 @@
-"""Checks that every regular expression of both distributions takes linear time.
+"""Checks that every regular expression of all distributions takes linear time.
 
     python -m hack.patterns
 
@@ -21,7 +21,11 @@ from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-SOURCES: Final = ((ROOT, "cfo"), (ROOT / "envtest/src", "envtest"))
+SOURCES: Final = (
+    (ROOT, "cfo"),
+    (ROOT / "envtest/src", "envtest"),
+    (ROOT / "handlers/src", "cfo_handlers"),
+)
 LENGTHS: Final = (18, 21, 24, 400, 2_000, 12_000, 100_000)
 """Growing lengths: even exponential time ends at the first."""
 LIMIT_SECONDS: Final = 0.05

@@ -1,8 +1,8 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
-.PHONY: test-envtest test-envtest-musl test-programs test-tools test-install test-releases soak soak-programs chaos test-browser \
+.PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases soak soak-programs chaos test-browser \
 	test-sdk test-sdk-dev test-clients test-kopf-examples conformance
 
-test-envtest test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
+test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
 
 test-envtest: $(VENV)/.installed ## Run the tests of envtest
 	cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)
@@ -13,6 +13,9 @@ test-envtest-musl: ## Run the tests of envtest in an Alpine container (needs doc
 		apk add --no-cache bash && cp -r /src /tmp/envtest && cd /tmp/envtest && sed -i /cel-expr-python/d pyproject.toml && \
 		python -m pip install --quiet --disable-pip-version-check -e ".[dev]" && \
 		python -m pytest $(PARALLEL)'
+
+test-handlers: $(VENV)/.installed ## Run the tests of cfo-handlers
+	cd handlers && $(abspath $(BIN))/python -m pytest $(PARALLEL)
 
 test-programs: $(VENV)/.installed ## Run the integration tests on the programs of "envtest assets" instead of the embedded control plane
 	KUBEBUILDER_ASSETS="$$($(abspath $(BIN))/envtest assets)" $(BIN)/python -m pytest $(PARALLEL) test/integration
@@ -91,7 +94,8 @@ $(KOPF)/.installed: hack/test.mk
 	touch $@
 
 test-kopf-examples: $(VENV)/.installed $(KOPF)/.installed ## Run kopf's own examples with a changed import
-	KOPF_EXAMPLES=$(abspath $(KOPF))/examples PYTHONPATH=$(abspath $(KOPF))/site $(BIN)/python -m pytest test/integration/test_kopf_examples.py
+	cd handlers && KOPF_EXAMPLES=$(abspath $(KOPF))/examples PYTHONPATH=$(abspath $(KOPF))/site \
+		$(abspath $(BIN))/python -m pytest test/integration/test_kopf_examples.py
 
 E2E ?=
 conformance: $(VENV)/.installed ## Run conformance specs of Kubernetes on envtest with the program e2e.test in E2E

@@ -10,7 +10,8 @@ $(TOOLS)/.installed: hack/tools.txt
 IMAGE   := deploy/image
 COMPILE  = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-header
 lock: $(TOOLS)/.installed ## Update the versions of dependencies that installs use, with hashes for the image and tools
-	$(COMPILE) --all-extras --no-emit-package envtest --output-file constraints.txt pyproject.toml envtest/pyproject.toml
+	$(COMPILE) --all-extras --no-emit-package envtest --no-emit-package codeflare-operator --output-file constraints.txt \
+		pyproject.toml envtest/pyproject.toml handlers/pyproject.toml
 	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file $(IMAGE)/requirements.txt pyproject.toml
 	$(COMPILE) --generate-hashes --output-file $(IMAGE)/build-requirements.txt $(IMAGE)/build-requirements.in
 	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file envtest/image/requirements.txt envtest/pyproject.toml

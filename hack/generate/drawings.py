@@ -39,7 +39,6 @@ _PURPOSES = {
     "cfo.runtime": "the library, below; knows no Ray",
     "cfo.startup": "memory and garbage collector",
     "cfo.version": "the version",
-    "cfo.runtime.handlers": "kopf's decorators, on everything below",
     "cfo.runtime.pytest_plugin": "fixtures for tests of operators",
     "cfo.runtime.manager": "start and stop, leader election, builder, Events, metrics, health",
     "cfo.runtime.webhook": "HTTPS server, reviews, defaulters and validators, certificates",

@@ -23,18 +23,24 @@ def files() -> dict[str, str]:
     return {TARGET: "".join(f"{line}\n" for line in lines())}
 
 
-def exported_names() -> dict[str, list[str]]:
-    """Return the public names of each module that has any, by its name in ``cfo.runtime``."""
+def exported_names(root: Path = RUNTIME) -> dict[str, list[str]]:
+    """Return the public names of each module that has any, by its name in the package ``root``.
+
+    The stubs of the packages in ``root`` list them; a package without any lists its own.
+    """
     names: dict[str, list[str]] = {}
-    for stub in RUNTIME.glob("*/__init__.pyi"):
+    stubs = list(root.glob("*/__init__.pyi")) or [root / "__init__.pyi"]
+    for stub in stubs:
+        package = "" if stub.parent == root else stub.parent.name
         for node in ast.parse(stub.read_text()).body:
             if not isinstance(node, ast.ImportFrom):
                 continue
-            module = ".".join(filter(None, (stub.parent.name, node.module)))
+            module = ".".join(filter(None, (package, node.module)))
             for alias in node.names:
-                submodule = f"{module}.{alias.name}"
-                if _path(submodule).exists():  # a module that is used through its name
-                    names[submodule] = _exported(_parse(submodule))
+                submodule = f"{module}.{alias.name}".lstrip(".")
+                path = _path(submodule, root)
+                if path.exists():  # a module that is used through its name
+                    names[submodule] = _exported(ast.parse(path.read_text()))
                 else:
                     names.setdefault(module, []).append(alias.name)
     return names
@@ -52,8 +58,8 @@ def _parse(module: str) -> ast.Module:
     return ast.parse(_path(module).read_text())
 
 
-def _path(module: str) -> Path:
-    return RUNTIME / f"{module.replace('.', '/')}.py"
+def _path(module: str, root: Path = RUNTIME) -> Path:
+    return root / f"{module.replace('.', '/')}.py"
 
 
 def _exported(tree: ast.Module) -> list[str]:

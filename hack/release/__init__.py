@@ -1,4 +1,4 @@
-"""Releases ``cfo`` and ``envtest`` together, with one version; ``docs/releasing.md`` describes the process.
+"""Releases all distributions together, with one version; ``docs/releasing.md`` describes the process.
 
     python -m hack.release v1.2.0 --partial          # check, and print the plan
     python -m hack.release v1.2.0 --partial --run    # release

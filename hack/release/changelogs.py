@@ -1,4 +1,4 @@
-"""The changelogs of both distributions: ``CHANGELOG.md`` and ``envtest/CHANGELOG.md``."""
+"""The changelogs of the distributions: ``CHANGELOG.md``, and one each of ``envtest`` and ``cfo-handlers``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hack.files import ToolError, read
 from hack.release.semver import Version
 
 OPERATOR = "CHANGELOG.md"
-ENVTEST = "envtest/CHANGELOG.md"
-FILES = (OPERATOR, ENVTEST)
+_OTHERS = {"envtest": "envtest/CHANGELOG.md", "cfo-handlers": "handlers/CHANGELOG.md"}
+"""The changelogs of the other distributions."""
+FILES = (OPERATOR, *_OTHERS.values())
 
 
 def unreleased(root: Path, name: str) -> str:
@@ -33,7 +34,7 @@ def breaking_section(root: Path) -> tuple[str, str] | None:
 
 
 def is_empty(root: Path) -> bool:
-    """Return whether neither changelog has anything under Unreleased."""
+    """Return whether no changelog has anything under Unreleased."""
     return not any(unreleased(root, name).strip() for name in FILES)
 
 
@@ -53,11 +54,17 @@ def write_heading(root: Path, version: Version, today: date) -> None:
 
 
 def notes(root: Path, version: Version, today: date) -> str:
-    """Return the sections of ``version`` of both changelogs, the envtest section under its own heading."""
-    operator, envtest = (
-        _section(read(root / name, root), _heading(version, today)) for name in FILES
-    )
-    return "\n\n".join(part for part in (operator, envtest and f"## envtest\n\n{envtest}") if part)
+    """Return the sections of ``version`` in all changelogs; other distributions have their own headings."""
+    heading = _heading(version, today)
+    parts = []
+    operator = _section(read(root / OPERATOR, root), heading)
+    if operator:
+        parts.append(operator)
+    for distribution, name in _OTHERS.items():
+        section = _section(read(root / name, root), heading)
+        if section:
+            parts.append(f"## {distribution}\n\n{section}")
+    return "\n\n".join(parts)
 
 
 def _heading(version: Version, today: date) -> str:

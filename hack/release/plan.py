@@ -30,7 +30,7 @@ def plan(
     files = "\n".join(f"     {name}" for name in changed)
     kind = "hotfix" if request.hotfix else "release"
     return f"""Plan of the {kind} {request.tag}, channel {request.channel}:
-  1. versions of the stack (config/stack.yaml), and of both distributions ({", ".join(versions.FILES)}):
+  1. versions of the stack (config/stack.yaml), and of all distributions ({", ".join(versions.FILES)}):
 {rows}
   2. files generated from these: the matrix in README.md, deploy/ (bundle, catalog, charts), config/manager/params.env;
      {" and ".join(changelogs.FILES)} get the heading {request.version} if they list changes. Changed files:

@@ -1,4 +1,4 @@
-"""The version of ``codeflare-operator`` and ``envtest``, and the pin by which the first requires the second."""
+"""The version of all distributions, and the pins by which one requires another."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from hack.files import ToolError, read
 from hack.release.semver import Version
 
 _OPERATOR = "cfo/version.py"
+_VERSION = ("__version__", re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE))
 _PLACES = {
-    _OPERATOR: ("__version__", re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE)),
-    "envtest/src/envtest/version.py": (
-        "__version__",
-        re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE),
-    ),
+    _OPERATOR: _VERSION,
+    "envtest/src/envtest/version.py": _VERSION,
+    "handlers/src/cfo_handlers/version.py": _VERSION,
     "pyproject.toml": (
         "the pinned envtest",
         re.compile(r'(^    "envtest==)([^"]+)(")', re.MULTILINE),
+    ),
+    "handlers/pyproject.toml": (
+        "the pinned codeflare-operator",
+        re.compile(r'(^    "codeflare-operator==)([^"]+)(")', re.MULTILINE),
     ),
 }
 """Locations of the version: file, description and pattern."""

@@ -2,9 +2,8 @@
 
 from typing import Any
 
+import cfo_handlers as kopf
 from cfo.runtime import CONFIG_MAP, Client, NamespacedName
-from cfo.runtime import handlers as kopf
-from cfo.runtime.controller import SyncClient
 
 
 def menu_of(spec: kopf.Spec, name: str) -> dict[str, Any]:
@@ -58,7 +57,9 @@ def announce(
 
 
 @kopf.on.delete("bakeries")
-def close(namespace: str, name: str, client: SyncClient, logger: kopf.Logger, **_: Any) -> None:
+def close(
+    namespace: str, name: str, client: kopf.SyncClient, logger: kopf.Logger, **_: Any
+) -> None:
     """Run before the bakery is deleted; a sync function gets a sync client."""
     menu = client.get(CONFIG_MAP, NamespacedName(namespace, f"{name}-menu"))
     logger.info("Last menu: %s", menu["data"]["menu"] if menu else "none")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import click
@@ -20,11 +20,8 @@ import yaml
 from click.testing import CliRunner
 
 from cfo.cli import cli
-from cfo.runtime import Builder, Manager, ManagerOptions
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
-from cfo.runtime.controller import SyncClient
-from cfo.runtime.controller.reconcile import Result
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, controller_of
 from envtest import ControlPlane
 from envtest.command import command as envtest_command
@@ -119,54 +116,6 @@ async def test_webhook_example_of_the_runtime_guide() -> None:
             ] == 0
 
 
-async def test_handlers_in_the_manager_of_a_program_in_the_guide_for_users_of_kopf() -> None:
-    bakery = load_example("from-kopf.md", "# bakery.py")
-    website = crd("example.com", "v1", "Website", "websites")
-    async with ControlPlane.auto(crds=[website]) as plane:
-        manager = bakery.new_manager(ClientConfig.for_control_plane(plane))
-        async with manager:
-            await manager.started()
-            client = manager.api_reader.with_field_manager("tester")
-            metadata = {"namespace": KEY.namespace, "name": KEY.name}
-            await client.create(
-                {"apiVersion": WEBSITE.api_version, "kind": WEBSITE.kind, "metadata": metadata}
-            )
-
-            async def get_status() -> Any:
-                return (await client.get(WEBSITE, KEY) or {}).get("status")
-
-            assert await eventually(get_status) == {"create": {"message": "hello was created"}}
-
-
-async def test_sync_reconciler_of_the_runtime_guide_runs_in_a_thread() -> None:
-    posted: list[Any] = []
-    example = load_example("runtime-topics.md", "class Reporter:")
-    example.__dict__.update(SyncClient=SyncClient, Result=Result, WEBSITE=WEBSITE)
-    example.__dict__["requests"] = SimpleNamespace(
-        post=lambda url, **options: posted.append((url, options["json"]))
-    )
-    async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
-        manager = Manager(
-            ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="reporter")
-        )
-        Builder(manager).for_(WEBSITE).complete(example.Reporter(manager.client))
-        async with manager:
-            await manager.started()
-            metadata = {"namespace": KEY.namespace, "name": KEY.name}
-            website = {
-                "apiVersion": WEBSITE.api_version,
-                "kind": WEBSITE.kind,
-                "metadata": metadata,
-                "spec": {"a": 1},
-            }
-            await manager.api_reader.create(website)
-
-            async def is_posted() -> bool:
-                return posted == [("https://reports.example.com", {"a": 1})]
-
-            await eventually(is_posted)
-
-
 # Every example of the pages
 
 
@@ -176,10 +125,8 @@ PROGRAMS = {
     "data-scientists.md": {
         "# first_cluster.py": "test/sdk/test_codeflare_sdk.py, with the SDK's interpreter"
     },
-    "from-kopf.md": {"# bakery.py": "above"},
     "operator-authors.md": {"# test_children.py": "below"},
     "runtime.md": {"# website.py": "above", "# website_webhook.py": "above"},
-    "runtime-topics.md": {"class Reporter:": "above"},
 }
 """The Python examples that run, by page and first line, with the place of their test."""
 EXCERPTS = {
@@ -199,7 +146,6 @@ RUN = ("cfo manifests",)
 NOT_RUN = {
     "cfo dashboard": "test_dashboard.py",
     "cfo dev": "test_dev.py",
-    "cfo handlers": "test_handlers.py",
     "cfo migrate": "test_migrate.py",
     "cfo new": "test_scaffold.py",
     "cfo status": "test_status.py",

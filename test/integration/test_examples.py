@@ -31,8 +31,6 @@ from cfo.runtime import (
     ClientConfig,
     Forbidden,
     Invalid,
-    Manager,
-    ManagerOptions,
     NamespacedName,
     Object,
     controller_of,
@@ -44,7 +42,6 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
-from cfo.runtime import handlers as kopf
 from cfo.runtime.objects import (
     EVENT,
     LEASE,
@@ -765,56 +762,6 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(
 
 async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
     return bool(await read() == expected)
-
-
-# 12-handlers
-
-
-async def test_12_handlers_keep_a_menu_count_and_announce_moves(
-    user: User, config: ClientConfig
-) -> None:
-    before, registry = kopf.get_default_registry(), kopf.OperatorRegistry()
-    kopf.set_default_registry(registry)
-    load("12-handlers")
-    kopf.set_default_registry(before)
-    manager = Manager(config, ManagerOptions(field_manager="bakeries", namespaces=[user.namespace]))
-    kopf.add_to(manager, registry=registry)
-    async with manager:
-        await manager.started()
-        bakery = await user.create("12-handlers")
-
-        async def menu(text: str) -> Object:
-            found = await user.client.get(CONFIG_MAP, NamespacedName(user.namespace, "corner-menu"))
-            assert found is not None
-            assert found["data"]["menu"] == text
-            return found
-
-        first = await eventually(lambda: menu("baguette: 1.20\nbrioche: 2.50"))
-        assert (controller_of(first) or {}).get("uid") == uid_of(bakery)
-
-        async def status(**wanted: Any) -> bool:
-            found = (await user.get(bakery)).get("status") or {}
-            assert {name: found.get(name) for name in wanted} == wanted
-            return True
-
-        await eventually(lambda: status(write_menu={"breads": 2}, neighbors=0, baked=2))
-        await user.patch(bakery, spec={"open": False})
-        await user.patch(
-            bakery,
-            spec={"city": "Paris", "prices": {"baguette": None, "brioche": None, "rye": "3"}},
-        )
-        await eventually(lambda: menu("rye: 3"))
-
-        async def events() -> bool:
-            found = {
-                event["reason"] for event in await user.client.list(EVENT, namespace=user.namespace)
-            }
-            assert found >= {"Opened", "Moved"}
-            return True
-
-        await eventually(events)
-        await user.delete(bakery)
-        await user.deleted(bakery)
 
 
 # The folders and their READMEs

@@ -21,7 +21,13 @@ FRESH = f"{sys.executable} -m hack.generate --check"
 CONSISTENT = (
     f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py -k bundle"
 )
-VERSION_FILES = ("cfo/version.py", "envtest/src/envtest/version.py", "pyproject.toml")
+VERSION_FILES = (
+    "cfo/version.py",
+    "envtest/src/envtest/version.py",
+    "handlers/src/cfo_handlers/version.py",
+    "pyproject.toml",
+    "handlers/pyproject.toml",
+)
 STACK = ("--sdk", "v0.41.0", "--appwrapper", "v1.2.2", "--kuberay", "v1.7.2", "--kueue", "v0.20.0")
 
 
@@ -96,7 +102,8 @@ def undo_releases(root: Path) -> None:
         "releases:\n- version: 0.1.0\n  channel: candidate\n"
     )
     (root / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n### Added\n\n- All.\n")
-    (root / "envtest/CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
+    for folder in ("envtest", "handlers"):
+        (root / folder / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
 
 
 def note(root: Path, text: str, name: str = "CHANGELOG.md") -> None:
@@ -113,7 +120,7 @@ def note(root: Path, text: str, name: str = "CHANGELOG.md") -> None:
 
 def versions(root: Path) -> list[str]:
     """Return the line with the version in each of ``VERSION_FILES``."""
-    pattern = re.compile(r'__version__ = ".+"|"envtest==[^"]+"')
+    pattern = re.compile(r'__version__ = ".+"|"(?:envtest|codeflare-operator)==[^"]+"')
     return [
         match.group()
         for name in VERSION_FILES
@@ -196,7 +203,13 @@ def test_release_leaves_a_consistent_tree(clone: Path) -> None:
     assert "codeflare-operator:v0.2.0\n" in (clone / "config/manager/params.env").read_text()
     readme = (clone / "README.md").read_text()
     assert "| Kueue | [v0.20.0](" in readme
-    assert versions(clone) == ['__version__ = "0.2.0"', '__version__ = "0.2.0"', '"envtest==0.2.0"']
+    assert versions(clone) == [
+        '__version__ = "0.2.0"',
+        '__version__ = "0.2.0"',
+        '__version__ = "0.2.0"',
+        '"envtest==0.2.0"',
+        '"codeflare-operator==0.2.0"',
+    ]
     changelog = (clone / "CHANGELOG.md").read_text()
     assert (
         changelog.index("## Unreleased")
@@ -412,6 +425,11 @@ KUEUE = {
             "pyproject.toml",
             '    "envtest==0.0.9"',
             "pyproject.toml: the pinned envtest 0.0.9: must be 0.1.0",
+        ),
+        (
+            "handlers/pyproject.toml",
+            '    "codeflare-operator==0.0.9"',
+            "handlers/pyproject.toml: the pinned codeflare-operator 0.0.9: must be 0.1.0",
         ),
         ("README.md", "x", "README.md: must contain <!-- Compatibility Matrix start -->"),
         ("CHANGELOG.md", "x", "CHANGELOG.md: the heading `## Unreleased` is missing"),

@@ -82,8 +82,9 @@ def imported() -> dict[str, list[str]]:
     return dict(zip(("features", *configurations), lines, strict=True))
 
 
-def test_modules_have_no_import_cycle() -> None:
-    graph = grimp.build_graph("cfo", cache_dir=None)
+@pytest.mark.parametrize("package", ["cfo", "cfo_handlers"])
+def test_modules_have_no_import_cycle(package: str) -> None:
+    graph = grimp.build_graph(package, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     try:
         TopologicalSorter(imports).prepare()

@@ -20,6 +20,7 @@ from .config import ClientConfig as ClientConfig
 from .config import ConfigError as ConfigError
 from .config import NoClusterConfigured as NoClusterConfigured
 from .config import load_config as load_config
+from .credentials import Credentials as Credentials
 from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
 from .discovery import Resource as Resource
 from .discovery import RESTMapper as RESTMapper

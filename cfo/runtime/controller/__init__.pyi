@@ -13,6 +13,7 @@ from .lifecycle import GracePeriodExceeded as GracePeriodExceeded
 from .lifecycle import Phase as Phase
 from .lifecycle import Runnable as Runnable
 from .lifecycle import RunnableFailed as RunnableFailed
+from .lifecycle import abandon as abandon
 from .metrics import Metrics as Metrics
 from .predicate import AnnotationChanged as AnnotationChanged
 from .predicate import GenerationChanged as GenerationChanged
@@ -29,8 +30,6 @@ from .reconcile import Reconciler as Reconciler
 from .reconcile import Request as Request
 from .reconcile import Result as Result
 from .source import Channel as Channel
+from .source import InformerSync as InformerSync
 from .source import Kind as Kind
 from .source import Source as Source
-from .threads import SyncClient as SyncClient
-from .threads import SyncReconciler as SyncReconciler
-from .threads import ThreadAbandoned as ThreadAbandoned

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
 
 import anyio
 import structlog
@@ -39,9 +38,6 @@ from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.printable import described
-
-if TYPE_CHECKING:
-    from cfo.runtime.controller.threads import SyncReconciler
 
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
@@ -101,22 +97,28 @@ class Controller:
 
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
+
+    Raises :class:`TypeError` if ``reconciler.reconcile`` is not a coroutine function.
     """
 
     def __init__(
         self,
         name: str,
-        reconciler: Reconciler | SyncReconciler,
+        reconciler: Reconciler,
         *,
         kind: GVK | None = None,
         options: ControllerOptions | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if not inspect.iscoroutinefunction(reconciler.reconcile):
+            raise TypeError(
+                f"{type(reconciler).__name__}.reconcile: must be a coroutine function (async def)"
+            )
         self.name = name
         self.kind = kind
         self.options = options or ControllerOptions()
-        self.reconciler = self._in_threads(reconciler)
+        self.reconciler = reconciler
         self._clock = clock or SystemClock()
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
@@ -143,17 +145,6 @@ class Controller:
     def sources(self) -> tuple[Source, ...]:
         """The sources of the controller's requests."""
         return tuple(self._sources)
-
-    def _in_threads(self, reconciler: Reconciler | SyncReconciler) -> Reconciler:
-        """Return a reconciler that runs a sync reconciler in threads; any other is returned unchanged."""
-        if inspect.iscoroutinefunction(reconciler.reconcile):
-            return cast("Reconciler", reconciler)
-        # Imported here because most operators have no sync reconciler.
-        from cfo.runtime.controller.threads import ThreadedReconciler
-
-        # Twice as many threads as workers, so that abandoned threads do not block the workers.
-        threads = 2 * self.options.max_concurrent_reconciles
-        return ThreadedReconciler(cast("SyncReconciler", reconciler), threads)
 
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 from weakref import WeakSet
 
 import anyio
@@ -38,9 +38,7 @@ _log = structlog.get_logger(__name__)
 
 MARGIN_SECONDS = 5.0
 """Seconds after the grace period in which a cancelled process must have ended."""
-
-ABANDONED: WeakSet[asyncio.Task[None]] = WeakSet()
-"""Tasks that ignored their cancellation, and end only with the process."""
+_abandoned: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 @runtime_checkable
@@ -67,6 +65,15 @@ class Phase(IntEnum):
     ALL_REPLICAS = 2
     ELECTION = 3
     LEADER = 4
+
+
+def abandon(task: asyncio.Task[Any]) -> None:
+    """Declare that ``task`` ignored its cancellation, and that nothing waits for it any longer.
+
+    If it is still running when a manager that handles signals has stopped, the process is ended
+    :data:`MARGIN_SECONDS` later, because the event loop would wait for the task.
+    """
+    _abandoned.add(task)
 
 
 class RunnableFailed(Exception):
@@ -234,7 +241,7 @@ class Lifecycle:
                 tasks.cancel_scope.cancel()
         finally:
             self._ended.set()
-            if all(task.done() for task in ABANDONED):
+            if all(task.done() for task in _abandoned):
                 self._last_resort = None  # the event loop can end
         if self._failure is not None:
             raise self._failure

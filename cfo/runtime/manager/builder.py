@@ -24,7 +24,6 @@ from cfo.runtime.manager.leadership import ElectedControllers
 from cfo.runtime.objects.unstructured import GVK, ObjectKind
 
 if TYPE_CHECKING:
-    from cfo.runtime.controller.threads import SyncReconciler
     from cfo.runtime.manager.manager import Manager
 
 
@@ -142,13 +141,12 @@ class Builder:
         self._options = options
         return self
 
-    def complete(self, reconciler: Reconciler | SyncReconciler) -> Controller:
+    def complete(self, reconciler: Reconciler) -> Controller:
         """Create the controller and add it to the manager, which starts it (immediately if the manager is running).
 
-        A reconciler whose ``reconcile`` is not a coroutine function runs in :mod:`cfo.runtime.controller.threads`.
-
         Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
-        manager already has a controller of this name.
+        manager already has a controller of this name, and :class:`TypeError` if ``reconciler.reconcile`` is not a
+        coroutine function.
         """
         if not self._watches and all(isinstance(source, InformerSync) for source in self._sources):
             raise ValueError("no watches: call for_, watches or watches_source")

@@ -10,3 +10,4 @@ from .listener import AddressUnavailable as AddressUnavailable
 from .listener import free_port as free_port
 from .printable import printable as printable
 from .printable import printable_lines as printable_lines
+from .threads import ThreadPool as ThreadPool

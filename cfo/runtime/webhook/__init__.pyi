@@ -13,5 +13,6 @@ from .options import WebhookOptions as WebhookOptions
 from .options import WebhookURL as WebhookURL
 from .registration import Webhook as Webhook
 from .registration import Webhooks as Webhooks
+from .review import json_patch as json_patch
 from .setup import webhook_rules as webhook_rules
 from .shared_port import served_elsewhere as served_elsewhere

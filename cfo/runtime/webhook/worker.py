@@ -16,7 +16,7 @@ any input: they limit what they read, as the webhooks of RayClusters and AppWrap
   does not reach C code;
 * a process for each review: 40 MB of memory and a copy of each object;
 * :func:`anyio.to_thread.run_sync`: it does not limit the threads that were abandoned, see
-  :class:`~cfo.runtime.controller.threads.ThreadPool`.
+  :class:`~cfo.runtime.process.threads.ThreadPool`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
-from cfo.runtime.controller.threads import ThreadPool
+from cfo.runtime.process.threads import ThreadPool
 
 MAX_INLINE: Final = 16 * 1024
 """The maximum size in bytes of a request body whose review runs in the event loop."""

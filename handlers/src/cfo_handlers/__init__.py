@@ -2,7 +2,7 @@
 
 .. code-block:: python
 
-    from cfo.runtime import handlers as kopf
+    import cfo_handlers as kopf
 
 
     @kopf.on.create("kopfexamples")

@@ -97,6 +97,10 @@ from .storage import ProgressStorage as ProgressStorage
 from .storage import SmartProgressStorage as SmartProgressStorage
 from .storage import StatusDiffBaseStorage as StatusDiffBaseStorage
 from .storage import StatusProgressStorage as StatusProgressStorage
+from .threads import SyncClient as SyncClient
+from .threads import SyncReconciler as SyncReconciler
+from .threads import ThreadAbandoned as ThreadAbandoned
+from .threads import ThreadedReconciler as ThreadedReconciler
 from .webhook_servers import WebhookAutoServer as WebhookAutoServer
 from .webhook_servers import WebhookAutoTunnel as WebhookAutoTunnel
 from .webhook_servers import WebhookDockerDesktopServer as WebhookDockerDesktopServer

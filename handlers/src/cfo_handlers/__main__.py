@@ -1,5 +1,5 @@
-"""``python -m cfo.runtime.handlers run FILE...``."""
+"""``python -m cfo_handlers run FILE...``."""
 
-from cfo.runtime.handlers.program import command
+from cfo_handlers.command import command
 
-command(prog_name="python -m cfo.runtime.handlers")
+command(prog_name="python -m cfo_handlers")

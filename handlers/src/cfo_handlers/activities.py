@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfo.runtime.client.config import ClientConfig, load_config
-from cfo.runtime.client.credentials import CredentialError, Credentials, basic_authorization
-from cfo.runtime.handlers.causes import Cause
-from cfo.runtime.handlers.declarations import Activity
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.errors import LoginError
-from cfo.runtime.handlers.execution import call_handlers
-from cfo.runtime.handlers.progress import Progress
+from cfo.runtime.client import ClientConfig, CredentialError, Credentials, load_config
+from cfo_handlers.causes import Cause
+from cfo_handlers.declarations import Activity
+from cfo_handlers.environment import Environment
+from cfo_handlers.errors import LoginError
+from cfo_handlers.execution import call_handlers
+from cfo_handlers.progress import Progress
 
 
 class ActivityError(Exception):
@@ -51,7 +50,8 @@ class ConnectionInfo:
         if self.token:
             authorization = f"{self.scheme or 'Bearer'} {self.token}"
         elif self.username is not None and self.password is not None:
-            authorization = basic_authorization(self.username, self.password)
+            pair = f"{self.username}:{self.password}"
+            authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
         certificate = _read(self.certificate_path, self.certificate_data)
         return Credentials(
             authorization, certificate, _read(self.private_key_path, self.private_key_data)
@@ -99,7 +99,7 @@ async def log_in(environment: Environment) -> ClientConfig:
     """Return the configuration of the login handlers, or of the kubeconfig or the service account without any.
 
     Login handlers are called again when their credentials expire or are rejected. Raises :class:`LoginError` if all
-    have failed, and :class:`~cfo.runtime.client.config.ConfigError`.
+    have failed, and :class:`~cfo.runtime.ConfigError`.
     """
     try:
         first = await _call_login_handlers(environment)

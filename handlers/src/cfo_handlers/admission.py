@@ -7,19 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.runtime.handlers.bodies import Body, Patch
-from cfo.runtime.handlers.causes import ObjectCause, matches
-from cfo.runtime.handlers.declarations import WebhookHandler
-from cfo.runtime.handlers.diffs import compute_diff
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.errors import AdmissionError
-from cfo.runtime.handlers.execution import call_handler
-from cfo.runtime.handlers.filters import Token
-from cfo.runtime.handlers.patching import patched
-from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, errored
-from cfo.runtime.webhook.registration import Webhook, Webhooks
-from cfo.runtime.webhook.review import json_patch
+from cfo.runtime.webhook import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Operation,
+    Webhook,
+    Webhooks,
+    json_patch,
+)
+from cfo_handlers.bodies import Body, Patch
+from cfo_handlers.causes import ObjectCause, matches
+from cfo_handlers.declarations import WebhookHandler
+from cfo_handlers.diffs import compute_diff
+from cfo_handlers.environment import Environment
+from cfo_handlers.errors import AdmissionError
+from cfo_handlers.execution import call_handler
+from cfo_handlers.filters import Token
+from cfo_handlers.patching import patched
+from cfo_handlers.resource_selectors import Resource
 
 _NOT_IN_PATH = re.compile(r"[^a-zA-Z0-9\-]+")
 _TIMEOUT_SECONDS = 30
@@ -118,7 +123,7 @@ class _AdmissionHandler:
         error = outcome.exception
         if error is not None:
             code = (error.code if isinstance(error, AdmissionError) else None) or 500
-            return errored(code, str(error) or repr(error))
+            return AdmissionResponse(allowed=False, code=code, message=str(error) or repr(error))
         patch = (
             await request.compute(patch_operations, obj, cause.patch)
             if handler.mutating and cause.patch

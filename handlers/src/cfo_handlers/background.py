@@ -3,7 +3,7 @@
 A daemon is a task of its own. It is asked to stop through its keyword ``stopped``. If it has a
 ``cancellation_timeout``, it is cancelled after the ``cancellation_backoff``, and no longer waited for after the
 timeout. The object is deleted when its daemons have ended. A thread cannot be cancelled: it is abandoned
-(:mod:`cfo.runtime.controller.threads`).
+(:mod:`cfo_handlers.threads`).
 
 A timer has a controller, and no task for an object: its key waits in the queue until the next call is due.
 """
@@ -25,21 +25,18 @@ import orjson
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.cache.informer import Reader
-from cfo.runtime.cache.store import Event
-from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.controller.lifecycle import ABANDONED
-from cfo.runtime.controller.reconcile import Request, Result
-from cfo.runtime.controller.source import Channel
-from cfo.runtime.handlers.bodies import Body, Patch
-from cfo.runtime.handlers.causes import ObjectCause, detect_change, matches
-from cfo.runtime.handlers.declarations import BackgroundHandler, DaemonHandler, TimerHandler
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.execution import call_handler
-from cfo.runtime.handlers.patching import apply_patch
-from cfo.runtime.handlers.progress import HandlerState, Outcome
-from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, key_of, uid_of
+from cfo.runtime.cache import Event, Reader
+from cfo.runtime.client import APIError, TransportError
+from cfo.runtime.controller import Channel, Request, Result, abandon
+from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, uid_of
+from cfo_handlers.bodies import Body, Patch
+from cfo_handlers.causes import ObjectCause, detect_change, matches
+from cfo_handlers.declarations import BackgroundHandler, DaemonHandler, TimerHandler
+from cfo_handlers.environment import Environment
+from cfo_handlers.execution import call_handler
+from cfo_handlers.patching import apply_patch
+from cfo_handlers.progress import HandlerState, Outcome
+from cfo_handlers.resource_selectors import Resource
 
 
 class DaemonStoppingReason(enum.Flag):
@@ -192,7 +189,7 @@ class Daemon:
         if not self.has_ended.is_set():
             self.stopped.set(DaemonStoppingReason.DAEMON_ABANDONED)
             self.cause.logger.warning(f"{self.handler} did not exit in time. Leaving it orphaned.")
-            ABANDONED.add(self.task)
+            abandon(self.task)
             self.end()
 
     def end(self) -> None:

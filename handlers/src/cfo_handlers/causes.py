@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
-from cfo.runtime.handlers.declarations import (
+from cfo.runtime.objects import has_finalizer, is_deleting
+from cfo_handlers.bodies import Body, BodyEssence, Patch
+from cfo_handlers.declarations import (
     ChangingHandler,
     Handler,
     Reason,
     ResourceHandler,
     WebhookHandler,
 )
-from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
-from cfo.runtime.handlers.environment import Environment, ObjectLogger
-from cfo.runtime.handlers.filters import MISSING, PRESENT, accepts
-from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
+from cfo_handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
+from cfo_handlers.environment import Environment, ObjectLogger
+from cfo_handlers.filters import MISSING, PRESENT, accepts
+from cfo_handlers.resource_selectors import Resource
 
 
 @dataclass(frozen=True, slots=True)

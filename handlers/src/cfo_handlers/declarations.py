@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
-from cfo.runtime.handlers.diffs import FieldPath
-from cfo.runtime.handlers.errors import ErrorsMode
-from cfo.runtime.handlers.filters import MetaFilter
-from cfo.runtime.handlers.resource_selectors import Resource, Selector
+from cfo_handlers.diffs import FieldPath
+from cfo_handlers.errors import ErrorsMode
+from cfo_handlers.filters import MetaFilter
+from cfo_handlers.resource_selectors import Resource, Selector
 
 Function: TypeAlias = Callable[..., Any]
 _PARENT: Final = Selector()

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from typing import Any, Final, Generic, TypeVar
 
-from cfo.runtime.client.client import Client
-from cfo.runtime.controller.threads import SyncClient, ThreadPool
-from cfo.runtime.handlers.bodies import Memo
-from cfo.runtime.handlers.declarations import IndexHandler, OperatorRegistry, get_default_registry
-from cfo.runtime.handlers.settings import OperatorSettings
-from cfo.runtime.manager.events import EventRecorder
-from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.client import Client
+from cfo.runtime.manager import EventRecorder
+from cfo.runtime.process import Clock, SystemClock
+from cfo_handlers.bodies import Memo
+from cfo_handlers.declarations import IndexHandler, OperatorRegistry, get_default_registry
+from cfo_handlers.settings import OperatorSettings
+from cfo_handlers.threads import HandlerThreads, SyncClient
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -133,7 +133,7 @@ class Environment:
             handler.id: Index() for handler in self.registry.of_type(IndexHandler)
         }
         self.patches = asyncio.Semaphore(_MAX_PATCHES)
-        self._pools: dict[str, ThreadPool] = {}
+        self._threads: dict[str, HandlerThreads] = {}
 
     def connect(self, client: Client, recorder: EventRecorder) -> None:
         """Set the client of handlers and the recorder of Events."""
@@ -141,14 +141,16 @@ class Environment:
         self.sync_client = SyncClient(client)
         self.recorder = recorder
 
-    def pool(self, name: str) -> ThreadPool:
+    def threads(self, name: str) -> HandlerThreads:
         """Return the threads for sync ``handlers``, ``daemons`` or ``admission`` handlers: none delays another type."""
-        background, execution = self.settings.background, self.settings.execution
-        limit = background.max_daemon_threads if name == "daemons" else execution.max_workers
-        pool = self._pools.get(name)
-        if pool is None or pool.limit != limit:  # startup handlers may change the setting
-            pool = self._pools[name] = ThreadPool(name, limit)
-        return pool
+        limit = self.settings.execution.max_workers
+        if name == "daemons":
+            limit = self.settings.background.max_daemon_threads
+        threads = self._threads.get(name)
+        if threads is None or threads.limit != limit:  # startup handlers may change the setting
+            threads = HandlerThreads(name, limit)
+            self._threads[name] = threads
+        return threads
 
     def client_for(self, *, is_async: bool) -> dict[str, Any]:
         """Return the keyword ``client`` of a handler; empty before :meth:`connect`."""

@@ -37,6 +37,10 @@ class LoginError(Exception):
     """Raised by a login handler that has no credentials."""
 
 
+class InvalidParameter(ValueError):
+    """Raised by :func:`~cfo_handlers.operator` for parameters that are not valid."""
+
+
 class SubhandlersPending(TemporaryError):
     """Some sub-handlers of a handler must be called again, therefore the handler itself, too."""
 

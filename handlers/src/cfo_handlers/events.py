@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, TypeAlias
 
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.controller.handler import EnqueueRequestForObject
-from cfo.runtime.handlers.bodies import RawEventType
-from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.cache import Entry, Event
+from cfo.runtime.controller import EnqueueRequestForObject
+from cfo.runtime.objects import NamespacedName
+from cfo_handlers.bodies import RawEventType
 
 MAX_PENDING: Final = 8
 
@@ -47,7 +46,7 @@ class EnqueueAndRemember(EnqueueRequestForObject):
 
     def _keep(self, event: Event, entry: Entry) -> None:
         kind: RawEventType = "ADDED" if event.old is None else "MODIFIED"
-        if event.type is EventType.DELETED or event.new is None:
+        if event.new is None:
             kind = "DELETED"
         elif event.initial:
             kind = None

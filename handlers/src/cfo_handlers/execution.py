@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cfo.runtime.handlers.causes import Cause, ObjectCause
-from cfo.runtime.handlers.declarations import ChangingHandler, Handler, handler_id, unwrapped
-from cfo.runtime.handlers.diffs import FieldSpec, parse_field
-from cfo.runtime.handlers.errors import (
+from cfo_handlers.causes import Cause, ObjectCause
+from cfo_handlers.declarations import ChangingHandler, Handler, handler_id, unwrapped
+from cfo_handlers.diffs import FieldSpec, parse_field
+from cfo_handlers.errors import (
     ErrorsMode,
     HandlerRetriesError,
     HandlerTimeoutError,
@@ -20,9 +20,9 @@ from cfo.runtime.handlers.errors import (
     SubhandlersPending,
     TemporaryError,
 )
-from cfo.runtime.handlers.lifecycles import get_default_lifecycle
-from cfo.runtime.handlers.patching import make_plain, plain
-from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress, StoredProgress
+from cfo_handlers.lifecycles import get_default_lifecycle
+from cfo_handlers.patching import make_plain, plain
+from cfo_handlers.progress import HandlerState, Outcome, Progress, StoredProgress
 
 
 @dataclass(slots=True)
@@ -93,8 +93,8 @@ async def _call(handler: Handler, cause: Cause, kwargs: Mapping[str, Any]) -> An
     environment = cause.environment
     if is_async(handler.fn):
         return await handler.fn(**{**environment.client_for(is_async=True), **kwargs})
-    pool = environment.pool(handler.threads)
-    return await pool.run(handler.fn, **{**environment.client_for(is_async=False), **kwargs})
+    threads = environment.threads(handler.threads)
+    return await threads.run(handler.fn, **{**environment.client_for(is_async=False), **kwargs})
 
 
 def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Outcome:
@@ -229,7 +229,7 @@ async def execute(
 ) -> None:
     """Call sub-handlers now: the functions ``fns`` (by identifier), ``handlers``, or those declared so far.
 
-    Raises a :class:`~cfo.runtime.handlers.errors.TemporaryError` unless all have finished, :class:`TypeError` outside
+    Raises a :class:`~cfo_handlers.errors.TemporaryError` unless all have finished, :class:`TypeError` outside
     of a handler of changes, and if both parameters are given.
     """
     invocation, parent = _current()

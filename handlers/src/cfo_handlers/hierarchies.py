@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
-from cfo.runtime.handlers.bodies import build_owner_reference
-from cfo.runtime.handlers.causes import ObjectCause
-from cfo.runtime.handlers.diffs import FieldSpec, parse_field, resolve
-from cfo.runtime.handlers.execution import current_invocation
+from cfo_handlers.bodies import build_owner_reference
+from cfo_handlers.causes import ObjectCause
+from cfo_handlers.diffs import FieldSpec, parse_field, resolve
+from cfo_handlers.execution import current_invocation
 
 _UNSET: Final = object()
 _ATTRIBUTES: Final = {

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from cfo.runtime.handlers.declarations import Handler
+from cfo_handlers.declarations import Handler
 
 Lifecycle: TypeAlias = Callable[..., Sequence[Handler]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from cfo.runtime.handlers.declarations import (
+from cfo_handlers.declarations import (
     Activity,
     ActivityHandler,
     ChangingHandler,
@@ -20,9 +20,9 @@ from cfo.runtime.handlers.declarations import (
     get_default_registry,
     handler_id,
 )
-from cfo.runtime.handlers.diffs import FieldSpec, parse_field
-from cfo.runtime.handlers.errors import ErrorsMode
-from cfo.runtime.handlers.resource_selectors import Selector
+from cfo_handlers.diffs import FieldSpec, parse_field
+from cfo_handlers.errors import ErrorsMode
+from cfo_handlers.resource_selectors import Selector
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 _SELECTOR_FIELDS = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
@@ -94,7 +94,7 @@ def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Deco
     """Call the function once for each object that existed before the start (``deleted``: also if it is being deleted).
 
     ``resource`` and the keywords ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut`` and
-    ``category`` select the resources (:class:`~cfo.runtime.handlers.resource_selectors.Selector`). The other keywords
+    ``category`` select the resources (:class:`~cfo_handlers.resource_selectors.Selector`). The other keywords
     of this and of all functions for resources are ``id``, ``param``, ``errors``, ``timeout``, ``retries``, ``backoff``,
     the filters ``labels``, ``annotations``, ``when``, ``field`` and ``value``, and ``registry``.
     """

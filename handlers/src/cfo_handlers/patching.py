@@ -7,13 +7,12 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.runtime.client.errors import APIError, NotFound, TransportError
-from cfo.runtime.client.write_gate import WriteRejected
-from cfo.runtime.handlers.bodies import Patch
-from cfo.runtime.handlers.diffs import FieldPath, compute_diff, resolve
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.objects.unstructured import Object, key_of, merged, resource_version_of, uid_of
+from cfo.runtime.client import APIError, NotFound, TransportError, WriteRejected
+from cfo.runtime.objects import Object, key_of, merged, resource_version_of, uid_of
+from cfo_handlers.bodies import Patch
+from cfo_handlers.diffs import FieldPath, compute_diff, resolve
+from cfo_handlers.environment import Environment
+from cfo_handlers.resource_selectors import Resource
 
 _RETRY_DELAYS: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds before a patch is sent again."""
@@ -72,7 +71,7 @@ async def apply_patch(
     patches of an operator are sent at the same time. While the API server is overloaded or does not respond, a patch is
     sent again for about a minute, because a failure means that the handlers are called again.
 
-    Raises the errors of requests; :class:`~cfo.runtime.client.errors.Conflict` if functions of the patch saw an
+    Raises the errors of requests; :class:`~cfo.runtime.Conflict` if functions of the patch saw an
     outdated object.
     """
     if not patch:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from cfo.runtime.client.children import identity_of
-from cfo.runtime.handlers.execution import current_invocation
+from cfo.runtime.client import identity_of
+from cfo_handlers.execution import current_invocation
 
 _NOT_LETTERS = re.compile(r"[^A-Za-z0-9]+")
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from cfo.runtime.handlers.causes import ObjectCause, select_changing
-from cfo.runtime.handlers.declarations import ChangingHandler, Handler
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.storage import ProgressRecord
 from cfo.runtime.objects import parse_time
+from cfo_handlers.causes import ObjectCause, select_changing
+from cfo_handlers.declarations import ChangingHandler, Handler
+from cfo_handlers.environment import Environment
+from cfo_handlers.storage import ProgressRecord
 
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.store import Event
-from cfo.runtime.controller.finalizer import set_finalizer
-from cfo.runtime.controller.reconcile import Request, Result
-from cfo.runtime.controller.source import Channel
-from cfo.runtime.handlers.background import Daemon, Daemons, DaemonStoppingReason, Memory, Timer
-from cfo.runtime.handlers.bodies import Body, Patch, RawEventType
-from cfo.runtime.handlers.causes import Change, ObjectCause, detect_change, matches
-from cfo.runtime.handlers.declarations import (
+from cfo.runtime.cache import Entry, Event, Informer
+from cfo.runtime.controller import Channel, Request, Result, set_finalizer
+from cfo.runtime.objects import (
+    NamespacedName,
+    Object,
+    has_finalizer,
+    is_deleting,
+    key_of,
+    uid_of,
+)
+from cfo_handlers.background import Daemon, Daemons, DaemonStoppingReason, Memory, Timer
+from cfo_handlers.bodies import Body, Patch, RawEventType
+from cfo_handlers.causes import Change, ObjectCause, detect_change, matches
+from cfo_handlers.declarations import (
     BackgroundHandler,
     ChangingHandler,
     DaemonHandler,
@@ -28,20 +32,12 @@ from cfo.runtime.handlers.declarations import (
     TimerHandler,
     WatchingHandler,
 )
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.events import EnqueueAndRemember
-from cfo.runtime.handlers.execution import call_changing, call_handler, is_async
-from cfo.runtime.handlers.patching import apply_patch
-from cfo.runtime.handlers.progress import StoredProgress
-from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.objects.unstructured import (
-    NamespacedName,
-    Object,
-    has_finalizer,
-    is_deleting,
-    key_of,
-    uid_of,
-)
+from cfo_handlers.environment import Environment
+from cfo_handlers.events import EnqueueAndRemember
+from cfo_handlers.execution import call_changing, call_handler, is_async
+from cfo_handlers.patching import apply_patch
+from cfo_handlers.progress import StoredProgress
+from cfo_handlers.resource_selectors import Resource
 
 _SOON: Final = 0.001
 _TITLES: Final = {

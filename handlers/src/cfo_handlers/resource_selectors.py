@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime.client import discovery
-from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.client import Resource as DiscoveredResource
+from cfo.runtime.objects import GVK
 
 _NAME_VERSION_GROUP = re.compile(r"[^.]+\.v\d+((alpha|beta)\d+)?(\..+)?")
 
@@ -44,7 +44,7 @@ class Resource:
     verbs: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, found: discovery.Resource, *, preferred: bool) -> Resource:
+    def of(cls, found: DiscoveredResource, *, preferred: bool) -> Resource:
         """Return the resource that discovery reported."""
         return cls(
             group=found.gvk.group,
@@ -171,7 +171,7 @@ class Selector:
         return found
 
 
-def resources_of(served: Iterable[Iterable[discovery.Resource]]) -> list[Resource]:
+def resources_of(served: Iterable[Iterable[DiscoveredResource]]) -> list[Resource]:
     """Return the resources of ``served``: for each group and version, sorted by preference within a group."""
     found: list[Resource] = []
     known: set[tuple[str, str]] = set()

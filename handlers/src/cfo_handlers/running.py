@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.store import Event
-from cfo.runtime.client.discovery import DiscoveryIncomplete
-from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.controller.availability import CHECK_DELAYS
-from cfo.runtime.controller.controller import Controller, ControllerOptions
-from cfo.runtime.controller.handler import EnqueueRequestForObject, EventHandler
-from cfo.runtime.controller.lifecycle import Phase
-from cfo.runtime.controller.source import InformerSync, Kind, Source
-from cfo.runtime.handlers.activities import run_activity
-from cfo.runtime.handlers.background import Daemons, Timer
-from cfo.runtime.handlers.declarations import (
+from cfo.runtime.cache import Event, Informer
+from cfo.runtime.client import APIError, DiscoveryIncomplete, TransportError
+from cfo.runtime.controller import (
+    Controller,
+    ControllerOptions,
+    EnqueueRequestForObject,
+    EventHandler,
+    InformerSync,
+    Kind,
+    Phase,
+    Source,
+)
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION, SECRET
+from cfo_handlers.activities import run_activity
+from cfo_handlers.background import Daemons, Timer
+from cfo_handlers.declarations import (
     Activity,
     OperatorRegistry,
     ResourceHandler,
     WebhookHandler,
 )
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.resource_handlers import ResourceHandlers
-from cfo.runtime.handlers.resource_selectors import Resource, Selector, resources_of
-from cfo.runtime.handlers.settings import OperatorSettings
-from cfo.runtime.manager.manager import Manager
-from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET
-from cfo.runtime.process.clock import first_of
+from cfo_handlers.environment import Environment
+from cfo_handlers.resource_handlers import ResourceHandlers
+from cfo_handlers.resource_selectors import Resource, Selector, resources_of
+from cfo_handlers.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
+
+_DISCOVERY_DELAYS: Final = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Seconds before each read of the discovery after a CRD changed, because the discovery lags behind."""
 
 
 class Handlers:
@@ -73,7 +78,10 @@ class Handlers:
         if self._manager.options.webhook is not None:
             await self._register_webhooks()
         task_status.started()
-        await first_of(self._stopping.wait, self._follow_resources)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow_resources)
+            await self._stopping.wait()
+            tasks.cancel_scope.cancel()
         await run_activity(environment, Activity.CLEANUP)
 
     async def _served(self) -> list[Resource]:
@@ -173,7 +181,7 @@ class Handlers:
             add(f"{resource}/{timer.handler.id}", timer, EnqueueRequestForObject())
 
     async def _register_webhooks(self) -> None:
-        from cfo.runtime.handlers.admission import register_webhooks  # lazily: loads cryptography
+        from cfo_handlers.admission import register_webhooks  # lazily: loads cryptography
 
         served = await self._served()
         managed = self.environment.settings.admission.managed or "handlers"
@@ -194,7 +202,7 @@ class Handlers:
                 informer.add_handler(self._on_definition)
             await self._changed.wait()
             self._changed.clear()
-            for delay in CHECK_DELAYS:  # discovery lags behind the CRD
+            for delay in _DISCOVERY_DELAYS:
                 await self.environment.clock.sleep(delay)
                 self._manager.mapper.invalidate()
                 await self._add_resources()

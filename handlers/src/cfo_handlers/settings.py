@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.runtime.handlers.storage import (
+from cfo_handlers.storage import (
     AnnotationsDiffBaseStorage,
     DiffBaseStorage,
     ProgressStorage,

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeAlias
 import orjson
 import structlog
 
-from cfo.runtime.handlers.bodies import BodyEssence, Patch
-from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, parse_field, remove, resolve, store
+from cfo_handlers.bodies import BodyEssence, Patch
+from cfo_handlers.diffs import FieldPath, FieldSpec, parse_field, remove, resolve, store
 
 _log = structlog.get_logger(__name__)
 

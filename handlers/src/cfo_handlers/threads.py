@@ -1,4 +1,4 @@
-"""Sync code in threads: reconcilers whose ``reconcile`` is not a coroutine function, and the client for them.
+"""Sync code in threads: the threads of sync handlers, the client for them, and reconcilers with a sync ``reconcile``.
 
 .. code-block:: python
 
@@ -9,6 +9,9 @@
         def reconcile(self, request: Request) -> Result:  # runs in a thread
             account = self.client.get(SERVICE_ACCOUNT, request)
             ...
+
+
+    Builder(manager).for_(SERVICE_ACCOUNT).complete(ThreadedReconciler(Greeter(manager.client)))
 
 A thread cannot be cancelled. When its reconcile exceeds the timeout, or the process stops or loses leadership, the
 thread is abandoned: from then on every call of its :class:`SyncClient` raises :class:`ThreadAbandoned`, a call in
@@ -23,140 +26,109 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
-import inspect
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.write_gate import WriteGate, WriteRejected, write_gates
-from cfo.runtime.controller.reconcile import Request, Result
-from cfo.runtime.objects.unstructured import NamespacedName, Object, ObjectKind, TypedObject
+from cfo.runtime import Client, NamespacedName, Object, ObjectKind, Request, Result, TypedObject
+from cfo.runtime.controller import ControllerOptions
+from cfo.runtime.process import ThreadPool
 
 T = TypeVar("T")
 ObjectT = TypeVar("ObjectT", bound="Object | TypedObject")
 
+_DEFAULT_THREADS: Final = 2 * ControllerOptions().max_concurrent_reconciles
+"""Twice as many threads as workers, so that abandoned threads do not block the workers."""
+
 
 class ThreadAbandoned(Exception):
-    """Raised in a thread whose reconcile was cancelled: the thread must end."""
+    """Raised in a thread whose task was cancelled: the thread must end."""
+
+    def __init__(self) -> None:
+        super().__init__("the task of this thread was cancelled")
 
 
-class _Run(WriteGate):
-    """One function that runs in a thread. As a gate it refuses writes once the thread is abandoned."""
+class _LoopCalls:
+    """The calls of coroutine functions from one thread. Except for :meth:`call`, everything runs in the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._abandoned = False
-        self._call: concurrent.futures.Future[Any] | None = None
 
-    def check(self) -> None:
+    def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Call ``function`` from the thread; raises :class:`ThreadAbandoned`."""
         if self._abandoned:
-            raise WriteRejected("the thread was abandoned, because its task was cancelled")
+            raise ThreadAbandoned
+        # The coroutine runs in a copy of the thread's context, which has the write gates of its task.
+        future = asyncio.run_coroutine_threadsafe(self._run(function), self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ThreadAbandoned from None
+
+    async def _run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._abandoned:
+            raise ThreadAbandoned
+        task = cast("asyncio.Task[T]", asyncio.current_task())
+        self._tasks.add(task)
+        try:
+            return await function()
+        finally:
+            self._tasks.discard(task)
 
     def abandon(self) -> None:
-        with self._lock:
-            self._abandoned = True
-            call = self._call
-        if call is not None:
-            call.cancel()
-
-    def call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
-        with self._lock:
-            if self._abandoned:
-                raise ThreadAbandoned("the task of this thread was cancelled")
-            # The coroutine runs in a copy of the context of this thread.
-            call = self._call = asyncio.run_coroutine_threadsafe(
-                function(*args, **kwargs), self._loop
-            )
-        try:
-            return cast("T", call.result())
-        except concurrent.futures.CancelledError:
-            raise ThreadAbandoned("the task of this thread was cancelled") from None
-        finally:
-            self._call = None
+        """Cancel the calls in progress, which do not take another step, and refuse all later ones."""
+        self._abandoned = True
+        for task in self._tasks:
+            task.cancel()
 
 
-_current_run: ContextVar[_Run | None] = ContextVar("cfo_thread_run", default=None)
+_current_calls: ContextVar[_LoopCalls | None] = ContextVar("cfo_handlers_loop_calls", default=None)
 
 
 def call_in_loop(function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
-    """Call a coroutine function in the event loop from a thread of a :class:`ThreadPool`, and return its result.
+    """Call a coroutine function in the event loop from a thread of :class:`HandlerThreads`, and return its result.
 
     Raises :class:`RuntimeError` in any other thread, and :class:`ThreadAbandoned`.
     """
-    run = _current_run.get()
-    if run is None:
+    calls = _current_calls.get()
+    if calls is None:
         raise RuntimeError(
-            "no thread of a ThreadPool: a coroutine function must await the async client instead"
+            "not in the thread of a handler: a coroutine function must await the async client"
         )
-    return run.call(function, *args, **kwargs)
+    return calls.call(partial(function, *args, **kwargs))
 
 
-class ThreadPool:
-    """At most ``limit`` threads at once, named ``name``. Used by one event loop.
+class HandlerThreads:
+    """At most ``limit`` threads at once, named ``name``, which can use a :class:`SyncClient`. Used by one event loop.
 
-    The threads are not those of :func:`anyio.to_thread.run_sync` with a limiter and ``abandon_on_cancel``: it frees the
-    place of a thread that is still running when its caller is cancelled, so their number would not be limited, and the
-    process would not exit before all have ended. Raises :class:`ValueError` for a limit below 1.
+    Raises :class:`ValueError` for a limit below 1.
     """
 
     def __init__(self, name: str, limit: int) -> None:
-        if limit < 1:
-            raise ValueError(f"limit: {limit}: must be 1 or more threads")
-        self.name = name
         self.limit = limit
-        self._places = asyncio.Semaphore(limit)
+        self._pool = ThreadPool(name, limit)
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call ``function`` in a thread, as soon as there is a place for one, and return its result.
 
         If the caller is cancelled, the thread is abandoned (see the module).
         """
-        await self._places.acquire()
-        loop = asyncio.get_running_loop()
-        run = _Run(loop)
-        context = contextvars.copy_context()
-        context.run(_current_run.set, run)
-        context.run(write_gates.set, (*write_gates.get(), run))
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-        def work() -> None:
-            _finish(future, partial(context.run, partial(function, *args, **kwargs)))
-            with suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._places.release)
-
+        calls = _LoopCalls()
+        token = _current_calls.set(calls)
         try:
-            threading.Thread(target=work, name=self.name, daemon=True).start()
-        except RuntimeError:  # the process has too many threads
-            self._places.release()
-            raise
-        try:
-            return await asyncio.wrap_future(future)
+            return await self._pool.run(function, *args, **kwargs)
         except asyncio.CancelledError:
-            run.abandon()
+            calls.abandon()
             raise
-
-
-def _finish(future: concurrent.futures.Future[T], job: Callable[[], T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return  # cancelled before the thread has started
-    try:
-        result = job()
-    except BaseException as error:  # noqa: BLE001 - raised in the task that waits
-        # A future cannot hold StopIteration, and SystemExit would end the event loop.
-        ordinary = isinstance(error, Exception) and not isinstance(error, StopIteration)
-        future.set_exception(error if ordinary else RuntimeError(f"the thread raised {error!r}"))
-    else:
-        future.set_result(result)
+        finally:
+            _current_calls.reset(token)
 
 
 class SyncClient:
-    """The methods of a :class:`~cfo.runtime.client.client.Client` for threads; they run in the event loop."""
+    """The methods of a :class:`~cfo.runtime.Client` for threads; they run in the event loop."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -175,8 +147,14 @@ class SyncClient:
         live: bool = False,
     ) -> list[T]:
         """Return copies of the objects that match; an empty ``namespace`` means all namespaces."""
-        selectors = {"label_selector": label_selector, "field_selector": field_selector}
-        return call_in_loop(self.client.list, kind, namespace=namespace, live=live, **selectors)
+        return call_in_loop(
+            self.client.list,
+            kind,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            live=live,
+        )
 
     def create(self, obj: ObjectT, **options: Any) -> ObjectT:
         """Create an object and return it as persisted; ``options`` as for the method of the client."""
@@ -206,7 +184,7 @@ class SyncClient:
 
 
 class SyncReconciler(Protocol):
-    """A reconciler whose ``reconcile`` runs in a thread; everything else is as for a ``Reconciler``."""
+    """A reconciler whose ``reconcile`` is not a coroutine function: :class:`ThreadedReconciler` runs it."""
 
     def reconcile(self, request: Request) -> Result:
         """Reconcile the object named ``request``, which may no longer exist."""
@@ -214,11 +192,15 @@ class SyncReconciler(Protocol):
 
 
 class ThreadedReconciler:
-    """Runs a sync reconciler in at most ``limit`` threads, and an object in one thread at a time."""
+    """Runs a sync reconciler in at most ``max_threads`` threads, and an object in one thread at a time.
 
-    def __init__(self, reconciler: SyncReconciler, limit: int) -> None:
+    By default there are two threads for each worker of a controller with default options. Raises :class:`ValueError`
+    for fewer than 1.
+    """
+
+    def __init__(self, reconciler: SyncReconciler, *, max_threads: int = _DEFAULT_THREADS) -> None:
         self.reconciler = reconciler
-        self._pool = ThreadPool(type(reconciler).__name__, limit)
+        self._threads = HandlerThreads(type(reconciler).__name__, max_threads)
         self._running: set[Request] = set()
 
     async def reconcile(self, request: Request) -> Result:
@@ -230,8 +212,7 @@ class ThreadedReconciler:
             raise RuntimeError(
                 f"an earlier reconcile of {request} was cancelled, and its thread has not ended yet"
             )
-        result = await self._pool.run(self._reconcile, request)
-        return await result if inspect.isawaitable(result) else result
+        return await self._threads.run(self._reconcile, request)
 
     def _reconcile(self, request: Request) -> Result:
         self._running.add(request)

@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.process.listener import free_port
-from cfo.runtime.webhook.options import (
+from cfo.runtime.objects import NamespacedName
+from cfo.runtime.process import free_port
+from cfo.runtime.webhook import (
     CertificateFiles,
     RotatedCertificates,
     ServiceReference,

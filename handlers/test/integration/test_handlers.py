@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+import cfo_handlers as kopf
 from cfo.runtime import (
     GVK,
     Client,
@@ -24,16 +25,13 @@ from cfo.runtime import (
     is_deleting,
     key_of,
 )
-from cfo.runtime import handlers as kopf
-from cfo.runtime.controller import SyncClient
-from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects import CONFIG_MAP
+from cfo.runtime.process import free_port
 from envtest import ControlPlane
-from test.support.config_map_webhooks import free_url
-from test.support.raycluster_environment import crd, eventually
+from test.support import crd, eventually
 
 KIND = GVK("handlers.example.com", "v1", "Thing")
 CRD = crd("handlers.example.com", "v1", "Thing", "things")
-CRD["spec"]["versions"][0]["subresources"] = {"status": {}}
 LAST = "kopf.zalando.org/last-handled-configuration"
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 
@@ -144,7 +142,7 @@ async def test_changes_of_an_object_call_its_handlers_once_and_store_their_resul
         calls.append(("text", reason, old, new, len(diff)))
 
     @kopf.on.delete("things", registry=registry, id="delete")
-    def delete(client: SyncClient, namespace: str, name: str, **_: Any) -> None:
+    def delete(client: kopf.SyncClient, namespace: str, name: str, **_: Any) -> None:
         thing = client.get(KIND, NamespacedName(namespace, name))
         calls.append(("delete", is_deleting(thing or {})))
 
@@ -500,7 +498,7 @@ async def test_operator_serves_webhooks_and_probes_and_runs_its_activities(
     async def configure(settings: kopf.OperatorSettings, retry: int, **_: Any) -> None:
         if retry == 0:
             raise kopf.TemporaryError("again", delay=0.01)
-        settings.admission.server = kopf.WebhookServer(port=free_url().port)
+        settings.admission.server = kopf.WebhookServer(port=free_port())
         settings.admission.managed = f"{world.namespace}.example.com"
 
     @kopf.on.cleanup(registry=registry, id="cleanup")
@@ -531,7 +529,7 @@ async def test_operator_serves_webhooks_and_probes_and_runs_its_activities(
             raise kopf.AdmissionError("too many", code=403)
 
     stop, ready = threading.Event(), asyncio.Event()
-    address = f"http://127.0.0.1:{free_url().port}/healthz"
+    address = f"http://127.0.0.1:{free_port()}/healthz"
     operator = asyncio.create_task(
         kopf.operator(
             registry=registry,

@@ -1,4 +1,4 @@
-"""kopf's own examples with a changed import: ``import kopf`` becomes ``from cfo.runtime import handlers as kopf``.
+"""kopf's own examples with a changed import: ``import kopf`` becomes ``import cfo_handlers as kopf``.
 
 They are not part of this repository: ``KOPF_EXAMPLES`` is the folder ``examples`` in a checkout or source distribution
 of kopf (``make test-kopf-examples``). Examples that use pykube are skipped if it is not installed.
@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from cfo.runtime import GVK, Client, NamespacedName, key_of
-from cfo.runtime.objects.kinds import POD
-from test.bench.processes import free_port
-from test.support.raycluster_environment import eventually
+from cfo.runtime.objects import POD
+from cfo.runtime.process import free_port
+from test.support import eventually
 
 EXAMPLES = Path(os.environ.get("KOPF_EXAMPLES", ""))
 KIND = GVK("kopf.dev", "v1", "KopfExample")
@@ -111,15 +111,13 @@ async def test_kopf_example_runs_with_a_changed_import(
     install_crds(EXAMPLES / "crd.yaml")
     program = tmp_path / "example.py"
     program.write_text(
-        re.sub(
-            r"^import kopf$", "from cfo.runtime import handlers as kopf", source, flags=re.MULTILINE
-        )
+        re.sub(r"^import kopf$", "import cfo_handlers as kopf", source, flags=re.MULTILINE)
     )
     log = tmp_path / "log"
     expected, health = EXPECTED[folder], free_port()
     run = (
         "-m",
-        "cfo.runtime.handlers",
+        "cfo_handlers",
         "run",
         "-A",
         "-v",
@@ -223,9 +221,9 @@ async def test_operator_moves_to_cfo_and_back_to_kopf_without_a_write(
     for number, (library, call) in enumerate(
         [
             ("kopf", "create"),
-            ("cfo.runtime.handlers", "resume"),
+            ("cfo_handlers", "resume"),
             ("kopf", "resume"),
-            ("cfo.runtime.handlers", "delete"),
+            ("cfo_handlers", "delete"),
         ]
     ):
         program, log = tmp_path / f"program{number}.py", tmp_path / f"log{number}"

@@ -11,10 +11,10 @@ import pytest
 from kopf._cogs.structs import diffs as kopf_diffs
 from kopf._cogs.structs import references as kopf_references
 
-from cfo.runtime import handlers
-from cfo.runtime.handlers.diffs import compute_diff
-from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.resource_selectors import Resource, Selector
+import cfo_handlers as handlers
+from cfo_handlers.diffs import compute_diff
+from cfo_handlers.progress import HandlerState
+from cfo_handlers.resource_selectors import Resource, Selector
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=datetime.UTC)
 

@@ -12,21 +12,21 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
+import cfo_handlers as kopf
 from cfo.runtime import Conflict, TransportError
-from cfo.runtime import handlers as kopf
 from cfo.runtime.client import TooManyRequests, WriteRejected
-from cfo.runtime.handlers.admission import patch_operations, register_webhooks
-from cfo.runtime.handlers.causes import detect_change
-from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
-from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
-from cfo.runtime.handlers.environment import Environment, Index
-from cfo.runtime.handlers.patching import apply_patch, make_plain, plain
-from cfo.runtime.handlers.program import command
-from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.resource_selectors import Resource
-from cfo.runtime.handlers.storage import MAX_STORED
 from cfo.runtime.objects import merged
-from cfo.runtime.webhook.admission import AdmissionRequest
+from cfo.runtime.webhook import AdmissionRequest
+from cfo_handlers.admission import patch_operations, register_webhooks
+from cfo_handlers.causes import detect_change
+from cfo_handlers.command import command
+from cfo_handlers.declarations import ChangingHandler, TimerHandler
+from cfo_handlers.diffs import compute_diff, reduce_diff, remove, resolve
+from cfo_handlers.environment import Environment, Index
+from cfo_handlers.patching import apply_patch, make_plain, plain
+from cfo_handlers.progress import HandlerState
+from cfo_handlers.resource_selectors import Resource
+from cfo_handlers.storage import MAX_STORED
 
 OLD = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - kopf allows times without a time zone
 
@@ -352,17 +352,15 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = kopf.OperatorRegistry()
-    monkeypatch.setattr("cfo.runtime.handlers.declarations._default", [registry])
+    monkeypatch.setattr("cfo_handlers.declarations._default", [registry])
     (tmp_path / "neighbor.py").write_text("NAME = 'pods'\n")
     (tmp_path / "program.py").write_text(
-        "from neighbor import NAME\nfrom cfo.runtime import handlers as kopf\n"
+        "from neighbor import NAME\nimport cfo_handlers as kopf\n"
         "@kopf.on.create(NAME)\ndef create(**_): ...\n"
     )
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr("cfo.runtime.handlers.program.run", lambda **options: calls.append(options))
-    monkeypatch.setattr(
-        "cfo.runtime.handlers.program.configure", lambda **options: calls.append(options)
-    )
+    monkeypatch.setattr("cfo_handlers.command.run", lambda **options: calls.append(options))
+    monkeypatch.setattr("cfo_handlers.command.configure", lambda **options: calls.append(options))
     monkeypatch.syspath_prepend(tmp_path)
     arguments = [
         "run",

@@ -1,4 +1,4 @@
-"""One operator for two libraries: kopf, and :mod:`cfo.runtime.handlers`, which has the same decorators.
+"""One operator for two libraries: kopf, and :mod:`cfo_handlers`, which has the same decorators.
 
 It handles RayClusters that are created, updated or found at the start, and has an index of them. The handler does
 nothing, so that the figures are those of the libraries.
@@ -13,7 +13,7 @@ import logging
 import sys
 from typing import Any
 
-MODULES = {"cfo": "cfo.runtime.handlers", "kopf": "kopf"}
+MODULES = {"cfo": "cfo_handlers", "kopf": "kopf"}
 
 
 def register_handlers(kopf: Any) -> None:

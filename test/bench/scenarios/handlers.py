@@ -1,4 +1,4 @@
-"""The same operator with kopf's decorators, on kopf and on cfo.runtime.handlers."""
+"""The same operator with kopf's decorators, on kopf and on cfo_handlers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.runtime.handlers.bodies import Patch
-from cfo.runtime.handlers.storage import AnnotationsDiffBaseStorage
 from cfo.runtime.objects.unstructured import key_of
+from cfo_handlers.bodies import Patch
+from cfo_handlers.storage import AnnotationsDiffBaseStorage
 from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.processes import MeasuredProcess, free_port, start_process

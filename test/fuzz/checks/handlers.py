@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cfo.runtime.handlers.bodies import Body, Patch
-from cfo.runtime.handlers.diffs import compute_diff
-from cfo.runtime.handlers.progress import HandlerState, Outcome
-from cfo.runtime.handlers.storage import (
+from cfo_handlers.bodies import Body, Patch
+from cfo_handlers.diffs import compute_diff
+from cfo_handlers.progress import HandlerState, Outcome
+from cfo_handlers.storage import (
     AnnotationsDiffBaseStorage,
     AnnotationsProgressStorage,
     DiffBaseStorage,

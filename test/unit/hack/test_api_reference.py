@@ -16,17 +16,19 @@ PACKAGES = sorted(path.parent.name for path in (ROOT / "cfo" / "runtime").glob("
 
 
 def test_each_package_has_a_page_in_the_navigation() -> None:
-    assert set(pages()) == {f"{FOLDER}/{name}.md" for name in (*PACKAGES, "envtest")}
+    assert set(pages()) == {
+        f"{FOLDER}/{name}.md" for name in (*PACKAGES, "envtest", "cfo_handlers")
+    }
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     assert [path for path in pages() if f": {path}\n" not in navigation] == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*(f"cfo.runtime.{name}" for name in PACKAGES), "cfo_handlers"])
 def test_each_public_name_has_an_entry_where_it_is_defined(package: str) -> None:
-    module = import_module(f"cfo.runtime.{package}")
+    module = import_module(package)
     entries = [
         line[4:]
-        for line in pages()[f"{FOLDER}/{package}.md"].splitlines()
+        for line in pages()[f"{FOLDER}/{package.rpartition('.')[2]}.md"].splitlines()
         if line.startswith("::: ")
     ]
     found = {entry.rpartition(".")[2]: entry for entry in entries}

@@ -22,6 +22,8 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
         *ROOT.glob("envtest/*.md"),
         *ROOT.glob("envtest/docs/*.md"),
+        *ROOT.glob("handlers/*.md"),
+        *ROOT.glob("handlers/*/*.md"),
     ]
 )
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([\w-]*))?\)")
@@ -61,14 +63,16 @@ def test_tables_begin_after_an_empty_line_with_a_heading(page: Path) -> None:
 
 
 SOURCES = sorted(
-    path for root in ("cfo", "envtest/src", "hack", "test") for path in (ROOT / root).rglob("*.py")
+    path
+    for root in ("cfo", "envtest/src", "handlers/src", "hack", "test")
+    for path in (ROOT / root).rglob("*.py")
 )
 _PIP = re.compile(r"pip install [^`#\n]*")
-_PUBLISHED = re.compile(r"(?<![\w./-])(?:cfo|envtest)(?:\[\w+\])?(?![\w./-])")
+_PUBLISHED = re.compile(r"(?<![\w./-])(?:cfo|envtest|cfo-handlers)(?:\[\w+\])?(?![\w./-])")
 
 
 def test_pip_does_not_install_this_project_from_the_index() -> None:
-    """The index has an unrelated package of the name cfo, and none of the name envtest."""
+    """The index has an unrelated package of the name cfo, and none with the names of the others."""
     commands = [
         (path.name, command)
         for path in (*PAGES, *SOURCES)
@@ -82,21 +86,29 @@ def test_pip_does_not_install_this_project_from_the_index() -> None:
     } == set()
 
 
-_PATH = re.compile(r"`((?:cfo|config|deploy|docs|envtest|examples|hack|test)/[\w./*-]+)`")
-_NAME = re.compile(r"(?<=[`~])(?:cfo|envtest|hack)(?:\.[A-Za-z_]\w*)+(?=[`(])")
+_PATH = re.compile(r"`((?:cfo|config|deploy|docs|envtest|examples|hack|handlers|test)/[\w./*-]+)`")
+_NAME = re.compile(r"(?<=[`~])(?:cfo|cfo_handlers|envtest|hack)(?:\.[A-Za-z_]\w*)+(?=[`(])")
 _SIBLING = re.compile(r":mod:`(\.[a-z_.]+)`")
 NO_PATHS = {"envtest/admission", "docs/install.html"}
 """Paths that are examples: the area of a commit, and a page of the site."""
-NO_NAMES = {"cfo.envtest", "cfo.kubeconfig", "envtest.Environment", "envtest.log"}
-"""A module of an earlier release in the changelog, files, and a type of controller-runtime."""
+NO_NAMES = {
+    "cfo.envtest",
+    "cfo.runtime.handlers",
+    "cfo.kubeconfig",
+    "envtest.Environment",
+    "envtest.log",
+}
+"""Modules of earlier versions in the changelogs, files, and a type of controller-runtime."""
 
 
-@pytest.mark.parametrize("folder", ["", "cfo", "docs", "envtest", "examples", "hack", "test"])
+@pytest.mark.parametrize(
+    "folder", ["", "cfo", "docs", "envtest", "examples", "hack", "handlers", "test"]
+)
 def test_named_paths_exist(folder: str) -> None:
-    """Paths in backticks exist; those of envtest are relative to its folder, too."""
+    """Paths in backticks exist; those of other distributions are relative to their folders, too."""
     pages = [page for page in PAGES if page.relative_to(ROOT).parts[0] == (folder or page.name)]
     sources = [path for path in SOURCES if path.relative_to(ROOT).parts[0] == folder]
-    roots = [ROOT, ROOT / "envtest"] if folder == "envtest" else [ROOT]
+    roots = [ROOT, ROOT / folder] if folder in ("envtest", "handlers") else [ROOT]
     missing = {
         (str(path.relative_to(ROOT)), name)
         for path in (*pages, *sources)

@@ -358,6 +358,15 @@ async def test_cancellation_raised_inside_reconcile_is_an_ordinary_error() -> No
         assert harness.count("reconcile_errors_total") == 1
 
 
+def test_reconciler_with_a_sync_reconcile_is_refused() -> None:
+    class Blocking:
+        def reconcile(self, request: Request) -> Result:
+            return Result()
+
+    with pytest.raises(TypeError, match=r"Blocking\.reconcile: must be a coroutine function"):
+        Controller("blocking", Blocking())  # type: ignore[arg-type]
+
+
 async def test_reconcile_must_return_a_result() -> None:
     async def script(_: Request) -> Result:
         return None  # type: ignore[return-value]
