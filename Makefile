@@ -27,10 +27,10 @@ $(VENV)/.types $(VENV)/.docs $(VENV)/.bench $(VENV)/.browser: $(VENV)/.installed
 SAMPLES ?=
 APPLY    = --apply config/samples $(if $(SAMPLES),--apply config/samples/$(SAMPLES))
 run: $(VENV)/.installed ## Run the operator and samples (SAMPLES=all: of all kinds) on the embedded control plane, until interrupted
-	$(BIN)/cfo run --embedded $(APPLY) --overview
+	$(BIN)/cfo run --embedded $(APPLY)
 
 demo: $(VENV)/.installed ## Like run, but stop when every sample has settled (fails after 60 s)
-	$(BIN)/cfo run --embedded $(APPLY) --overview --until-settled 60
+	$(BIN)/cfo run --embedded $(APPLY) --until-settled 60
 
 # Tests start hundreds of processes, each of which would compile all modules.
 test fuzz: export PYTHONDONTWRITEBYTECODE :=

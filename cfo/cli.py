@@ -177,16 +177,10 @@ def cli() -> None:
     "ConfigMap, if that is one of them.",
 )
 @click.option(
-    "--overview",
-    is_flag=True,
-    help="With --embedded: show the objects of each RayCluster and the phase of each AppWrapper.",
-)
-@click.option(
     "--until-settled",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --embedded: exit when every applied RayCluster has all its objects and every applied AppWrapper has "
-    "succeeded; fail after SECONDS.",
+    help="With --embedded: exit when every applied object has settled, and print a table of all; fail after SECONDS.",
 )
 def run(**options: Any) -> None:
     """Run the operator until SIGTERM or SIGINT."""
@@ -203,7 +197,6 @@ def run(**options: Any) -> None:
 def _run_on_cluster(options: Mapping[str, Any]) -> None:
     for name, flag in (
         ("manifests", "--apply"),
-        ("overview", "--overview"),
         ("until_settled", "--until-settled"),
     ):
         if options[name]:
@@ -254,7 +247,6 @@ def _run_embedded(options: Mapping[str, Any]) -> None:
                 config_name=options["config_name"],
                 kubeconfig=Path(options["kubeconfig"] or "cfo.kubeconfig"),
                 manifests=[Path(path) for path in options["manifests"]],
-                overview=options["overview"],
                 until_settled=options["until_settled"],
             )
         )

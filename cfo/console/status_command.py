@@ -8,9 +8,11 @@ limits.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,14 +21,8 @@ from msgspec.structs import asdict
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
 from cfo.console.execution import kubeconfig_option, timeout_option
-from cfo.console.view.show import (
-    NOT_INSTALLED,
-    is_installed,
-    is_interactive,
-    print_changes,
-    show_live,
-)
-from cfo.console.view.text import counts, detail, problem_lines, table
+from cfo.console.summary_text import detail, listing
+from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.runtime import (
     GVK,
     APIError,
@@ -70,7 +66,7 @@ _INTERRUPTED_EXIT_CODE = 130
     "--watch",
     "-w",
     is_flag=True,
-    help="Show changes until interrupted: live on a terminal, else as lines.",
+    help="Show changes until interrupted: the table again on a terminal, otherwise one line for each change.",
 )
 @kubeconfig_option()
 @click.option(
@@ -103,31 +99,32 @@ def command(
     from cfo.runtime import logs
 
     views, name = _select(all_views(), target)
-    if all_namespaces and (namespace or name):
-        raise InvalidInput(
-            f"--all-namespaces cannot be used with {'--namespace' if namespace else 'a name'}"
-        )
+    if all_namespaces and namespace:
+        raise InvalidInput("--all-namespaces cannot be used with --namespace")
+    if all_namespaces and name:
+        raise InvalidInput("--all-namespaces cannot be used with a name")
     if watch and output != "table":
         raise InvalidInput(f"--watch cannot be used with --output {output}")
     logs.configure("console", "error")
 
     async def work() -> int:
         config = await load_config(kubeconfig, context=context)
-        where = None if all_namespaces else namespace or config.namespace
+        where: str | None = namespace or config.namespace
+        if all_namespaces:
+            where = None
         async with (
             Transport(config) as transport,
             connect(transport, views, where, timeout) as session,
         ):
             if watch:
-                await _watch(session, config.server)
+                await _watch(session, where, name)
                 return 0
-            summaries = [
-                each
-                for each in await session.overview.snapshot()
-                if not name or each.key.name == name
-            ]
+            summaries = await session.overview.snapshot()
+            if name:
+                summaries = [each for each in summaries if each.key.name == name]
             _report(views, name, summaries, session, output, where)
-            return _UNHEALTHY_EXIT_CODE if any(each.level.is_wrong for each in summaries) else 0
+        is_wrong = any(each.level.is_wrong for each in summaries)
+        return _UNHEALTHY_EXIT_CODE if is_wrong else 0
 
     try:
         code = run_async(work)
@@ -166,13 +163,13 @@ def _names_of(view: KindView) -> tuple[str, ...]:
     )
 
 
-async def _watch(session: Session, server: str) -> None:
-    if is_interactive() and not is_installed():
-        echo(NOT_INSTALLED, err=True)
-    elif is_interactive():
-        await show_live(session.overview, title=server, with_log=False)
-        return
-    await print_changes(session.overview, echo)
+async def _watch(session: Session, namespace: str | None, name: str) -> None:
+    """Print what changes, until cancelled: a table on a terminal, otherwise one line for each change."""
+    if can_replace_text():
+        notes = partial(_notes, session)
+        await replace_table(session.overview, namespace=namespace, name=name, notes=notes)
+    else:
+        await print_changes(session.overview, name=name)
 
 
 def _report(
@@ -184,55 +181,58 @@ def _report(
     namespace: str | None,
 ) -> None:
     """Print the result; raises :class:`CommandFailed` if the selected object does not exist."""
-    unavailable = session.unavailable()
     if name and not summaries:
-        kind = views[0].gvk.kind
-        reason = unavailable.get(kind) or (
-            "not installed" if len(session.not_served) == len(views) else ""
-        )
-        problem = f"cannot be read ({reason})" if reason else "not found"
-        raise CommandFailed(f"{kind} {name} in namespace {namespace}: {problem}")
+        raise _missing(views, name, session, namespace)
     if output == "json":
-        click.echo(json.dumps(_document(summaries, unavailable), indent=2))
+        click.echo(json.dumps(_document(summaries, session.unavailable()), indent=2))
         return
     if output == "yaml":
         import yaml
 
-        click.echo(
-            yaml.safe_dump(_document(summaries, unavailable), sort_keys=False, allow_unicode=True),
-            nl=False,
-        )
+        document = _document(summaries, session.unavailable())
+        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
         return
     now = SystemClock().now()
+    lines = listing(summaries, now, namespace, wide=output == "wide")
     if name:
-        for number, summary in enumerate(summaries):
-            for line in ([""] if number else []) + list(detail(summary, now)):
-                echo(line)
-    else:
-        for line in table(summaries, now, wide=output == "wide", namespaces=namespace is None):
-            echo(line)
-        problems = list(problem_lines(summaries))
-        for line in ["", *problems] if problems else []:
-            echo(line)
-        where = "all namespaces" if namespace is None else f"namespace {namespace}"
-        for line in ([""] if summaries else []) + [f"{counts(summaries)} in {where}"]:
-            echo(line)
-    for line in _notes(session, unavailable):
+        lines = _details(summaries, now)
+    for line in lines:
+        echo(line)
+    for line in _notes(session):
         echo(line, err=True)
 
 
-def _notes(session: Session, unavailable: dict[str, str]) -> list[str]:
+def _missing(
+    views: Sequence[KindView], name: str, session: Session, namespace: str | None
+) -> CommandFailed:
+    """Return the error for an object that was not found, or whose kind cannot be read."""
+    kind = views[0].gvk.kind
+    problem = "not found"
+    if reason := session.unavailable().get(kind):
+        problem = f"cannot be read ({reason})"
+    elif len(session.not_served) == len(views):
+        problem = "cannot be read (not installed)"
+    return CommandFailed(f"{kind} {name} in namespace {namespace}: {problem}")
+
+
+def _details(summaries: Sequence[Summary], now: datetime) -> Iterator[str]:
+    """Yield everything that is known about each object, with an empty line between two of them."""
+    for number, summary in enumerate(summaries):
+        if number:
+            yield ""
+        yield from detail(summary, now)
+
+
+def _notes(session: Session) -> list[str]:
     """Return one line about the kinds that cannot be read, and one about those that are not installed."""
     notes = []
-    if unavailable:
-        notes.append(
-            f"not read: {', '.join(f'{kind} ({reason})' for kind, reason in unavailable.items())}"
-        )
-    if session.not_served:
-        kinds = dict.fromkeys(gvk.kind for gvk in session.not_served)
-        served = {informer.gvk.kind for informer in session.overview.informers}
-        missing = [kind for kind in kinds if kind not in served]
-        notes += [f"not installed: {', '.join(missing)}"] if missing else []
+    unread = [f"{kind} ({reason})" for kind, reason in session.unavailable().items()]
+    if unread:
+        notes.append(f"not read: {', '.join(unread)}")
+    served = {informer.gvk.kind for informer in session.overview.informers}
+    missing = dict.fromkeys(gvk.kind for gvk in session.not_served if gvk.kind not in served)
+    if missing:
+        notes.append(f"not installed: {', '.join(missing)}")
     return notes
 
 
@@ -299,7 +299,8 @@ async def connect(
         related = await _served(mapper, related_kinds(views))
     if scope.cancelled_caught:
         raise NotReadable(f"{transport.config.server} does not answer within {timeout:g} s")
-    cache = Cache(transport, mapper, namespaces=None if namespace is None else [namespace])
+    namespaces = None if namespace is None else [namespace]
+    cache = Cache(transport, mapper, namespaces=namespaces)
     overview = Overview(cache, [view for view in views if view.gvk in served], related=related)
     session = Session(overview, tuple(view.gvk for view in views if view.gvk not in served))
     async with anyio.create_task_group() as tasks:
@@ -315,16 +316,13 @@ def _check_readable(
     session: Session, served: Collection[GVK], namespace: str | None, timeout: float
 ) -> None:
     overview = session.overview
-    if not served or any(
-        informer.has_synced for informer in overview.informers if informer.gvk in served
-    ):
+    informers = [informer for informer in overview.informers if informer.gvk in served]
+    if not informers or any(informer.has_synced for informer in informers):
         return
-    if all(informer.is_forbidden for informer in overview.informers if informer.gvk in served):
-        where = (
-            f"namespace {namespace}"
-            if namespace is not None
-            else "all namespaces; try -n NAMESPACE"
-        )
+    if all(informer.is_forbidden for informer in informers):
+        where = "all namespaces; try -n NAMESPACE"
+        if namespace is not None:
+            where = f"namespace {namespace}"
         raise NotReadable(f"you are not allowed to list any of the kinds in {where}")
     reasons = "; ".join(sorted(set(overview.unavailable().values())))
     raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")

@@ -18,7 +18,6 @@ def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> No
         "cfo",
         "run",
         "--embedded",
-        "--overview",
         "--until-settled",
         "100",
     ]
@@ -29,6 +28,7 @@ def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     rows = {words[2]: words for line in lines if len(words := line.split()) > 3}
+    assert sum("✓ All applied workloads have settled (" in line for line in lines) == 1
     assert rows["interactive"][0] == "✓"
     assert rows["queued"][3] == "suspended"
     assert (rows["queued-report"][3], rows["failing-report"][3]) == ("Suspended", "Failed")

@@ -22,7 +22,6 @@ from cfo.runtime import (
     RESTMapper,
     Rule,
     Transport,
-    logs,
     owner_reference,
 )
 from cfo.summaries.kind_view import related_kinds
@@ -47,7 +46,6 @@ def _restore_logs() -> Iterator[None]:
     handlers = list(logging.getLogger().handlers)
     yield
     logging.getLogger().handlers[:] = handlers
-    logs._output = None
 
 
 APPWRAPPER_CRD = crd("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers")

@@ -44,25 +44,28 @@ class StubOverview:
 
     def __init__(self, summaries: Sequence[Summary] = ()) -> None:
         self._changes: asyncio.Queue[list[Change]] = asyncio.Queue()
+        self._summaries: dict[tuple[GVK, NamespacedName], Summary] = {}
         self.interruptions: asyncio.Queue[str] = asyncio.Queue()
         self.send(*(Change(ChangeType.ADDED, each) for each in summaries))
 
     @property
     def overview(self) -> Overview:
-        """Itself, with the type that the views expect."""
+        """Itself, with the type that its readers expect."""
         return cast("Overview", self)
 
     def send(self, *changes: Change) -> None:
         """Deliver changes."""
+        for change in changes:
+            self._summaries[change.summary.gvk, change.summary.key] = change.summary
         self._changes.put_nowait(list(changes))
 
     async def next_interruption(self, known: str = "") -> str:
         """Return the next one of ``interruptions``."""
         return await self.interruptions.get()
 
-    def forbidden(self) -> tuple[GVK, ...]:
-        """Return one kind that cannot be read."""
-        return (GVK("", "v1", "Secret"),)
+    async def snapshot(self) -> list[Summary]:
+        """Return the last summary of each object."""
+        return list(self._summaries.values())
 
     @contextmanager
     def subscribe(self) -> Iterator[AsyncIterator[list[Change]]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -14,9 +14,9 @@ from anyio.abc import TaskStatus
 from cfo import operator
 from cfo.console.demo import crds
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
-from cfo.console.errors import CommandFailed, InvalidInput, one_line
-from cfo.console.view.show import is_installed, is_interactive, print_changes, show_live
-from cfo.console.view.text import problem_lines, table
+from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
+from cfo.console.summary_text import listing
+from cfo.console.summary_watch import print_changes, print_line
 from cfo.dashboard.in_cluster import manager_server
 from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
@@ -28,6 +28,7 @@ from cfo.runtime import (
     APIError,
     Client,
     ClientConfig,
+    Clock,
     Manager,
     NamespacedName,
     Object,
@@ -88,10 +89,12 @@ async def run_embedded(
     config_name: str,
     kubeconfig: Path,
     manifests: Sequence[Path],
-    overview: bool,
     until_settled: float | None,
 ) -> None:
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
+
+    Prints the addresses of the control plane and the dashboard, one line for each change of an object, and one when all
+    applied objects have settled; the log is written to stderr.
 
     ``until_settled`` is the number of seconds in which all objects must settle (see :class:`.Summary`); with ``None``,
     run until a signal. Raises :class:`InvalidInput`, and :class:`CommandFailed` with the objects that do not settle.
@@ -101,9 +104,9 @@ async def run_embedded(
     async with control_plane(
         config_map, take_configuration(objects, config_map), kubeconfig
     ) as target:
-        _print(f"control plane: {target.server}")
-        _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
-        await _operate(target, config_map, objects, overview, until_settled, kubeconfig.resolve())
+        echo(f"control plane: {target.server}")
+        echo(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
+        await _operate(target, config_map, objects, until_settled)
 
 
 @asynccontextmanager
@@ -129,9 +132,8 @@ async def control_plane(
                 await _prepare(client, config_map, document)
             yield target
         finally:
-            if (
-                kubeconfig.is_file() and kubeconfig.read_text() == written
-            ):  # else another control plane has replaced it
+            # otherwise another control plane has replaced it
+            if kubeconfig.is_file() and kubeconfig.read_text() == written:
                 kubeconfig.unlink(missing_ok=True)
 
 
@@ -139,10 +141,12 @@ async def _operate(
     target: ClientConfig,
     config_map: NamespacedName,
     objects: list[Object],
-    overview: bool,
     until_settled: float | None,
-    kubeconfig: Path,
 ) -> None:
+    """Run the operator, apply ``objects``, and print what changes.
+
+    Raises :class:`CommandFailed` with the objects that have not settled after ``until_settled`` seconds.
+    """
     views = all_views()
     overviews: list[Overview] = []
     pages: list[LoopbackServer] = []
@@ -151,12 +155,14 @@ async def _operate(
 
         def configure_manager(manager: Manager) -> None:
             simulate_pods(manager)
-            overviews.append(
-                Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock)
+            overview = Overview(
+                manager.cache, views, related=related_kinds(views), clock=manager.clock
             )
-            page = manager_server(manager, overviews[0], free_port())
+            overviews.append(overview)
+            page = manager_server(manager, overview, free_port())
             manager.add(page)
             pages.append(page)
+            manager.add(partial(print_changes, overview, clock=manager.clock))
 
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
@@ -168,43 +174,40 @@ async def _operate(
             )
             tasks.cancel_scope.cancel()
 
-        async def show(manager: Manager) -> None:
-            if not (is_interactive() and is_installed()):
-                await print_changes(view, _print, manager.clock)
-            await show_live(
-                view,
-                title=f"dashboard: {pages[0].url}\nexport KUBECONFIG={kubeconfig}",
-                with_log=True,
-            )
-            manager.stop()
-
         manager: Manager = await tasks.start(operate)
-        (view,) = overviews
+        (overview,) = overviews
         if until_settled is None:
-            _print(f"dashboard: {pages[0].url}")
-        if overview and until_settled is None:
-            tasks.start_soon(show, manager)
+            echo(f"dashboard: {pages[0].url}")
         await manager.ready()  # so that the webhooks process all applied objects
         await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
+        with anyio.move_on_after(until_settled):
+            await _wait_until_settled(overview, objects)
+            _print_settled(overview, objects, manager.clock)
         if until_settled is None:
             await anyio.sleep_forever()
-        with anyio.move_on_after(until_settled), view.subscribe() as changes:
-            while await _reasons(view, objects):
-                await changes.next()
-        reasons = await _reasons(view, objects)
-        if overview:
-            summaries = await view.snapshot()
-            for line in (*table(summaries, manager.clock.now()), *problem_lines(summaries)):
-                _print(line)
+        reasons = await _reasons(overview, objects)
+        summaries = await overview.snapshot()
+        for line in listing(summaries, manager.clock.now(), None):
+            echo(line)
         manager.stop()
         await anyio.sleep_forever()
     if reasons:
         raise CommandFailed(f"not settled within {until_settled or 0:g} s: {'; '.join(reasons)}")
 
 
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+async def _wait_until_settled(overview: Overview, objects: Sequence[Object]) -> None:
+    """Wait until all ``objects`` have settled."""
+    with overview.subscribe() as changes:
+        while await _reasons(overview, objects):
+            await changes.next()
+
+
+def _print_settled(overview: Overview, objects: Iterable[Object], clock: Clock) -> None:
+    """Print that the workloads among ``objects`` have settled, unless there are none."""
+    shown = {(gvk.group, gvk.kind) for gvk in overview.views}
+    workloads = sum(_group_kind(obj) in shown for obj in objects)
+    if workloads:
+        print_line(f"✓ All applied workloads have settled ({workloads})", clock)
 
 
 async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
@@ -264,15 +267,19 @@ def read_objects(paths: Sequence[Path]) -> list[Object]:
 
 async def _reasons(overview: Overview, objects: Iterable[Object]) -> list[str]:
     """Return why ``objects`` have not settled yet; those of kinds without a view have."""
-    summaries = {
-        (each.gvk.group, each.gvk.kind, each.key): each for each in await overview.snapshot()
-    }
     shown = {(gvk.group, gvk.kind) for gvk in overview.views}
+    pending: dict[tuple[str, str, NamespacedName], str] = {}
+    for summary in await overview.snapshot():
+        pending[summary.gvk.group, summary.gvk.kind, summary.key] = summary.pending
     found = []
     for obj in objects:
-        gvk, key = gvk_of(obj), key_of(obj)
-        summary = summaries.get((gvk.group, gvk.kind, key))
-        pending = summary.pending if summary is not None else "is missing"
-        if pending and (gvk.group, gvk.kind) in shown:
-            found.append(f"{gvk.kind} {key} {pending}")
+        group, kind = _group_kind(obj)
+        reason = pending.get((group, kind, key_of(obj)), "is missing")
+        if reason and (group, kind) in shown:
+            found.append(f"{kind} {key_of(obj)} {reason}")
     return found
+
+
+def _group_kind(obj: Object) -> tuple[str, str]:
+    gvk = gvk_of(obj)
+    return gvk.group, gvk.kind

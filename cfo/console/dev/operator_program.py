@@ -28,8 +28,8 @@ _SOURCE: Final = Path(cfo.__file__).parent
 
 def develop(options: Mapping[str, Any]) -> None:
     """Run the operator as a supervised program with the options of ``cfo run``."""
-    if options["overview"] or options["until_settled"]:
-        raise InvalidInput("--overview and --until-settled cannot be used with --dev")
+    if options["until_settled"]:
+        raise InvalidInput("--until-settled cannot be used with --dev")
     arguments = ["--log-level", options["log_level"]]
     log_format = options["log_format"] or ("console" if options["embedded"] else None)
     arguments += ["--log-format", log_format] if log_format else []

@@ -14,9 +14,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, Literal, TextIO, cast
+from collections.abc import Callable
+from typing import Any, Final, Literal, TextIO
 
 import orjson
 import structlog
@@ -24,7 +23,7 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from cfo.runtime.process.printable import printable, printable_lines
 
-__all__ = ["LEVELS", "LogFormat", "configure", "hide_local_variables", "redirect"]
+__all__ = ["LEVELS", "LogFormat", "configure", "hide_local_variables"]
 
 LogFormat = Literal["console", "json"]
 
@@ -53,13 +52,11 @@ def configure(
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
     Raises :class:`ValueError` for an unknown level or format.
     """
-    global _output
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: must be one of {', '.join(LEVELS)}")
     if log_format not in ("console", "json"):
         raise ValueError(f"log format {log_format!r}: must be console or json")
-    _output = _Output(stream or sys.stderr)
-    out = cast("TextIO", _output)
+    out = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -112,42 +109,6 @@ def hide_local_variables() -> None:
     if not structlog.is_configured() and isinstance(processors[-1], structlog.dev.ConsoleRenderer):
         # in place, so that structlog.testing.capture_logs, which does the same, can undo its own change
         processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=_write_traceback)
-
-
-@contextmanager
-def redirect(stream: TextIO) -> Iterator[None]:
-    """Send all logs to ``stream`` until the end of the block, also those of loggers that exist already.
-
-    Format and colors stay. Without an earlier call of :func:`configure`, nothing is redirected.
-    """
-    output = _output
-    if output is None:
-        yield
-        return
-    before, output.target = output.target, stream
-    try:
-        yield
-    finally:
-        output.target = before
-
-
-class _Output(io.TextIOBase):
-    """The stream to which all loggers write; it can be replaced while they exist."""
-
-    def __init__(self, target: TextIO) -> None:
-        self.target = target
-
-    def write(self, text: str) -> int:
-        return self.target.write(text)
-
-    def flush(self) -> None:
-        self.target.flush()
-
-    def isatty(self) -> bool:
-        return self.target.isatty()
-
-
-_output: _Output | None = None
 
 
 class _NamedLogger(structlog.WriteLogger):

@@ -1,4 +1,4 @@
-"""What people read about objects of tenants is printable: commands, the view, the page and messages of webhooks."""
+"""What people read about objects of tenants is printable: commands, the page and messages of webhooks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cfo.api.inferencestack.profiles import newest_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.cli import cli
-from cfo.console.view.text import detail, problem_lines, table
+from cfo.console.summary_text import detail, problem_lines, table
 from cfo.dashboard.state import row_of
-from cfo.runtime import GVK, Object, gvk_of, logs
+from cfo.runtime import GVK, Object, gvk_of
 from cfo.summaries.kind_view import Related, summarize
 from test.support.raycluster_environment import Environment, crd, start_environment
 from test.support.summaries import VIEWS
@@ -52,7 +52,6 @@ def _logging_is_restored() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    logs._output = None
     logging.captureWarnings(capture=False)
 
 
@@ -114,7 +113,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("obj", samples(), ids=lambda obj: gvk_of(obj).kind)
-def test_view_and_page(obj: Object) -> None:
+def test_text_and_page(obj: Object) -> None:
     found = attack(obj, stored=False)
     warning = {"type": "Warning", "reason": HOSTILE, "message": HOSTILE, "lastTimestamp": HOSTILE}
     view = VIEWS[gvk_of(obj)]

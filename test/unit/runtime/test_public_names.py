@@ -103,7 +103,7 @@ import importlib, pydoc, sys
 
 class WithoutExtras:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("envtest", "rich", "textual"):
+        if name.partition(".")[0] in ("envtest", "rich"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, WithoutExtras())

@@ -127,7 +127,6 @@ def test_program_that_cannot_be_started_is_reported_in_one_line(tmp_path: Path) 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--overview"],
         ["--embedded", "--until-settled", "5"],
         ["--apply", "config"],
         ["--embedded", "--webhook-url", "https://h:1"],

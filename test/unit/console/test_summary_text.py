@@ -1,0 +1,133 @@
+"""Summaries as plain text: tables, details, and lines about changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cfo.api.flux.names import FLUX_JOB
+from cfo.console.summary_text import (
+    age,
+    change_text,
+    counts,
+    detail,
+    listing,
+    problem_lines,
+    table,
+)
+from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.summary import Condition, Level, WarningEvent
+from test.support.summaries import summary
+
+NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("created", "expected"),
+    [
+        ("2026-01-01T00:04:59Z", "1s"),
+        ("2026-01-01T00:03:01Z", "119s"),
+        ("2026-01-01T00:03:00Z", "2m"),
+        ("2025-12-31T00:05:00Z", "24h"),
+        ("2025-12-29T00:05:00Z", "3d"),
+        ("2027-01-01T00:00:00Z", "0s"),
+        ("no time", ""),
+        ("2026-01-01T00:00:00", "5m"),
+    ],
+)
+def test_age_has_one_unit(created: str, expected: str) -> None:
+    assert age(created, NOW) == expected
+
+
+def test_table_has_one_line_for_each_object() -> None:
+    objects = [
+        summary("a", problem="it is broken", level=Level.WARNING),
+        summary("b", facts=(("dashboard", "http://b"), ("mTLS", "no"))),
+        summary("j", gvk=FLUX_JOB, state="JobRunning", ready=""),
+    ]
+    assert list(table(objects, NOW)) == [
+        "RayCluster",
+        "   NAMESPACE  NAME  STATUS      READY  AGE  INFORMATION",
+        "!  ns         a     ready       1/2    5m   it is broken",
+        "✓  ns         b     ready       1/2    5m   http://b",
+        "",
+        "FluxJob",
+        "   NAMESPACE  NAME  STATUS      READY  AGE  INFORMATION",
+        "✓  ns         j     JobRunning  -      5m",
+    ]
+    assert list(table(objects[1:2], NOW, wide=True, namespaces=False))[2].endswith(
+        "dashboard: http://b; mTLS: no"
+    )
+    assert list(table([], NOW)) == []
+    assert list(problem_lines(objects)) == [
+        "! RayCluster ns/a",
+        "    it is broken",
+        "      -> do something about it",
+    ]
+    assert counts(objects) == "3 objects: 1 warning, 2 ok"
+
+
+def test_detail_has_everything_that_is_known() -> None:
+    full = summary(
+        "a",
+        problem="it is broken",
+        facts=(("mTLS", "no"),),
+        conditions=(Condition("HeadPodReady", "False", "NotReady", "it waits", ""),),
+        warnings=(WarningEvent("Failed", "why", "2026-01-01T00:04:00Z", 3),),
+    )
+    lines = list(detail(full, NOW))
+    assert lines[0] == "✓ RayCluster ns/a: ready, 1/2 ready, ok"
+    assert lines[2:] == [
+        "",
+        "Problems",
+        "  it is broken",
+        "    -> do something about it",
+        "",
+        "Facts",
+        "  mTLS  no",
+        "",
+        "Conditions",
+        "  HeadPodReady: False  NotReady: it waits",
+        "",
+        "Warning Events",
+        "  60s ago  Failed (x3)  why",
+    ]
+
+
+def test_listing_has_table_problems_and_numbers() -> None:
+    broken = summary("a", problem="it is broken", level=Level.WARNING)
+    assert list(listing([broken], NOW, "ns")) == [
+        "RayCluster",
+        "   NAME  STATUS  READY  AGE  INFORMATION",
+        "!  a     ready   1/2    5m   it is broken",
+        "",
+        "! RayCluster ns/a",
+        "    it is broken",
+        "      -> do something about it",
+        "",
+        "1 object: 1 warning in namespace ns",
+    ]
+    assert list(listing([], NOW, None)) == ["no objects in all namespaces"]
+
+
+def test_each_change_is_one_sentence() -> None:
+    changed = Change(ChangeType.CHANGED, summary("a", problem="it is broken", level=Level.WARNING))
+    assert change_text(changed) == "! RayCluster ns/a is ready (1/2): it is broken"
+    assert change_text(Change(ChangeType.REMOVED, summary("a"))) == "– RayCluster ns/a was deleted"
+    assert (
+        change_text(Change(ChangeType.ADDED, summary("a", state="", ready="")))
+        == "✓ RayCluster ns/a is ok"
+    )
+
+
+def test_address_is_not_cropped() -> None:
+    address = f"https://ray-dashboard.apps.example.test/{'x' * 100}"
+    (_, _, line) = table([summary("a", facts=(("dashboard", address),))], NOW)
+    assert line.endswith(address)
+    (_, _, line) = table([summary("a", problem="p" * 101)], NOW)
+    assert line.endswith(f"  {'p' * 99}…")
+
+
+def test_number_and_noun_agree() -> None:
+    assert counts([summary("a")]) == "1 object: 1 ok"
