@@ -14,7 +14,7 @@ from cfo.api.gateway import TLS_ROUTES
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.enforcement import enforce
-from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
+from cfo.api.raycluster.facts import KUBERAY_FEATURES, Concern, RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host, names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
 from cfo.config.kuberay import KubeRayConfiguration
@@ -107,10 +107,10 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
             assert host.endswith((f"-{DOMAIN}", f".{DOMAIN}"))
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
     facts = RayClusterFacts(stored)
-    [facts.actor(concern, FEATURES) for concern in Concern]
-    required = enforce(facts, facts, tuple(Concern), FEATURES)
+    [facts.actor(concern, KUBERAY_FEATURES) for concern in Concern]
+    required = enforce(facts, facts, tuple(Concern), KUBERAY_FEATURES)
     changed = {**stored, "spec": merged(stored.get("spec") or {}, required.patch)}
-    assert not enforce(RayClusterFacts(changed), facts, tuple(Concern), FEATURES)
+    assert not enforce(RayClusterFacts(changed), facts, tuple(Concern), KUBERAY_FEATURES)
     assert json.dumps(stored) == before
 
 

@@ -47,8 +47,8 @@ class Concern(Enum):
     EXPOSURE = "exposure"
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A setting with which a RayCluster requests ``concerns`` of another actor, which acts if ``feature`` is active.
+class Delegation(msgspec.Struct, frozen=True):
+    """A setting with which a RayCluster delegates ``concerns`` to another actor, which acts if ``feature`` is active.
 
     ``setting`` is the name of the setting in Events.
     """
@@ -61,39 +61,39 @@ class Request(msgspec.Struct, frozen=True):
 
 
 # In order of precedence: the fork adds its proxy and certificates regardless of KubeRay's own fields.
-REQUESTS: Final = (
-    Request(
+DELEGATIONS: Final = (
+    Delegation(
         "spec.networkIsolation",
         fields.uses_network_isolation,
         Actor.OPEN_DATA_HUB,
         "networkIsolation",
         (Concern.NETWORK_POLICY,),
     ),
-    Request(
+    Delegation(
         "spec.networkPolicy",
         fields.restricts_ingress,
         Actor.KUBERAY,
         "networkPolicy",
         (Concern.NETWORK_POLICY,),
     ),
-    Request(
+    Delegation(
         f"the annotation {fields.SECURE_TRUSTED_NETWORK}",
         fields.uses_secure_trusted_network,
         Actor.OPEN_DATA_HUB,
         "secureTrustedNetwork",
         (Concern.MTLS, Concern.AUTHENTICATION, Concern.EXPOSURE),
     ),
-    Request(
+    Delegation(
         "spec.tlsOptions", fields.uses_kuberay_tls, Actor.KUBERAY, "tlsOptions", (Concern.MTLS,)
     ),
-    Request(
+    Delegation(
         "spec.authOptions",
         fields.requests_ray_token,
         Actor.KUBERAY,
         "authOptions",
         (Concern.AUTHENTICATION,),
     ),
-    Request(
+    Delegation(
         "spec.headGroupSpec.enableIngress",
         fields.enables_ingress,
         Actor.KUBERAY,
@@ -102,7 +102,7 @@ REQUESTS: Final = (
     ),
 )
 
-FEATURES: Final = tuple(request.feature for request in REQUESTS)
+KUBERAY_FEATURES: Final = tuple(delegation.feature for delegation in DELEGATIONS)
 """The features of other actors that can be active; the values of ``kuberay.kubeRayFeatures``."""
 
 _T = TypeVar("_T")
@@ -135,30 +135,33 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     requests_ray_token = _fact(fields.requests_ray_token)
     has_injected_tls = _fact(fields.has_injected_tls)
     has_injected_auth_proxy = _fact(fields.has_injected_auth_proxy)
-    _requests = _fact(
-        lambda cluster: tuple(request for request in REQUESTS if request.is_set(cluster))
+    _delegations = _fact(
+        lambda cluster: tuple(each for each in DELEGATIONS if each.is_set(cluster))
     )
 
     def actor(self, concern: Concern, active_features: Collection[str]) -> Actor:
         """Return who provides ``concern``.
 
-        ``active_features`` are the :data:`FEATURES` that are known to be active: by
-        configuration, or because the caller observed what the feature does for this cluster.
+        ``active_features`` are the :data:`KUBERAY_FEATURES` that are known to be active: by configuration,
+        or because the caller observed what the feature does for this cluster.
         """
         if self.is_managed_by_multikueue:
             return Actor.MULTIKUEUE
-        for request in self._requests:
-            if concern in request.concerns and request.feature in active_features:
-                return request.actor
+        for delegation in self._delegations:
+            if concern in delegation.concerns and delegation.feature in active_features:
+                return delegation.actor
         return Actor.OPERATOR
 
-    def unconfirmed_request(
+    def unconfirmed_delegation(
         self, concern: Concern, active_features: Collection[str]
-    ) -> Request | None:
-        """Return the setting that requests another actor although its feature is not known to be active.
+    ) -> Delegation | None:
+        """Return the setting that delegates to another actor although its feature is not known to be active.
 
         ``None`` if there is no such setting, or if another actor provides ``concern``.
         """
         if self.actor(concern, active_features) is not Actor.OPERATOR:
             return None
-        return next((request for request in self._requests if concern in request.concerns), None)
+        for delegation in self._delegations:
+            if concern in delegation.concerns:
+                return delegation
+        return None

@@ -176,12 +176,12 @@ class NetworkPolicies(ClusterConcern):
 
     def _record_actor(self, children: Children, observed: frozenset[str]) -> None:
         record_responsibility(children, Concern.NETWORK_POLICY, observed)
-        request = children.facts.unconfirmed_request(Concern.NETWORK_POLICY, observed)
-        if request is not None:
+        delegation = children.facts.unconfirmed_delegation(Concern.NETWORK_POLICY, observed)
+        if delegation is not None:
             children.record_normal(
                 "KubeRayFeatureUnconfirmed",
-                f"The RayCluster sets {request.setting}, but KubeRay has not created NetworkPolicies that restrict the "
-                "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
+                f"The RayCluster sets {delegation.setting}, but KubeRay has not created NetworkPolicies that restrict "
+                "the ingress to its head and workers: the operator's own NetworkPolicies stay until then",
             )
 
     def _policy_names(self, facts: RayClusterFacts, node_type: str) -> tuple[str, str]:

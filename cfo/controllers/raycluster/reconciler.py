@@ -252,12 +252,14 @@ def record_responsibility(
     event = ACTOR_EVENTS.get((concern, actor))
     if event is not None:
         children.record_normal(*event)
-    request = children.facts.unconfirmed_request(concern, active_features) if kept else None
-    if request is not None:
+    if not kept:
+        return actor
+    delegation = children.facts.unconfirmed_delegation(concern, active_features)
+    if delegation is not None:
         children.record_warning(
             "KubeRayFeatureUnconfirmed",
-            f"The RayCluster sets {request.setting}, but kuberay.kubeRayFeatures in the operator's configuration does "
-            f"not contain {request.feature}: the operator's own {kept} stays active. If KubeRay's feature is active, "
-            "ask the administrator to add it",
+            f"The RayCluster sets {delegation.setting}, but kuberay.kubeRayFeatures in the operator's configuration "
+            f"does not contain {delegation.feature}: the operator's own {kept} stays active. If KubeRay's feature is "
+            "active, ask the administrator to add it",
         )
     return actor

@@ -141,10 +141,10 @@ def _setting_warnings(plan: InjectionPlan, settings: InjectionSettings) -> Itera
     if plan.enforcement is not None:
         for path, reason in plan.enforcement.reasons.items():
             yield f"spec.{'.'.join(path)}: {reason} (profile {settings.profile} of this namespace)"
-    for injection, request in plan.unconfirmed:
+    for injection, delegation in plan.unconfirmed:
         yield (
-            f"{request.setting}: the operator's own {injection.name} stays active, because "
-            f"kuberay.kubeRayFeatures in the operator's configuration does not contain {request.feature}"
+            f"{delegation.setting}: the operator's own {injection.name} stays active, because "
+            f"kuberay.kubeRayFeatures in the operator's configuration does not contain {delegation.feature}"
         )
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.enforcement import Enforcement, enforce
-from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts, Request
+from cfo.api.raycluster.facts import Actor, Concern, Delegation, RayClusterFacts
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.runtime import Object
 from cfo.runtime.objects import merged
@@ -126,13 +126,13 @@ class Injection(msgspec.Struct, frozen=True):
         """Return whether the operator has to inject this into a RayCluster."""
         return self.is_enabled(settings) and self.actor(facts, settings) is Actor.OPERATOR
 
-    def unconfirmed_request(
+    def unconfirmed_delegation(
         self, facts: RayClusterFacts, settings: InjectionSettings
-    ) -> Request | None:
-        """Return the setting of a RayCluster that would request another actor if its feature were confirmed."""
+    ) -> Delegation | None:
+        """Return the setting of a RayCluster that would delegate to another actor if its feature were confirmed."""
         if not self.is_enabled(settings):
             return None
-        return facts.unconfirmed_request(self.concern, settings.kuberay_features)
+        return facts.unconfirmed_delegation(self.concern, settings.kuberay_features)
 
 
 def _proxy_additions(
@@ -219,14 +219,14 @@ class InjectionPlan(msgspec.Struct, frozen=True):
     ``facts`` are those of the RayCluster, and ``former`` those of the stored one that it replaces. ``former`` is
     ``None`` if the RayCluster is new, or if the stored one cannot be read; in the latter case there are no ``steps``.
     ``enforcement`` is what the profile of the namespace changes; ``None`` if it enforces nothing. ``unconfirmed`` are
-    the settings that request another actor although its feature is not known to be active, unless the stored RayCluster
-    has them, too.
+    the settings that delegate to another actor although its feature is not known to be active, unless the stored
+    RayCluster has them, too.
     """
 
     facts: RayClusterFacts
     former: RayClusterFacts | None
     enforcement: Enforcement | None
-    unconfirmed: tuple[tuple[Injection, Request], ...]
+    unconfirmed: tuple[tuple[Injection, Delegation], ...]
     steps: tuple[InjectionStep, ...]
 
 
@@ -261,22 +261,22 @@ def plan_injection(
         facts=facts,
         former=former,
         enforcement=enforcement,
-        unconfirmed=_unconfirmed_requests(facts, former, settings),
+        unconfirmed=_unconfirmed_delegations(facts, former, settings),
         steps=tuple(steps),
     )
 
 
-def _unconfirmed_requests(
+def _unconfirmed_delegations(
     facts: RayClusterFacts, former: RayClusterFacts | None, settings: InjectionSettings
-) -> tuple[tuple[Injection, Request], ...]:
-    """Return the unconfirmed requests of a RayCluster that the stored one does not have."""
-    found: list[tuple[Injection, Request]] = []
+) -> tuple[tuple[Injection, Delegation], ...]:
+    """Return the unconfirmed delegations of a RayCluster that the stored one does not have."""
+    found: list[tuple[Injection, Delegation]] = []
     for injection in _INJECTIONS:
-        request = injection.unconfirmed_request(facts, settings)
-        if request is None:
+        delegation = injection.unconfirmed_delegation(facts, settings)
+        if delegation is None:
             continue
-        if former is None or injection.unconfirmed_request(former, settings) != request:
-            found.append((injection, request))
+        if former is None or injection.unconfirmed_delegation(former, settings) != delegation:
+            found.append((injection, delegation))
     return tuple(found)
 
 

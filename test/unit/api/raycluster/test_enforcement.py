@@ -9,7 +9,7 @@ import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
 from cfo.api.raycluster.enforcement import Enforcement, enforce, lacks_tls
-from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
+from cfo.api.raycluster.facts import KUBERAY_FEATURES, Concern, RayClusterFacts
 from cfo.runtime.objects import merged
 
 ENFORCED = frozenset({Concern.NETWORK_POLICY, Concern.MTLS, Concern.AUTHENTICATION})
@@ -105,9 +105,9 @@ def test_ingress_of_kuberay_is_turned_off() -> None:
 
 def test_nothing_is_changed_without_profile_or_for_another_actor() -> None:
     weak = {"networkPolicy": {"head": {"ingressRules": RULES}}, "tlsOptions": {"enabled": False}}
-    assert not required_in({"spec": weak}, None, frozenset(), FEATURES)
+    assert not required_in({"spec": weak}, None, frozenset(), KUBERAY_FEATURES)
     assert not required_in(
-        {"spec": {**weak, "managedBy": MULTIKUEUE_CONTROLLER}}, None, ENFORCED, FEATURES
+        {"spec": {**weak, "managedBy": MULTIKUEUE_CONTROLLER}}, None, ENFORCED, KUBERAY_FEATURES
     )
     annotated = {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}, "spec": {}}
     assert not required_in(annotated, None, ENFORCED, ACTIVE)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.facts import KUBERAY_FEATURES, Actor, Concern, RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.section import settings_of, value_type
 from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
@@ -85,7 +85,7 @@ CASES = [*DOCUMENTED, *OTHERS]
 
 
 def active(feature: str) -> tuple[str, ...]:
-    return {"all": FEATURES, "none": ()}.get(feature, (feature,))
+    return {"all": KUBERAY_FEATURES, "none": ()}.get(feature, (feature,))
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_documented_actor_provides_each_concern(text: str, feature: str, actors:
     cluster: dict[str, Any] = yaml.safe_load(text)
     facts = RayClusterFacts(cluster)
     assert [facts.actor(concern, active(feature)).value for concern in Concern] == actors
-    others = [name for name in FEATURES if name not in active(feature)]
+    others = [name for name in KUBERAY_FEATURES if name not in active(feature)]
     without = Actor.MULTIKUEUE if facts.is_managed_by_multikueue else Actor.OPERATOR
     assert {facts.actor(concern, others) for concern in Concern} == {without}
 
 
 def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() -> None:
-    assert set(FEATURES) <= {feature for _, feature, _ in DOCUMENTED}
+    assert set(KUBERAY_FEATURES) <= {feature for _, feature, _ in DOCUMENTED}
     documented = {
         (concern, actor)
         for _, _, actors in DOCUMENTED
@@ -114,7 +114,7 @@ def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() ->
 def test_each_feature_can_be_configured() -> None:
     annotation = value_type(settings_of(KubeRayConfiguration)["kubeRayFeatures"].type)
     (literal,) = get_args(annotation)
-    assert set(get_args(literal)) == set(FEATURES)
+    assert set(get_args(literal)) == set(KUBERAY_FEATURES)
 
 
 def test_each_change_of_actor_has_one_event() -> None:
@@ -130,17 +130,17 @@ def test_each_change_of_actor_has_one_event() -> None:
     assert all(re.fullmatch("[A-Z][A-Za-z]+", reason) for reason in reasons)
 
 
-def test_request_is_unconfirmed_only_while_no_other_actor_is_responsible() -> None:
+def test_delegation_is_unconfirmed_only_while_no_other_actor_is_responsible() -> None:
     cluster = {"spec": {"tlsOptions": {"enabled": True}}}
-    request = RayClusterFacts(cluster).unconfirmed_request(Concern.MTLS, ())
-    assert request is not None
-    assert (request.setting, request.feature) == ("spec.tlsOptions", "tlsOptions")
-    assert RayClusterFacts(cluster).unconfirmed_request(Concern.MTLS, ("tlsOptions",)) is None
-    assert RayClusterFacts(cluster).unconfirmed_request(Concern.AUTHENTICATION, ()) is None
+    delegation = RayClusterFacts(cluster).unconfirmed_delegation(Concern.MTLS, ())
+    assert delegation is not None
+    assert (delegation.setting, delegation.feature) == ("spec.tlsOptions", "tlsOptions")
+    assert RayClusterFacts(cluster).unconfirmed_delegation(Concern.MTLS, ("tlsOptions",)) is None
+    assert RayClusterFacts(cluster).unconfirmed_delegation(Concern.AUTHENTICATION, ()) is None
     managed = {"spec": {**cluster["spec"], "managedBy": "kueue.x-k8s.io/multikueue"}}
-    assert RayClusterFacts(managed).unconfirmed_request(Concern.MTLS, ()) is None
+    assert RayClusterFacts(managed).unconfirmed_delegation(Concern.MTLS, ()) is None
     both = {**cluster, "metadata": {"annotations": {"odh.ray.io/secure-trusted-network": "true"}}}
-    assert RayClusterFacts(both).unconfirmed_request(Concern.MTLS, ("tlsOptions",)) is None
+    assert RayClusterFacts(both).unconfirmed_delegation(Concern.MTLS, ("tlsOptions",)) is None
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_request_is_unconfirmed_only_while_no_other_actor_is_responsible() -> No
 )
 def test_malformed_settings_change_no_actor(spec: Any) -> None:
     facts = RayClusterFacts({"spec": spec})
-    assert {facts.actor(concern, FEATURES) for concern in Concern} == {Actor.OPERATOR}
+    assert {facts.actor(concern, KUBERAY_FEATURES) for concern in Concern} == {Actor.OPERATOR}
