@@ -8,7 +8,7 @@ status (:mod:`.conditions`). If pods request their certificates, :mod:`.node_sig
 :mod:`.certificate_requesters` allows. No concern acts on what another actor provides
 (:mod:`cfo.api.raycluster.facts`). Pure functions compute the desired objects (:mod:`.resources`,
 :mod:`.ingress_resources`, :mod:`.policies` and :mod:`.ca`, with names from :mod:`cfo.api.raycluster`).
-:mod:`.children` writes them and never takes over objects of other owners.
+:mod:`.reconciler` writes what each concern (:mod:`.concern`) decides, and never takes over objects of other owners.
 
 Each concern declares its own watches. All controllers share one informer per kind. Optional kinds (Routes, and the
 settings of Open Data Hub and OpenShift) are watched once they are served. A status update enqueues nothing, unless it
@@ -17,11 +17,12 @@ changes our conditions or the name that the head's Service has.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer, watches
+from cfo.controllers.raycluster.concern import ClusterConcern
 from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, Conditions
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.enforcement import ProfileEnforcement
@@ -33,7 +34,7 @@ from cfo.controllers.raycluster.networkpolicy import NetworkPolicies
 from cfo.controllers.raycluster.oauth import DashboardProxies
 from cfo.controllers.raycluster.operator_namespaces import service_account_of
 from cfo.controllers.raycluster.platform import Platform
-from cfo.controllers.raycluster.reconciler import ClusterConcern, RayClusterReconciler
+from cfo.controllers.raycluster.reconciler import RayClusterReconciler
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import Builder, Manager, Rule, and_, or_
 from cfo.runtime.controller import ControllerOptions
@@ -101,14 +102,15 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         has_proxies = strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None
         credentials = await manager.transport.config.authenticate()
         own_account = service_account_of(credentials.authorization)
-        concerns: list[ClusterConcern] = [
-            *([ProfileEnforcement(manager, config, environment)] if config.profiles else []),
-            NetworkPolicies(manager, config, environment, own_account=own_account),
-            MutualTLS(manager, config, environment),
-            *([DashboardProxies(manager, config, environment)] if has_proxies else []),
-            Ingresses(manager, config, environment),
-            Conditions(manager, config, environment),
-        ]
+        concerns: list[ClusterConcern[Any]] = []
+        if config.profiles:
+            concerns.append(ProfileEnforcement(manager, config, environment))
+        concerns.append(NetworkPolicies(manager, config, environment, own_account=own_account))
+        concerns.append(MutualTLS(manager, config, environment))
+        if has_proxies:
+            concerns.append(DashboardProxies(manager, config, environment))
+        concerns.append(Ingresses(manager, config, environment))
+        concerns.append(Conditions(manager, config, environment))
         reconciler = RayClusterReconciler(manager, environment, concerns)
         status_changed = and_(
             watches.STATUS_CHANGED, or_(watches.HEAD_SERVICE_CHANGED, OWN_CONDITIONS_CHANGED)

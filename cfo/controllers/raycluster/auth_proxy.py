@@ -24,12 +24,11 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.config.authentication import AuthenticationConfiguration
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import ClusterSecrets
 from cfo.runtime import (
     SECRET,
-    Client,
     Clock,
     NamespacedName,
     Object,
@@ -41,6 +40,7 @@ from cfo.runtime import (
     namespace_of,
     rfc3339,
 )
+from cfo.runtime.client import ChildResults
 from cfo.runtime.pki import CertificatePolicy, ensure_certificates, parse_secret
 
 _SETTINGS_ANNOTATION = "ray.openshift.ai/rbac-proxy-settings"
@@ -61,17 +61,15 @@ _CERTIFICATE_POLICY = CertificatePolicy(
 
 
 class ProxySecrets:
-    """Writes the Secrets of the proxies. ``secrets`` reads the metadata of the Secrets that have a cluster label."""
+    """Decides about the Secrets of the proxies. ``secrets`` reads the metadata of those that have a cluster label."""
 
-    def __init__(
-        self, client: Client, config: AuthenticationConfiguration, secrets: Reader, clock: Clock
-    ) -> None:
+    def __init__(self, config: AuthenticationConfiguration, secrets: Reader, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._cookie = ClusterSecrets(client, secrets, content=(COOKIE_KEY,))
-        self._settings = ClusterSecrets(client, secrets, content=(COOKIE_KEY, SETTINGS_KEY))
+        self._cookie = ClusterSecrets(secrets, content=(COOKIE_KEY,))
+        self._settings = ClusterSecrets(secrets, content=(COOKIE_KEY, SETTINGS_KEY))
         self._certificates = ClusterSecrets(
-            client, secrets, content=_CERTIFICATE_CONTENT, valid_until=recorded_renewal
+            secrets, content=_CERTIFICATE_CONTENT, valid_until=recorded_renewal
         )
 
     def forget(self, cluster: Request) -> None:
@@ -79,110 +77,111 @@ class ProxySecrets:
         for secrets in (self._cookie, self._settings, self._certificates):
             secrets.forget(cluster)
 
-    async def write_cookie(self, children: Children) -> None:
-        """Create the cookie key of OpenShift's OAuth proxy, which is never replaced.
+    # The cookie key and the settings.
 
-        A Secret of another owner is left unchanged, with an Event.
-        """
-        facts, name = children.facts, children.facts.names.cookie_secret
-        if self._cookie.known_validity(children, desired_secret(facts, name, {})) is not None:
+    def decide_cookie(self, decision: Decision, facts: RayClusterFacts) -> None:
+        """Add the cookie key of OpenShift's OAuth proxy, which is never replaced."""
+        name = facts.names.cookie_secret
+        if self._cookie.known_validity(facts.cluster, desired_secret(facts, name, {})) is not None:
             return
 
-        async def desired(existing: Object | None) -> Object:
-            encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
-            cookie = (
-                b64decode(encoded)
-                if encoded
-                else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
-            )
+        def compute(existing: Object | None) -> Object:
+            cookie = _stored_cookie(existing)
+            if not cookie:
+                cookie = b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
             return desired_secret(facts, name, {COOKIE_KEY: cookie})
 
-        stored = await self._cookie.write(
-            children, name, desired, "the OAuth proxy has no cookie secret"
-        )
-        if stored is not None:
-            self._cookie.remember(key_of(children.cluster), stored)
+        consequence = "the OAuth proxy has no cookie secret"
+        decision.computed(SECRET, _cookie_key(facts), compute, consequence=consequence)
 
-    async def delete_cookie(self, children: Children) -> None:
-        """Delete the Secret of the cookie key."""
-        names = children.facts.names
-        self._cookie.forget(key_of(children.cluster))
-        await children.delete(
-            SECRET, self._cookie.informer.get(NamespacedName(names.namespace, names.cookie_secret))
-        )
-
-    async def write_config(self, children: Children) -> None:
-        """Write the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
-        facts, name = children.facts, children.facts.names.cookie_secret
-        settings = rbac_proxy_settings(children.cluster, self._config)
-        if (
-            self._settings.known_validity(children, _settings_secret(facts, name, {}, settings))
-            is not None
-        ):
+    def decide_config(self, decision: Decision, facts: RayClusterFacts) -> None:
+        """Add the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
+        settings = rbac_proxy_settings(facts.cluster, self._config)
+        without_content = _settings_secret(facts, {}, settings)
+        if self._settings.known_validity(facts.cluster, without_content) is not None:
             return
 
-        async def desired(existing: Object | None) -> Object:
-            cookie = b64decode(((existing or {}).get("data") or {}).get(COOKIE_KEY) or "")
+        def compute(existing: Object | None) -> Object:
+            cookie = _stored_cookie(existing)
             if not _is_usable_cookie(cookie):
                 cookie = urlsafe_b64encode(random.token_bytes(_COOKIE_BYTES))
-            return _settings_secret(
-                facts, name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings
-            )
+            return _settings_secret(facts, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
 
-        stored = await self._settings.write(children, name, desired, "the proxies have no settings")
-        if stored is not None:
-            self._settings.remember(key_of(children.cluster), stored)
+        consequence = "the proxies have no settings"
+        decision.computed(SECRET, _cookie_key(facts), compute, consequence=consequence)
 
-    async def write_certificate(self, children: Children) -> None:
-        """Create or renew the serving certificate; retry when it is due for renewal."""
-        key = _certificate_key(children.facts)
-        due = self._certificates.known_validity(
-            children, desired_secret(children.facts, key.name, {})
-        )
+    # The serving certificate.
+
+    def decide_certificate(self, decision: Decision, facts: RayClusterFacts) -> None:
+        """Add the serving certificate if it must be created or renewed; retry when it is due for renewal."""
+        key = _certificate_key(facts)
+        due = self._certificates.known_validity(facts.cluster, desired_secret(facts, key.name, {}))
         now = self._clock.now()
-        if due is None or not now < due <= now + _LIFETIME:
-            due = await self._issue(children, key)
-        if due is not None:
-            children.retry(
-                max(min(due - self._clock.now(), _MAX_RECHECK_INTERVAL).total_seconds(), 1.0)
-            )
+        if due is not None and now < due <= now + _LIFETIME:
+            decision.retry(_wait(due, now))
+            return
 
-    async def _issue(self, children: Children, key: NamespacedName) -> datetime | None:
-        due: datetime | None = None
-
-        async def desired(existing: Object | None) -> Object:
-            nonlocal due
+        def compute(existing: Object | None) -> Object:
             stored = parse_secret((existing or {}).get("data") or {})
+            names = certificate_names(facts)
             issued, _ = ensure_certificates(
-                stored,
-                _CERTIFICATE_POLICY,
-                certificate_names(children.facts),
-                now=self._clock.now(),
+                stored, _CERTIFICATE_POLICY, names, now=self._clock.now()
             )
-            due = issued.next_change(_CERTIFICATE_POLICY)
-            secret = desired_secret(children.facts, key.name, {})
-            annotations = {RENEWAL_ANNOTATION: rfc3339(due), _CA_ANNOTATION: issued.bundle.decode()}
-            secret["metadata"]["annotations"] = annotations
+            secret = desired_secret(facts, key.name, {})
+            secret["metadata"]["annotations"] = {
+                RENEWAL_ANNOTATION: rfc3339(issued.next_change(_CERTIFICATE_POLICY)),
+                _CA_ANNOTATION: issued.bundle.decode(),
+            }
             return {**secret, "data": issued.data()}
 
-        stored = await self._certificates.write(
-            children, key.name, desired, "the proxies have no certificate"
-        )
-        if stored is None or due is None:
-            return None
-        self._certificates.remember(key_of(children.cluster), stored, due)
-        return due
+        consequence = "the proxies have no certificate"
+        decision.computed(SECRET, key, compute, consequence=consequence)
 
     def certificate_ca(self, facts: RayClusterFacts) -> str:
         """Return the CA of the serving certificate, PEM; empty if there is none."""
         return recorded_ca(self._certificates.informer.get(_certificate_key(facts)))
 
-    async def delete_certificate(self, children: Children) -> None:
+    # What follows from the writes, and deletions.
+
+    def remember(self, facts: RayClusterFacts, results: ChildResults, decision: Decision) -> None:
+        """Remember the Secrets that were written; retry when the certificate is due for renewal."""
+        cluster = key_of(facts.cluster)
+        cookie = results.stored(SECRET, _cookie_key(facts))
+        if cookie is not None:
+            has_settings = SETTINGS_KEY in (cookie.get("data") or {})
+            secrets = self._settings if has_settings else self._cookie
+            secrets.remember(cluster, cookie)
+        certificate = results.stored(SECRET, _certificate_key(facts))
+        if certificate is None:
+            return
+        due = recorded_renewal(certificate)
+        if due is not None:
+            self._certificates.remember(cluster, certificate, due)
+            decision.retry(_wait(due, self._clock.now()))
+
+    def delete_cookie(self, decision: Decision, facts: RayClusterFacts) -> None:
+        """Delete the Secret of the cookie key."""
+        self._cookie.forget(key_of(facts.cluster))
+        decision.absent(SECRET, _cookie_key(facts))
+
+    def delete_certificate(self, decision: Decision, facts: RayClusterFacts) -> None:
         """Delete the serving certificate, if it is the operator's."""
-        self.forget(key_of(children.cluster))
-        await children.delete(
-            SECRET, self._certificates.informer.get(_certificate_key(children.facts))
-        )
+        self.forget(key_of(facts.cluster))
+        decision.absent(SECRET, _certificate_key(facts))
+
+
+def _wait(due: datetime, now: datetime) -> float:
+    """Return the seconds until the next check of the certificate."""
+    return max(min(due - now, _MAX_RECHECK_INTERVAL).total_seconds(), 1.0)
+
+
+def _stored_cookie(secret: Object | None) -> bytes:
+    data = (secret or {}).get("data") or {}
+    return b64decode(data.get(COOKIE_KEY) or "")
+
+
+def _cookie_key(facts: RayClusterFacts) -> NamespacedName:
+    return NamespacedName(facts.names.namespace, facts.names.cookie_secret)
 
 
 def _certificate_key(facts: RayClusterFacts) -> NamespacedName:
@@ -218,10 +217,8 @@ def certificate_names(facts: RayClusterFacts) -> tuple[str, ...]:
     return service, f"{service}.cluster.local", "localhost", "127.0.0.1"
 
 
-def _settings_secret(
-    facts: RayClusterFacts, name: str, data: Mapping[str, bytes], settings: bytes
-) -> Object:
-    secret = desired_secret(facts, name, data)
+def _settings_secret(facts: RayClusterFacts, data: Mapping[str, bytes], settings: bytes) -> Object:
+    secret = desired_secret(facts, facts.names.cookie_secret, data)
     # The informer holds no content, so the annotation shows whether the settings are current.
     secret["metadata"]["annotations"] = {_SETTINGS_ANNOTATION: digest(settings.decode())}
     return secret

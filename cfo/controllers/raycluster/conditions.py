@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import structlog
+import msgspec
 
 from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
@@ -23,10 +23,15 @@ from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.cached_fields import Condition
 from cfo.controllers.cached_fields import conditions_of as stored_conditions
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children, belongs_to
+from cfo.controllers.raycluster.concern import (
+    SYNC_RETRY_SECONDS,
+    ClusterConcern,
+    Decision,
+    ObservedCluster,
+    belongs_to,
+)
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import CHILD_CHANGED
 from cfo.runtime import (
@@ -34,29 +39,17 @@ from cfo.runtime import (
     INGRESS,
     NETWORK_POLICY,
     SECRET,
-    Conflict,
     Controller,
     EnqueueRequestForOwner,
     Entry,
-    Forbidden,
-    Invalid,
     Manager,
     NamespacedName,
-    NotFound,
     Object,
     Reader,
     Rule,
-    find_condition,
-    key_of,
     name_of,
-    namespace_of,
     on_update,
-    rfc3339,
-    set_condition,
 )
-from cfo.runtime.client import apply_status
-
-_log = structlog.get_logger("cfo.controllers.raycluster")
 
 EXPOSED: Final = "ray.openshift.ai/Exposed"
 """The dashboard is reachable from outside; the message has its URL, and the address of the Ray client."""
@@ -164,8 +157,15 @@ _BY: Final = {
 }
 
 
-class Conditions(ClusterConcern):
-    """Writes the conditions of RayClusters."""
+class FoundChildren(msgspec.Struct, frozen=True):
+    """The decision about the dashboard of a RayCluster, and its objects by kind; of Secrets only the metadata."""
+
+    exposure: Exposure
+    children: Mapping[GVK, Sequence[Object]]
+
+
+class Conditions(ClusterConcern[FoundChildren | None]):
+    """Decides about the conditions of RayClusters."""
 
     name = "raycluster-conditions"
     rules = (Rule("ray.io", "rayclusters/status", "patch"),)
@@ -175,86 +175,67 @@ class Conditions(ClusterConcern):
     ) -> None:
         super().__init__(manager, config, environment)
         cache = manager.cache
-        self._children = {
-            INGRESS: self.own(cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED),
-            NETWORK_POLICY: self.own(
-                cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES), CHILD_CHANGED
-            ),
+        ingresses = cache.informer(INGRESS, **ingress_selection(config))
+        policies = cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES)
+        self._informers = {
+            INGRESS: self.own(ingresses, CHILD_CHANGED),
+            NETWORK_POLICY: self.own(policies, CHILD_CHANGED),
             SECRET: self.own(secret_informer(manager)),
         }
-        self._forbidden: set[str] = set()
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with routes, once they are served."""
-        owner, environment = EnqueueRequestForOwner(RAY_CLUSTER), self._environment
+        owner = EnqueueRequestForOwner(RAY_CLUSTER)
+        environment = self._environment
         environment.routes.subscribe(controller, owner, CHILD_CHANGED)
         for kind in (environment.gateway_kinds.http_routes, environment.gateway_kinds.tls_routes):
             kind.subscribe(controller, owner, CHILD_CHANGED)
 
-    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
-        """Write the conditions of one cluster if they changed."""
-        facts, settings = cluster.facts, cluster.settings
-        if facts.is_managed_by_multikueue or facts.names.namespace in self._forbidden:
-            return
-        informers, environment = dict(self._children), self._environment
-        gateway = environment.gateway_kinds
-        for kind in (environment.routes, gateway.http_routes, gateway.tls_routes):
-            if kind.served is None:
+    async def observe(self, cluster: ObservedCluster) -> FoundChildren | None:
+        """Return the objects of one cluster; ``None`` while not all kinds are listed."""
+        informers = dict(self._informers)
+        gateway = self._environment.gateway_kinds
+        for kind in (self._environment.routes, gateway.http_routes, gateway.tls_routes):
+            served = kind.served
+            if served is None:
                 continue
-            if not kind.served.has_synced and not kind.served.is_forbidden:
-                children.retry(
-                    SYNC_RETRY_SECONDS
-                )  # an object that is not listed yet looks like one that is missing
-                return
-            informers[kind.served.gvk] = kind.served
+            if not served.has_synced and not served.is_forbidden:
+                return None  # an object that is not listed yet looks like one that is missing
+            informers[served.gvk] = served
         exposure = await cluster.exposure()
-        # The names that the operator uses, and KubeRay's policies.
-        found = {
-            gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()
+        children = {
+            gvk: list(_read(informer.reader, gvk, cluster.facts))
+            for gvk, informer in informers.items()
         }
-        desired = conditions_of(facts, found, exposure, settings.kuberay)
-        stored = (facts.cluster.get("status") or {}).get("conditions") or []
-        if any(
-            not each.items() <= (find_condition(stored, each["type"]) or {}).items()
-            for each in desired
-        ):
-            await self._write(facts.cluster, desired, stored)
+        return FoundChildren(exposure, children)
 
-    async def _write(
-        self, cluster: Object, desired: Sequence[Object], stored: Sequence[Object]
-    ) -> None:
-        """Apply all conditions."""
-        conditions = [dict(known) for known in stored if known.get("type") in CONDITION_TYPES]
-        for condition in desired:
-            set_condition(conditions, condition, now=rfc3339(self._clock.now()))
-        try:
-            # not forced: it would replace all conditions if the schema does not make them a map
-            await apply_status(self._client, cluster, {"conditions": conditions}, force=False)
-        except Forbidden as error:
-            # Until a restart; everything else works without the conditions. A policy can deny it in one namespace.
-            self._forbidden.add(namespace_of(cluster))
-            _log.warning(
-                "Permission denied, cannot write the conditions of RayClusters",
-                namespace=namespace_of(cluster),
-                cause=error.message,
-            )
-        except (Conflict, Invalid, NotFound) as error:
-            _log.info("Conditions not written", object=str(key_of(cluster)), error=str(error))
+    def decide(self, cluster: ObservedCluster, found: FoundChildren | None) -> Decision:
+        """Return the conditions of one cluster."""
+        facts = cluster.facts
+        decision = Decision(cluster=facts.cluster)
+        if facts.is_managed_by_multikueue:
+            return decision
+        if found is None:
+            decision.retry(SYNC_RETRY_SECONDS)
+            return decision
+        config = cluster.settings.kuberay
+        decision.conditions = conditions_of(facts, found.children, found.exposure, config)
+        return decision
 
 
 def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:
-    names = facts.names
-    wanted: tuple[str, ...] = (
-        (names.ca_secret,) if gvk == SECRET else (names.dashboard, names.client)
-    )
-    if gvk == NETWORK_POLICY:  # also those that KubeRay 1.7 creates for nodes of each kind
-        wanted = (
-            names.head_policy,
-            names.workers_policy,
-            f"{names.cluster}-head",
-            f"{names.cluster}-workers",
-        )
-    for name in dict.fromkeys(wanted):
-        obj = reader.get(NamespacedName(names.namespace, name))
+    """Yield the objects of a kind with the names that the operator uses, and KubeRay's policies."""
+    for name in dict.fromkeys(_names_of(gvk, facts)):
+        obj = reader.get(NamespacedName(facts.names.namespace, name))
         if obj is not None and belongs_to(obj, facts.cluster):
             yield obj
+
+
+def _names_of(gvk: GVK, facts: RayClusterFacts) -> tuple[str, ...]:
+    names = facts.names
+    if gvk == SECRET:
+        return (names.ca_secret,)
+    if gvk == NETWORK_POLICY:  # also those that KubeRay 1.7 creates for nodes of each kind
+        by_kuberay = (f"{names.cluster}-head", f"{names.cluster}-workers")
+        return (names.head_policy, names.workers_policy, *by_kuberay)
+    return (names.dashboard, names.client)

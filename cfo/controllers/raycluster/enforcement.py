@@ -8,43 +8,44 @@ their pod templates lack is reported in an Event, and such RayClusters are not e
 from __future__ import annotations
 
 from cfo.api.raycluster.enforcement import enforce, lacks_tls
-from cfo.api.raycluster.facts import Concern
-from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
-from cfo.runtime import READ, NotFound, Rule
-from cfo.runtime.client import patch_checked
+from cfo.api.raycluster.facts import Concern, RayClusterFacts
+from cfo.config.kuberay import NamespaceSettings
+from cfo.controllers.raycluster.concern import ClusterConcern, Decision, ObservedCluster
+from cfo.runtime import READ, Rule
 
 
-class ProfileEnforcement(ClusterConcern):
+class ProfileEnforcement(ClusterConcern[None]):
     """Removes from stored RayClusters what weakens the profile, and reports what they lack."""
 
     name = "raycluster-profile"
     rules = (Rule("ray.io", "rayclusters", (*READ, "patch")),)
 
-    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
-        """Bring one cluster to its profile."""
-        settings = cluster.settings
-        enforced, features = (
-            frozenset(map(Concern, settings.enforced)),
-            settings.kuberay.kuberay_features,
+    async def observe(self, cluster: ObservedCluster) -> None:
+        """Observe nothing: the RayCluster and its settings are sufficient."""
+
+    def decide(self, cluster: ObservedCluster, found: None) -> Decision:
+        """Return the change of one cluster, and what it lacks."""
+        return decide_enforcement(cluster.facts, cluster.settings)
+
+
+def decide_enforcement(facts: RayClusterFacts, settings: NamespaceSettings) -> Decision:
+    """Return the change with which a cluster meets the profile of its namespace, and what it lacks."""
+    decision = Decision(cluster=facts.cluster)
+    enforced = frozenset(map(Concern, settings.enforced))
+    features = settings.kuberay.kuberay_features
+    required = enforce(facts, facts, enforced, features)
+    if required:
+        decision.spec_patch = required.patch
+        paths = ", ".join("spec." + ".".join(path) for path in required.reasons)
+        decision.warn(
+            "ProfileEnforced",
+            f"The operator changed {paths}, because the profile {settings.profile} of this namespace does not "
+            "allow the former value",
         )
-        required = enforce(children.facts, children.facts, enforced, features)
-        if required:
-            try:
-                await patch_checked(
-                    self._client, children.cluster, {"spec": required.patch}, unchanged=True
-                )
-            except NotFound:
-                return
-            paths = ", ".join("spec." + ".".join(path) for path in required.reasons)
-            children.record_warning(
-                "ProfileEnforced",
-                f"The operator changed {paths}, because the profile {settings.profile} of this namespace does not "
-                "allow the former value",
-            )
-        if lacks_tls(children.facts, enforced, features):
-            children.record_warning(
-                "ProfileNotMet",
-                f"The profile {settings.profile} of this namespace requires mutual TLS, but the RayCluster was created "
-                "without the operator's parts for it, so it is not exposed. Create the RayCluster again",
-            )
+    if lacks_tls(facts, enforced, features):
+        decision.warn(
+            "ProfileNotMet",
+            f"The profile {settings.profile} of this namespace requires mutual TLS, but the RayCluster was created "
+            "without the operator's parts for it, so it is not exposed. Create the RayCluster again",
+        )
+    return decision

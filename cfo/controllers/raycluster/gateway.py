@@ -6,6 +6,7 @@ The Ingress controller (:mod:`.ingress`) decides whether routes or Ingresses are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,12 +15,12 @@ from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import client_host, dashboard_host
+from cfo.api.raycluster.names import client_host, dashboard_host, names_of
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.network import GatewayConfiguration
 from cfo.controllers.host_claims import HostClaims
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
-from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children
+from cfo.controllers.raycluster.concern import SYNC_RETRY_SECONDS, Decision, belongs_to
 from cfo.controllers.raycluster.environment import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, choose_host
 from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
@@ -39,12 +40,12 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Reader,
-    UnknownKind,
     gvk_of,
     key_of,
     name_of,
     namespace_of,
 )
+from cfo.runtime.client import Child, ChildResults, ObjectID, Outcome
 
 _ACCEPTED = "accepted"
 _PENDING = "pending"
@@ -71,33 +72,57 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         """Forget a cluster that no longer exists."""
         self._reported.pop(cluster, None)
 
-    async def apply(
-        self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration
+    def decide(
+        self,
+        decision: Decision,
+        facts: RayClusterFacts,
+        backend: Backend,
+        domain: str,
+        config: KubeRayConfiguration,
     ) -> None:
-        """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
-        facts = children.facts
-        await self._apply_dashboard(children, backend, domain)
-        if not self.gateway.client_listener:
-            await self._delete(children, self.kinds.tls_routes, facts.names.client)
-        elif requires_certificates(facts, config):
-            await self._apply_client(children, domain)
-        else:
-            await self._delete(children, self.kinds.tls_routes, facts.names.client)
-            children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
+        """Add the routes of one cluster; ``domain`` is that of the hosts, empty if it is unknown."""
+        self._decide_dashboard(decision, facts, backend, domain)
+        has_listener = bool(self.gateway.client_listener)
+        if has_listener and requires_certificates(facts, config):
+            self._decide_client(decision, facts, domain)
+            return
+        _delete(decision, self.kinds.tls_routes, facts.names.client)
+        if has_listener:
+            decision.warn("RayClientNotExposed", CLIENT_NOT_EXPOSED)
 
-    async def delete(self, children: Children) -> None:
+    def conclude(self, facts: RayClusterFacts, backend: Backend, results: ChildResults) -> Decision:
+        """Return what follows from the writes: reports about the routes, and deletions of outdated ones."""
+        decision = Decision(cluster=facts.cluster)
+        for result in results:
+            if result.outcome is Outcome.UNSERVED:
+                self._report_unserved(decision, result.child.gvk)
+            elif result.obj is not None and result.is_done and result.child.gvk.kind in _SINCE:
+                self._report(decision, result.obj)
+        self.delete_outdated(decision, facts, backend)
+        return decision
+
+    def delete(self, decision: Decision) -> None:
         """Delete all routes of one cluster."""
-        names = children.facts.names
-        await self._delete(children, self.kinds.http_routes, names.dashboard)
-        await self._delete(children, self.kinds.tls_routes, names.client)
-        await self._delete(children, self.kinds.backend_tls_policies, names.dashboard)
+        names = names_of(decision.cluster)
+        _delete(decision, self.kinds.http_routes, names.dashboard)
+        _delete(decision, self.kinds.tls_routes, names.client)
+        _delete(decision, self.kinds.backend_tls_policies, names.dashboard)
+        decision.then = self._mark_unserved
 
-    async def delete_outdated(self, children: Children, backend: Backend) -> None:
+    def _mark_unserved(self, results: ChildResults) -> None:
+        """Await the return of kinds that are no longer served."""
+        unserved = {result.child.gvk for result in results if result.outcome is Outcome.UNSERVED}
+        kinds = self.kinds
+        for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
+            if kind.served is not None and kind.served.gvk in unserved:
+                kind.mark_lost()
+
+    def delete_outdated(self, decision: Decision, facts: RayClusterFacts, backend: Backend) -> None:
         """Delete the HTTPRoute if it could not be updated and targets another Service than that of ``backend``."""
-        name = children.facts.names.dashboard
-        route = _read(self.kinds.http_routes, NamespacedName(namespace_of(children.cluster), name))
+        name = facts.names.dashboard
+        route = _read(self.kinds.http_routes, NamespacedName(facts.names.namespace, name))
         if route is not None and target_services(route) - {backend.service}:
-            await self._delete(children, self.kinds.http_routes, name)
+            _delete(decision, self.kinds.http_routes, name)
 
     def replaces(self, facts: RayClusterFacts, name: str, config: KubeRayConfiguration) -> bool:
         """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of a cluster.
@@ -105,143 +130,131 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         A client Ingress that no route replaces is superseded together with that of the dashboard.
         """
         names = facts.names
-        has_client_route = bool(self.gateway.client_listener) and requires_certificates(
-            facts, config
-        )
-        kind = (
-            self.kinds.tls_routes
-            if name == names.client and has_client_route
-            else self.kinds.http_routes
-        )
-        route_name = names.client if kind is self.kinds.tls_routes else names.dashboard
+        has_listener = bool(self.gateway.client_listener)
+        has_client_route = has_listener and requires_certificates(facts, config)
+        kind = self.kinds.http_routes
+        route_name = names.dashboard
+        if name == names.client and has_client_route:
+            kind = self.kinds.tls_routes
+            route_name = names.client
         route = _read(kind, NamespacedName(names.namespace, route_name))
         return route is not None and is_owned_by(route, facts.cluster) and is_accepted(route)
 
-    async def _apply_dashboard(self, children: Children, backend: Backend, domain: str) -> None:
-        facts, gateway = children.facts, self.gateway
-        informer = self._served(
-            children, self.kinds.http_routes, "HTTPRoute", "the dashboard has no route"
-        )
+    def _decide_dashboard(
+        self, decision: Decision, facts: RayClusterFacts, backend: Backend, domain: str
+    ) -> None:
+        gateway = self.gateway
+        kind = self.kinds.http_routes
+        informer = self._served(decision, kind, "HTTPRoute", "the dashboard has no route")
         if informer is None:
             return
-        if not await self._apply_backend_tls(children, backend):
-            await self._delete(children, self.kinds.http_routes, facts.names.dashboard)
+        requirements = self._decide_backend_tls(decision, facts, backend)
+        if requirements is None:
+            _delete(decision, kind, facts.names.dashboard)
             return
         if gateway.dashboard_host:
-            hosts = CandidateHosts(dashboard_path(facts))
-            await self._apply(
-                children,
-                self.kinds.http_routes,
-                hosts,
+            self._decide_route(
+                decision,
+                informer,
+                CandidateHosts(dashboard_path(facts)),
                 lambda _: desired_path_http_route(facts, backend, gateway),
+                requirements,
             )
         elif domain:
-            await self._apply(
-                children,
-                self.kinds.http_routes,
+            self._decide_route(
+                decision,
+                informer,
                 CandidateHosts.of(facts.cluster, domain, dashboard_host),
                 lambda host: desired_dashboard_http_route(facts, backend, gateway, host),
+                requirements,
             )
         else:
-            children.record_warning("IngressDomainMissing", missing_domain_message("HTTPRoute"))
-        await self.delete_outdated(children, backend)
+            decision.warn("IngressDomainMissing", missing_domain_message("HTTPRoute"))
 
-    async def _apply_backend_tls(self, children: Children, backend: Backend) -> bool:
-        """Let the Gateway connect to ``backend`` over TLS if it needs that; return whether a route can target it."""
-        facts, names = children.facts, children.facts.names
-        policies, config_maps = self.kinds.backend_tls_policies, self.kinds.config_maps
+    def _decide_backend_tls(
+        self, decision: Decision, facts: RayClusterFacts, backend: Backend
+    ) -> tuple[ObjectID, ...] | None:
+        """Let the Gateway connect to ``backend`` over TLS if it needs that.
+
+        Returns the children without which no route can target it; ``None``: none can at all.
+        """
+        names = facts.names
+        policies = self.kinds.backend_tls_policies
+        config_maps = self.kinds.config_maps
         if not backend.tls:
-            await self._delete(children, policies, names.dashboard)
-            return True
+            _delete(decision, policies, names.dashboard)
+            return ()
         informer = policies.served
         if informer is None or config_maps is None or config_maps.informer is None:
-            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
-            return False
+            decision.warn("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
+            return None
         secret = self.secrets.get(NamespacedName(names.namespace, names.proxy_tls_secret))
-        ca = (
-            recorded_ca(secret) if secret is not None and is_owned_by(secret, facts.cluster) else ""
-        )
-        if not ca:
-            return False  # the Secret is being written, and its event follows
+        if secret is None or not is_owned_by(secret, facts.cluster) or not recorded_ca(secret):
+            return None  # the Secret is being written, and its event follows
         consequence = "the Gateway cannot connect to the dashboard's proxy"
-        try:
-            for kind, desired in (
-                (config_maps, desired_ca_config_map(facts, ca)),
-                (policies, desired_backend_tls_policy(facts, informer.gvk, backend)),
-            ):
-                assert kind.informer is not None
-                if (
-                    await children.claim_and_apply(desired, kind.informer.reader, consequence)
-                    is None
-                ):
-                    return False
-        except UnknownKind:
-            policies.mark_lost()
-            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
-            return False
-        return True
-
-    async def _apply_client(self, children: Children, domain: str) -> None:
-        facts = children.facts
-        informer = self._served(
-            children, self.kinds.tls_routes, "TLSRoute", "the Ray client has no route"
+        config_map = decision.present(
+            desired_ca_config_map(facts, recorded_ca(secret)), consequence=consequence
         )
+        policy = decision.present(
+            desired_backend_tls_policy(facts, informer.gvk, backend),
+            consequence=consequence,
+            requires=(config_map.id,),
+        )
+        return config_map.id, policy.id
+
+    def _decide_client(self, decision: Decision, facts: RayClusterFacts, domain: str) -> None:
+        kind = self.kinds.tls_routes
+        informer = self._served(decision, kind, "TLSRoute", "the Ray client has no route")
         if informer is None:
             return
         if not domain:
-            children.record_warning("IngressDomainMissing", missing_domain_message("TLSRoute"))
+            decision.warn("IngressDomainMissing", missing_domain_message("TLSRoute"))
             return
-        await self._apply(
-            children,
-            self.kinds.tls_routes,
+        self._decide_route(
+            decision,
+            informer,
             CandidateHosts.of(facts.cluster, domain, client_host),
             lambda host: desired_tls_route(facts, informer.gvk, self.gateway, host),
         )
 
-    async def _apply(
+    def _decide_route(
         self,
-        children: Children,
-        kind: OptionalKind,
+        decision: Decision,
+        informer: Informer,
         hosts: CandidateHosts,
         desired: Callable[[str], Object],
+        requirements: tuple[ObjectID, ...] = (),
     ) -> None:
-        """Apply the route that ``desired`` returns for the chosen host, and report what the Gateway says about it."""
-        informer = kind.served
-        assert informer is not None
+        """Add the route that ``desired`` returns for the chosen host; without the ``requirements``, delete it."""
         route = desired(hosts.plain)
         key = key_of(route)
-        choice = choose_host(
-            self.claims, self.clusters, children.cluster, informer.gvk.kind, key, hosts
-        )
+        gvk = informer.gvk
+        choice = choose_host(self.claims, self.clusters, decision.cluster, gvk.kind, key, hosts)
         if choice.suffix is None:
-            children.record_conflict(choice.reason, choice.message)
+            decision.report_conflict(choice.reason, choice.message)
             return
         if choice.message:
-            children.record_warning(choice.reason, choice.message)
+            decision.warn(choice.reason, choice.message)
         if choice.suffix:
             route = desired(hosts.hashed)
-        try:
-            stored = await children.claim_and_apply(
-                route,
-                informer.reader,
-                f"{hosts.noun} {hosts.plain} has no route of this RayCluster",
-            )
-        except UnknownKind:
-            kind.mark_lost()
-            self._served(children, kind, route["kind"], "the route is deleted")
-            return
-        if stored is not None:
-            self._report(children, stored)
+        belongs = partial(belongs_to, cluster=decision.cluster)
+        decision.present(
+            route,
+            consequence=f"{hosts.noun} {hosts.plain} has no route of this RayCluster",
+            requires=requirements,
+            otherwise=Child.absent(gvk, key, belongs=belongs) if requirements else None,
+        )
 
-    def _report(self, children: Children, route: Mapping[str, Any]) -> None:
+    def _report(self, decision: Decision, route: Mapping[str, Any]) -> None:
         """Record what the Gateway says about ``route``: one Event for each change of its state.
 
         A route that is already accepted when the operator starts causes none. The state is kept in memory, because a
         route has no place for it; after a restart, a problem that persists is reported again.
         """
         gateway = f"Gateway {self.gateway.namespace}/{self.gateway.name}"
-        states = self._reported.setdefault(key_of(children.cluster), {})
-        gvk, state = gvk_of(route), _state_of(route)
+        states = self._reported.setdefault(key_of(decision.cluster), {})
+        gvk = gvk_of(route)
+        state = _state_of(route)
         previous = states.get(gvk)
         if state == previous:
             return
@@ -249,45 +262,51 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         title = f"{gvk.kind} {name_of(route)}"
         if isinstance(state, tuple):
             for problem in state:
-                children.record_warning(
+                decision.warn(
                     "RouteNotAccepted",
                     f"{title}: {problem.parent} reports {problem.condition}: False ({problem.reason}): "
                     f"{problem.message}",
                 )
         elif state == _PENDING and previous is None:
-            children.record_normal(
+            decision.inform(
                 "RoutePending",
                 f"{title} waits until {gateway} accepts it. If this takes long, ask the administrator whether the "
                 "Gateway exists and its listeners admit routes of this namespace",
             )
         elif state == _ACCEPTED and previous is not None:
-            children.record_normal("RouteAccepted", f"{title} is accepted by {gateway}")
+            decision.inform("RouteAccepted", f"{title} is accepted by {gateway}")
+
+    def _report_unserved(self, decision: Decision, gvk: GVK) -> None:
+        """Record that a kind is no longer served, so that its return is awaited."""
+        for kind in (self.kinds.http_routes, self.kinds.tls_routes):
+            if kind.served is not None and kind.served.gvk == gvk:
+                kind.mark_lost()
+                self._served(decision, kind, gvk.kind, "the route is deleted")
+        policies = self.kinds.backend_tls_policies
+        if policies.served is not None and policies.served.gvk == gvk:
+            policies.mark_lost()
+            decision.warn("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
 
     def _served(
-        self, children: Children, kind: OptionalKind, title: str, consequence: str
+        self, decision: Decision, kind: OptionalKind, title: str, consequence: str
     ) -> Informer | None:
         """Return the informer of ``kind`` if it can be read; otherwise report this or schedule a retry."""
         informer = kind.served
         if informer is None:
-            children.record_warning(
+            decision.warn(
                 "GatewayAPIUnavailable",
                 f"The API server does not serve {title} (Gateway API {_SINCE[title]}), so {consequence}. Ask the "
                 "administrator to install its CRD, or to unset kuberay.gateway",
             )
         elif not informer.has_synced and not informer.is_forbidden:
-            children.retry(SYNC_RETRY_SECONDS)
+            decision.retry(SYNC_RETRY_SECONDS)
             return None
         return informer
 
-    async def _delete(self, children: Children, kind: OptionalKind, name: str) -> None:
-        key = NamespacedName(namespace_of(children.cluster), name)
-        informer = kind.served
-        if informer is None:
-            return
-        try:
-            await children.delete(informer.gvk, informer.reader.get(key))
-        except UnknownKind:
-            kind.mark_lost()
+
+def _delete(decision: Decision, kind: OptionalKind, name: str) -> None:
+    if kind.served is not None:
+        decision.absent(kind.served.gvk, NamespacedName(namespace_of(decision.cluster), name))
 
 
 def _state_of(route: Mapping[str, Any]) -> _State:

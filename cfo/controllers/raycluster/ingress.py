@@ -14,13 +14,22 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 
 from __future__ import annotations
 
+from functools import partial
+
+import msgspec
+
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.host_claims import HostClaims, add_host_index
-from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.dashboard_access import ingress_selection
+from cfo.controllers.raycluster.concern import (
+    ClusterConcern,
+    Decision,
+    ObservedCluster,
+    record_responsibility,
+)
+from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
 from cfo.controllers.raycluster.host_collisions import (
@@ -39,11 +48,6 @@ from cfo.controllers.raycluster.ingress_resources import (
 )
 from cfo.controllers.raycluster.platform import IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.reconciler import (
-    ClusterConcern,
-    ObservedCluster,
-    record_responsibility,
-)
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,
@@ -65,10 +69,33 @@ from cfo.runtime import (
     namespace_of,
     not_,
 )
+from cfo.runtime.client import ChildResults
 from cfo.runtime.controller import Kind
 
 
-class Ingresses(ClusterConcern):
+class FoundExposure(msgspec.Struct, frozen=True, kw_only=True):
+    """The platform, the decision about the dashboard, and the domain of its host; empty: it is unknown."""
+
+    is_openshift: bool
+    exposure: Exposure
+    domain: str
+
+    @property
+    def backend(self) -> Backend | None:
+        """What Ingresses or routes target; ``None``: the operator exposes nothing through them."""
+        return None if self.is_openshift else self.exposure.route_backend
+
+    @property
+    def requires_login(self) -> bool:
+        """Whether users have to authenticate."""
+        return self.exposure.authentication is not Authentication.DISABLED
+
+    def allows_client(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> bool:
+        """Return whether an Ingress may expose the client: it requires certificates, or no login is required."""
+        return not self.requires_login or requires_certificates(facts, config)
+
+
+class Ingresses(ClusterConcern[FoundExposure]):
     """Creates, updates and deletes the two Ingresses of a cluster, or its routes."""
 
     name = "raycluster-ingress"
@@ -89,7 +116,8 @@ class Ingresses(ClusterConcern):
             manager.cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED
         )
         add_host_index(ingresses)
-        self._informer, self._ingresses = ingresses, ingresses.reader
+        self._informer = ingresses
+        self._ingresses = ingresses.reader
         # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
         self._classes = (
             manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
@@ -104,7 +132,8 @@ class Ingresses(ClusterConcern):
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""
-        mapper, environment = self._manager.mapper, self._environment
+        mapper = self._manager.mapper
+        environment = self._environment
         claimants = EnqueueRequestsFromMapFunc(
             lambda claimant: clusters_of_claims(
                 self.clusters, claimant, environment.domain.current()
@@ -125,7 +154,8 @@ class Ingresses(ClusterConcern):
         if self._classes is not None:
             controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
         environment.domain.settings.subscribe(controller, enqueue_all)
-        kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
+        kinds = environment.gateway_kinds
+        owner = EnqueueRequestForOwner(RAY_CLUSTER)
         for kind in (kinds.http_routes, kinds.tls_routes):
             kind.when_served(add_host_index)
             kind.subscribe(controller, owner, ROUTE_CHANGED)
@@ -136,83 +166,103 @@ class Ingresses(ClusterConcern):
         if kinds.config_maps is not None:
             kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
 
-    async def release(self, request: Request, children: Children | None) -> None:
+    def forget(self, request: Request) -> None:
         """Forget what was reported about the routes, which the garbage collector deletes."""
         self._routes.forget(request)
 
-    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
-        """Bring the Ingresses and routes of one cluster up to date."""
-        facts, settings, names = cluster.facts, cluster.settings, cluster.facts.names
-        openshift = await self._environment.platform.is_openshift()
+    async def observe(self, cluster: ObservedCluster) -> FoundExposure:
+        """Return the platform, the decision about the dashboard and, if it is exposed, the domain of its host."""
+        is_openshift = await self._environment.platform.is_openshift()
         exposure = await cluster.exposure()
-        backend = None
-        if not openshift:
-            record_responsibility(
-                children, Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure"
-            )
-            backend = exposure.route_backend
-        required = exposure.authentication is not Authentication.DISABLED
-        with_client = backend is not None and (
-            not required or requires_certificates(facts, settings.kuberay)
-        )
-        for name, is_exposed in (
-            (names.dashboard, backend is not None),
-            (names.client, with_client),
-        ):
-            if not is_exposed:
-                await self._delete_ingress(children, name)
-        if backend is None:
-            await self._routes.delete(children)
-        if backend is None or facts.is_suspended:
-            return
-        domain = await self._environment.domain.read(self._client)
-        if self._config.gateway.enabled:
-            await self._routes.apply(children, backend, domain, settings.kuberay)
-            for name, service in (
-                (names.dashboard, backend.service),
-                (names.client, facts.head_service),
-            ):
-                if self._routes.replaces(facts, name, settings.kuberay):
-                    await self._delete_ingress(children, name)
-                else:
-                    await self._delete_outdated(children, name, service)
-            return
-        if not with_client:
-            children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
-        if not domain:
-            children.record_warning("IngressDomainMissing", missing_domain_message("Ingress"))
-            await self._delete_outdated(children, names.dashboard, backend.service)
-            await self._routes.delete_outdated(children, backend)
-            return
-        await self._apply_dashboard(children, domain, backend, requires_tls=required)
-        if with_client:
-            await self._apply_client(children, domain)
-        if not children.errors:
-            await self._routes.delete(children)
+        domain = ""
+        needs_domain = not is_openshift and exposure.route_backend is not None
+        if needs_domain and not cluster.facts.is_suspended:
+            domain = await self._environment.domain.read(self._client)
+        return FoundExposure(is_openshift=is_openshift, exposure=exposure, domain=domain)
 
-    async def _apply_dashboard(
-        self, children: Children, domain: str, backend: Backend, *, requires_tls: bool
+    def decide(self, cluster: ObservedCluster, found: FoundExposure) -> Decision:
+        """Return the Ingresses and routes of one cluster."""
+        facts = cluster.facts
+        config = cluster.settings.kuberay
+        names = facts.names
+        decision = Decision(cluster=facts.cluster)
+        backend = found.backend
+        if not found.is_openshift:
+            features = config.kuberay_features
+            record_responsibility(decision, facts, Concern.EXPOSURE, features, "exposure")
+        with_client = backend is not None and found.allows_client(facts, config)
+        if backend is None:
+            self._delete_ingress(decision, names.dashboard)
+        if not with_client:
+            self._delete_ingress(decision, names.client)
+        if backend is None:
+            self._routes.delete(decision)
+            return decision
+        if facts.is_suspended:
+            return decision
+        if self._config.gateway.enabled:
+            self._routes.decide(decision, facts, backend, found.domain, config)
+            decision.then = partial(self._after_routes, facts, backend, config)
+            return decision
+        if not with_client:
+            decision.warn("RayClientNotExposed", CLIENT_NOT_EXPOSED)
+        if not found.domain:
+            decision.warn("IngressDomainMissing", missing_domain_message("Ingress"))
+            self._delete_outdated(decision, names.dashboard, backend.service)
+            self._routes.delete_outdated(decision, facts, backend)
+            return decision
+        self._decide_dashboard(decision, facts, found.domain, backend, found.requires_login)
+        if with_client:
+            self._decide_client(decision, facts, found.domain)
+        decision.then = self._after_ingresses
+        return decision
+
+    def _after_routes(
+        self,
+        facts: RayClusterFacts,
+        backend: Backend,
+        config: KubeRayConfiguration,
+        results: ChildResults,
+    ) -> Decision:
+        """Delete each Ingress that a route replaces, once the Gateway accepted it."""
+        decision = self._routes.conclude(facts, backend, results)
+        services = {facts.names.dashboard: backend.service, facts.names.client: facts.head_service}
+        for name, service in services.items():
+            if self._routes.replaces(facts, name, config):
+                self._delete_ingress(decision, name)
+            else:
+                self._delete_outdated(decision, name, service)
+        return decision
+
+    def _after_ingresses(self, results: ChildResults) -> Decision | None:
+        """Delete the routes, now that the Ingresses exist."""
+        if results.errors:
+            return None
+        decision = Decision(cluster=results.owner)
+        self._routes.delete(decision)
+        return decision
+
+    def _decide_dashboard(
+        self,
+        decision: Decision,
+        facts: RayClusterFacts,
+        domain: str,
+        backend: Backend,
+        requires_tls: bool,
     ) -> None:
-        facts, config = children.facts, self._config.ingress
+        config = self._config.ingress
+        name = facts.names.dashboard
         chosen = choose_ingress_class(config.class_name, "", self._ingress_classes())
-        if (
-            backend.tls
-            and config.annotations is None
-            and chosen.https_backend(backend.service) is None
-        ):
-            children.record_warning(
-                "IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen)
-            )
-            await self._delete_outdated(
-                children, facts.names.dashboard, backend.service, chosen.name
-            )
+        lacks_https = config.annotations is None and chosen.https_backend(backend.service) is None
+        if backend.tls and lacks_https:
+            message = _unavailable("dashboard", "HTTPS backends", chosen)
+            decision.warn("IngressTLSUnavailable", message)
+            self._delete_outdated(decision, name, backend.service, chosen.name)
             return
         hosts = CandidateHosts.of(facts.cluster, domain, dashboard_host)
-        suffix = self._choose_host(children, facts.names.dashboard, hosts)
+        suffix = self._choose_host(decision, name, hosts)
         if suffix is None:
-            await self._delete_outdated(
-                children, facts.names.dashboard, backend.service, chosen.name
-            )
+            self._delete_outdated(decision, name, backend.service, chosen.name)
             return
         ingress = desired_dashboard_ingress(
             facts,
@@ -223,73 +273,63 @@ class Ingresses(ClusterConcern):
             requires_tls=requires_tls,
             ingress_class=chosen,
         )
-        await self._apply(children, ingress)
+        _apply(decision, ingress)
 
-    async def _apply_client(self, children: Children, domain: str) -> None:
-        facts, config = children.facts, self._config.ingress
+    def _decide_client(self, decision: Decision, facts: RayClusterFacts, domain: str) -> None:
+        config = self._config.ingress
+        name = facts.names.client
         chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._ingress_classes())
         if config.annotations is None and chosen.passthrough is None:
-            children.record_warning(
-                "IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen)
-            )
-            await self._delete_outdated(
-                children, facts.names.client, facts.head_service, chosen.name
-            )
+            message = _unavailable("Ray client", "TLS passthrough", chosen)
+            decision.warn("IngressTLSUnavailable", message)
+            self._delete_outdated(decision, name, facts.head_service, chosen.name)
             return
         hosts = CandidateHosts.of(facts.cluster, domain, client_host)
-        suffix = self._choose_host(children, facts.names.client, hosts)
+        suffix = self._choose_host(decision, name, hosts)
         if suffix is not None:
-            await self._apply(
-                children,
-                desired_client_ingress(facts, domain, config, suffix, ingress_class=chosen),
-            )
+            ingress = desired_client_ingress(facts, domain, config, suffix, ingress_class=chosen)
+            _apply(decision, ingress)
 
     def _ingress_classes(self) -> list[Object] | None:
         """Return all IngressClasses; ``None`` if the operator cannot read them."""
-        return (
-            self._classes.reader.list()
-            if self._classes is not None and self._classes.has_synced
-            else None
-        )
+        if self._classes is None or not self._classes.has_synced:
+            return None
+        return self._classes.reader.list()
 
-    def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
+    def _choose_host(self, decision: Decision, name: str, hosts: CandidateHosts) -> str | None:
         """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""
-        key = NamespacedName(namespace_of(children.cluster), name)
-        choice = choose_host(
-            self._claims, self.clusters, children.cluster, INGRESS.kind, key, hosts
-        )
+        cluster = decision.cluster
+        key = NamespacedName(namespace_of(cluster), name)
+        choice = choose_host(self._claims, self.clusters, cluster, INGRESS.kind, key, hosts)
         if choice.suffix is None:
-            children.record_conflict(choice.reason, choice.message)
+            decision.report_conflict(choice.reason, choice.message)
         elif choice.message:
-            children.record_warning(choice.reason, choice.message)
+            decision.warn(choice.reason, choice.message)
         return choice.suffix
 
-    async def _apply(self, children: Children, ingress: Object) -> None:
-        (rule,) = ingress["spec"]["rules"]
-        consequence = f"host {rule['host']} has no Ingress of this RayCluster"
-        await children.claim_and_apply(ingress, self._ingresses, consequence)
+    def _delete_ingress(self, decision: Decision, name: str) -> None:
+        decision.absent(INGRESS, NamespacedName(namespace_of(decision.cluster), name))
 
-    async def _delete_ingress(self, children: Children, name: str) -> None:
-        await children.delete(
-            INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name))
-        )
-
-    async def _delete_outdated(
-        self, children: Children, name: str, service: str, class_name: str = ""
+    def _delete_outdated(
+        self, decision: Decision, name: str, service: str, class_name: str = ""
     ) -> None:
         """Delete the Ingress ``name``, which cannot be updated, if it has another class or targets another Service.
 
         An Ingress that targeted the dashboard itself must not remain when users have to authenticate. Without
         ``class_name``, the class is not compared.
         """
-        current = self._ingresses.get(NamespacedName(namespace_of(children.cluster), name))
+        current = self._ingresses.get(NamespacedName(namespace_of(decision.cluster), name))
         if current is None:
             return
-        has_class = (
-            not class_name or (current.get("spec") or {}).get("ingressClassName") == class_name
-        )
+        current_class = (current.get("spec") or {}).get("ingressClassName")
+        has_class = not class_name or current_class == class_name
         if not has_class or target_services(current) - {service}:
-            await children.delete(INGRESS, current)
+            self._delete_ingress(decision, name)
+
+
+def _apply(decision: Decision, ingress: Object) -> None:
+    (rule,) = ingress["spec"]["rules"]
+    decision.present(ingress, consequence=f"host {rule['host']} has no Ingress of this RayCluster")
 
 
 def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:

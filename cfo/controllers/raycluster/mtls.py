@@ -21,7 +21,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import msgspec
-from anyio import to_thread
 
 from cfo.api.raycluster.certificates import (
     CA_LIFETIME,
@@ -31,15 +30,15 @@ from cfo.api.raycluster.certificates import (
 )
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.reconciler import (
+from cfo.controllers.raycluster.concern import (
     ClusterConcern,
+    Decision,
     ObservedCluster,
     record_responsibility,
 )
+from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
 from cfo.runtime import (
@@ -54,6 +53,7 @@ from cfo.runtime import (
     key_of,
     rfc3339,
 )
+from cfo.runtime.client import ChildResults
 from cfo.runtime.pki import PrivateKey
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
@@ -67,20 +67,20 @@ _REQUESTS_DISABLED = (
 )
 
 
-class _DesiredCA(msgspec.Struct, frozen=True):
-    """The desired CA, and the message of the Event to record when the key was replaced.
+class ObservedSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about the Secret of a RayCluster's CA.
 
-    ``data`` is that of its Secret, if that differs from the data of a new CA. ``records_renewal`` is whether the Secret
-    gets :data:`RENEWAL_ANNOTATION`. A Secret of another version that needs no other change does not get it.
+    ``renewal_due`` is ``None`` if the Secret has to be read or written. ``was_verified``: this process has verified its
+    content before. ``is_cached``: it exists.
     """
 
-    authority: ca.CertificateAuthority
-    note: str = ""
-    data: Mapping[str, bytes] = msgspec.field(default_factory=dict)
-    records_renewal: bool = True
+    renewal_due: datetime | None
+    was_verified: bool
+    is_cached: bool
+    now: datetime
 
 
-class MutualTLS(ClusterConcern):
+class MutualTLS(ClusterConcern[ObservedSecret]):
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``."""
 
     name = "raycluster-mtls"
@@ -93,129 +93,170 @@ class MutualTLS(ClusterConcern):
         self, manager: Manager, config: KubeRayConfiguration, environment: Environment
     ) -> None:
         super().__init__(manager, config, environment)
-        secrets, content = (
-            self.own(secret_informer(manager)).reader,
-            (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY),
-        )
         self._secrets = ClusterSecrets(
-            self._client, secrets, content=content, valid_until=recorded_renewal
+            self.own(secret_informer(manager)).reader,
+            content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY),
+            valid_until=recorded_renewal,
         )
 
-    async def release(self, request: Request, children: Children | None) -> None:
+    def forget(self, request: Request) -> None:
         """Forget what is known about the Secret, which the garbage collector deletes."""
         self._secrets.forget(request)
 
-    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
-        """Bring the Secret of one cluster up to date; requeue for its renewal."""
-        if (
-            requests_certificates(children.cluster)
-            and self._config.ca.issuer != "certificateSigningRequest"
-        ):
-            children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
-        names = cluster.facts.names
-        key = NamespacedName(names.namespace, names.ca_secret)
-        if not _needs_ca(children, cluster.settings.kuberay):
-            self._secrets.forget(key_of(children.cluster))
-            await children.delete(SECRET, self._secrets.informer.get(key))
-            return
-        renewal_due = self._secrets.known_validity(children, _secret(children.facts, key.name, {}))
-        now = self._clock.now()
-        if renewal_due is None or not now < renewal_due <= now + CA_LIFETIME:
-            renewal_due = await self._write(children, key)
-        if renewal_due is not None:
-            wait = min(renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
-            children.retry(max(wait.total_seconds(), 1.0))
-
-    async def _write(self, children: Children, key: NamespacedName) -> datetime | None:
-        """Read the Secret, bring it up to date, and return when it is due for renewal; ``None`` if it has no CA."""
-        cluster = children.cluster
-        current = await self._secrets.read(key)
-        was_deleted = current is None and (
-            self._secrets.was_verified(key_of(cluster)) or _has_running_head(children.facts)
+    async def observe(self, cluster: ObservedCluster) -> ObservedSecret:
+        """Return what is known about the Secret."""
+        key = key_of(cluster.object)
+        return ObservedSecret(
+            renewal_due=self._secrets.known_validity(cluster.object, _secret(cluster.facts, {})),
+            was_verified=self._secrets.was_verified(key),
+            is_cached=self._secrets.informer.contains(_key(cluster.facts)),
+            now=self._clock.now(),
         )
-        note = _restart_note(cluster, f"the Secret {key.name} was deleted") if was_deleted else ""
-        desired: _DesiredCA | None = None
 
-        async def desired_from(existing: Object | None) -> Object:
-            nonlocal desired
-            desired = await (
-                self._desired_ca(cluster, existing) if existing else self._new_ca(note)
-            )
-            return _secret(
-                children.facts, key.name, desired.data or desired.authority.data(), desired
-            )
-
-        consequence = "the cluster has no CA, so mutual TLS does not work"
-        stored = await children.create_or_update(
-            SECRET, key.name, current, desired_from, consequence, trust_labels=False
+    def decide(self, cluster: ObservedCluster, found: ObservedSecret) -> Decision:
+        """Return the Secret of one cluster."""
+        return decide_ca(
+            cluster.facts, cluster.settings.kuberay, self._config.ca, found, self._secrets
         )
-        if stored is None or desired is None:
-            return None
-        self._secrets.remember(key_of(cluster), stored, desired.authority.renewal_due)
-        if desired.note:
-            children.record_warning("CertificateAuthorityReplaced", desired.note)
-        return desired.authority.renewal_due
 
-    async def _new_ca(self, note: str) -> _DesiredCA:
-        return _DesiredCA(await self._create(self._clock.now()), note)
 
-    async def _desired_ca(self, cluster: Object, existing: Object) -> _DesiredCA:
-        now = self._clock.now()
-        requested = annotations_of(cluster).get(ROTATE_ANNOTATION)
+def decide_ca(
+    facts: RayClusterFacts,
+    config: KubeRayConfiguration,
+    authority: CAConfiguration,
+    found: ObservedSecret,
+    secrets: ClusterSecrets,
+) -> Decision:
+    """Return the Secret with the CA of a cluster; ``secrets`` remembers what was written."""
+    decision = Decision(cluster=facts.cluster)
+    key = key_of(facts.cluster)
+    issues_certificates = authority.issuer == "certificateSigningRequest"
+    if requests_certificates(facts.cluster) and not issues_certificates:
+        decision.warn("CertificateRequestsDisabled", _REQUESTS_DISABLED)
+    if not _needs_ca(decision, facts, config):
+        secrets.forget(key)
+        decision.absent(SECRET, _key(facts))
+        return decision
+    due = found.renewal_due
+    if due is not None and found.now < due <= found.now + CA_LIFETIME:
+        decision.retry(_wait(due, found.now))
+        return decision
+    was_deleted = not found.is_cached and (found.was_verified or _has_running_head(facts))
+    content = DesiredSecret(facts, authority, found.now, was_deleted=was_deleted)
+    decision.computed(
+        SECRET,
+        _key(facts),
+        content.compute,
+        # Generating an RSA key blocks for a tenth of a second or more; generating a P-256 key takes less time than
+        # switching to a thread.
+        in_thread=authority.key_algorithm == "rsa",
+        consequence="the cluster has no CA, so mutual TLS does not work",
+    )
+    decision.then = partial(_conclude, facts, content, secrets)
+    return decision
+
+
+def _conclude(
+    facts: RayClusterFacts, content: DesiredSecret, secrets: ClusterSecrets, results: ChildResults
+) -> Decision | None:
+    """Remember the Secret that was written, report a replaced CA, and schedule the renewal."""
+    stored = results.stored(SECRET, _key(facts))
+    if stored is None or content.authority is None:
+        return None
+    due = content.authority.renewal_due
+    secrets.remember(key_of(facts.cluster), stored, due)
+    decision = Decision(cluster=facts.cluster)
+    if content.note:
+        decision.warn("CertificateAuthorityReplaced", content.note)
+    decision.retry(_wait(due, content.now))
+    return decision
+
+
+def _wait(due: datetime, now: datetime) -> float:
+    """Return the seconds until the next check."""
+    return max(min(due - now, _MAX_RECHECK_INTERVAL).total_seconds(), 1.0)
+
+
+class DesiredSecret:
+    """Computes the Secret from the existing one.
+
+    ``authority`` is the CA of the last result, and ``note`` the message of the Event to record if its key was replaced.
+    """
+
+    def __init__(
+        self,
+        facts: RayClusterFacts,
+        config: CAConfiguration,
+        now: datetime,
+        *,
+        was_deleted: bool = False,
+    ) -> None:
+        self.authority: ca.CertificateAuthority | None = None
+        self.note = ""
+        self.now = now
+        self._facts = facts
+        self._algorithm = config.key_algorithm
+        self._was_deleted = was_deleted
+
+    def compute(self, existing: Object | None) -> Object:
+        """Return the desired Secret; the key of a usable CA is kept."""
+        if existing is None:
+            cause = f"the Secret {self._facts.names.ca_secret} was deleted"
+            return self._replaced(cause if self._was_deleted else "")
+        requested = annotations_of(self._facts.cluster).get(ROTATE_ANNOTATION)
         if requested is not None and requested != annotations_of(existing).get(ROTATE_ANNOTATION):
-            note = _restart_note(cluster, f"the annotation {ROTATE_ANNOTATION} requested it")
-            return await self._new_ca(note)
+            return self._replaced(f"the annotation {ROTATE_ANNOTATION} requested it")
         stored = existing.get("data") or {}
-        data = {
-            key: b64decode(stored.get(key) or "")
-            for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
-        }
+        certificate = b64decode(stored.get(ca.CERTIFICATE_KEY) or "")
+        key = b64decode(stored.get(ca.PRIVATE_KEY_KEY) or "")
         try:
-            authority = ca.load(data[ca.CERTIFICATE_KEY], data[ca.PRIVATE_KEY_KEY])
+            authority = ca.load(certificate, key)
         except ca.InvalidCertificateAuthority as error:
-            return _DesiredCA(
-                await self._create(now, error.key), _restart_note(cluster, str(error))
-            )
-        if now < authority.renewal_due:
-            return _DesiredCA(
-                authority, data=data, records_renewal=RENEWAL_ANNOTATION in annotations_of(existing)
-            )
-        renewed = ca.renew(authority, now=now)
-        return _DesiredCA(
-            renewed, data={**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]}
-        )
+            return self._replaced(str(error), error.key)
+        self.note = ""
+        if self.now < authority.renewal_due:
+            self.authority = authority
+            # A Secret of another version that needs no other change does not get the annotation.
+            is_recorded = RENEWAL_ANNOTATION in annotations_of(existing)
+            data = {ca.CERTIFICATE_KEY: certificate, ca.PRIVATE_KEY_KEY: key}
+            return _secret(self._facts, data, authority.renewal_due if is_recorded else None)
+        self.authority = ca.renew(authority, now=self.now)
+        renewed = self.authority.data()[ca.CERTIFICATE_KEY]
+        data = {ca.CERTIFICATE_KEY: renewed, ca.PRIVATE_KEY_KEY: key}
+        return _secret(self._facts, data, self.authority.renewal_due)
 
-    async def _create(
-        self, now: datetime, key: PrivateKey | None = None
-    ) -> ca.CertificateAuthority:
-        create = partial(ca.create, self._config.ca.key_algorithm, now=now, key=key)
-        # Generating an RSA key blocks for a tenth of a second or more, so it runs in a thread; generating a P-256 key
-        # takes less time than switching to one.
-        return (
-            await to_thread.run_sync(create) if self._config.ca.key_algorithm == "rsa" else create()
-        )
+    def _replaced(self, cause: str, key: PrivateKey | None = None) -> Object:
+        """Return the Secret with a new CA, which has ``key`` if it is given; ``cause`` is for the user."""
+        self.authority = ca.create(self._algorithm, now=self.now, key=key)
+        self.note = _restart_note(self._facts.cluster, cause) if cause else ""
+        return _secret(self._facts, self.authority.data(), self.authority.renewal_due)
 
 
-def _needs_ca(children: Children, config: KubeRayConfiguration) -> bool:
+def _key(facts: RayClusterFacts) -> NamespacedName:
+    return NamespacedName(facts.names.namespace, facts.names.ca_secret)
+
+
+def _needs_ca(decision: Decision, facts: RayClusterFacts, config: KubeRayConfiguration) -> bool:
     if not config.mtls_enabled:
         return False
     features = config.kuberay_features
-    actor = children.facts.actor(Concern.MTLS, features)
-    if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and children.facts.has_injected_tls:
+    actor = facts.actor(Concern.MTLS, features)
+    if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and facts.has_injected_tls:
         return True  # its pods cannot start without the Secret
-    return record_responsibility(children, Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR
+    provider = record_responsibility(decision, facts, Concern.MTLS, features, "mutual TLS")
+    return provider is Actor.OPERATOR
 
 
 def _secret(
-    facts: RayClusterFacts, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None
+    facts: RayClusterFacts, data: Mapping[str, bytes], renewal_due: datetime | None = None
 ) -> Object:
-    secret = desired_secret(facts, name, data)
+    secret = desired_secret(facts, facts.names.ca_secret, data)
     annotations = {}
     requested = annotations_of(facts.cluster).get(ROTATE_ANNOTATION)
     if requested is not None:
         annotations[ROTATE_ANNOTATION] = requested
-    if desired is not None and desired.records_renewal:
-        annotations[RENEWAL_ANNOTATION] = rfc3339(desired.authority.renewal_due)
+    if renewal_due is not None:
+        annotations[RENEWAL_ANNOTATION] = rfc3339(renewal_due)
     if annotations:
         secret["metadata"]["annotations"] = annotations
     return secret

@@ -18,52 +18,69 @@ Therefore an imitation of KubeRay's policy gains nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, FIELD_MANAGER, KUBERAY, digest, fit
-from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.cached_fields import field_reader
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.concern import (
+    ClusterConcern,
+    Decision,
+    ObservedCluster,
+    record_responsibility,
+)
+from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
+from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import (
     desired_head_policy,
     desired_workers_policy,
     policy_types,
-)
-from cfo.controllers.raycluster.reconciler import (
-    ClusterConcern,
-    ObservedCluster,
-    record_responsibility,
 )
 from cfo.controllers.raycluster.watches import CHILD_CHANGED, all_clusters
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
     Controller,
+    DiscoveryIncomplete,
     EnqueueRequestsFromMapFunc,
     Entry,
     Manager,
     NamespacedName,
     Object,
     Rule,
-    key_of,
-    name_of,
-    namespace_of,
     uid_of,
 )
 from cfo.runtime.cache import Meta
-from cfo.runtime.client import NameTaken, create_or_read
+from cfo.runtime.client import ObjectID
 from cfo.runtime.controller import Kind
 
-_POLICY_FEATURES = frozenset({"networkPolicy", "networkIsolation"})
+_POLICY_FEATURES: Final = frozenset({"networkPolicy", "networkIsolation"})
 
 
-class NetworkPolicies(ClusterConcern):
+class FoundPolicies(msgspec.Struct, frozen=True):
+    """What the decision about the policies of a RayCluster depends on.
+
+    ``policies`` are the NetworkPolicies with the names that ours and KubeRay's can have. ``kuberay_features`` are those
+    of the operator's configuration. ``exposure`` and ``namespaces``, those of the KubeRay operator, are ``None`` while
+    the platform is not known; the head's policy is then decided later.
+    """
+
+    policies: Mapping[str, Entry]
+    kuberay_features: frozenset[str]
+    exposure: Exposure | None = None
+    namespaces: Sequence[str] | None = None
+
+
+class NetworkPolicies(ClusterConcern[FoundPolicies]):
     """Maintains the two policies of a cluster, and keeps the KubeRay operator's namespaces in them current.
 
     It reads all NetworkPolicies, because another owner's policy may have the same name as ours.
@@ -91,10 +108,12 @@ class NetworkPolicies(ClusterConcern):
         self._namespaces = OperatorNamespaces(config, environment, cache, own_account=own_account)
         policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES)
         self._policies = self.own(policies, CHILD_CHANGED).reader
+        self._kuberay_features = frozenset(config.kuberay_features)
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with all RayClusters when the KubeRay operator's namespaces change."""
-        namespaces, mapper = self._namespaces, self._manager.mapper
+        namespaces = self._namespaces
+        mapper = self._manager.mapper
         changed = EnqueueRequestsFromMapFunc(
             lambda entry: all_clusters(self.clusters) if namespaces.update(entry) else ()
         )
@@ -102,146 +121,206 @@ class NetworkPolicies(ClusterConcern):
             controller.watch(Kind(informer, changed, mapper=mapper, optional=True))
         self._environment.dsc_initializations.subscribe(controller, changed)
 
-    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
-        """Bring the policies of one cluster up to date."""
-        facts, settings = cluster.facts, cluster.settings
-        if facts.is_managed_by_multikueue:
-            record_responsibility(children, Concern.NETWORK_POLICY, ())
-            if children.cluster["metadata"].get("generation") == 1:
-                await self._delete(children, *self._policy_names(facts, "head"))
-                await self._delete(children, *self._policy_names(facts, "workers"))
-            return
-        workers_observed = head_observed = frozenset[str]()
-        if Concern.NETWORK_POLICY.value not in settings.enforced:
-            directions = policy_types(settings.kuberay)
-            workers_observed = self._observed_features(facts, "workers", directions)
-            head_observed = self._observed_features(facts, "head", directions)
-            self._record_actor(children, workers_observed & head_observed)
-        if _provider(facts, workers_observed) is Actor.OPERATOR:
-            await self._apply(children, "workers", desired_workers_policy(facts, settings.kuberay))
-        else:
-            await self._delete(children, *self._policy_names(facts, "workers"))
-        if _provider(facts, head_observed) is not Actor.OPERATOR:
-            await self._delete(children, *self._policy_names(facts, "head"))
-            return
-        if facts.ports.refused:
-            ports = "; ".join(facts.ports.refused)
-            children.record_warning(
-                "PortRefused", f"The NetworkPolicies do not open all ports: {ports}"
-            )
-        namespaces = await self._namespaces.current()
-        exposure = await cluster.exposure()
-        await self._apply(
-            children,
-            "head",
-            desired_head_policy(
-                facts,
-                settings.kuberay,
-                namespaces,
-                behind_proxy=exposure.authentication is Authentication.AUTH_PROXY
-                and exposure.backend is not None,
-                requires_token=exposure.head_requires_token,
-                direct_ingress=exposure.backend is not None and not exposure.backend.tls,
-            ),
+    async def observe(self, cluster: ObservedCluster) -> FoundPolicies:
+        """Return the policies with the names that matter and, once the platform is known, the rest."""
+        names = cluster.facts.names
+        policies = {}
+        for name in relevant_names(cluster.facts):
+            entry = self._policies.entry(NamespacedName(names.namespace, name))
+            if entry is not None:
+                policies[name] = entry
+        found = FoundPolicies(policies, self._kuberay_features)
+        if not needs_head_policy(cluster.facts, cluster.settings, found):
+            return found
+        try:
+            namespaces = await self._namespaces.current()
+            exposure = await cluster.exposure()
+        except DiscoveryIncomplete:
+            return found
+        return FoundPolicies(policies, self._kuberay_features, exposure, namespaces)
+
+    def decide(self, cluster: ObservedCluster, found: FoundPolicies) -> Decision:
+        """Return the policies of one cluster."""
+        return decide_policies(cluster.facts, cluster.settings, found)
+
+
+def decide_policies(
+    facts: RayClusterFacts, settings: NamespaceSettings, found: FoundPolicies
+) -> Decision:
+    """Return which policies should exist for a cluster in a namespace with ``settings``."""
+    decision = Decision(cluster=facts.cluster)
+    if facts.is_managed_by_multikueue:
+        record_responsibility(decision, facts, Concern.NETWORK_POLICY, ())
+        if facts.cluster["metadata"].get("generation") == 1:
+            _remove(decision, facts, found, "head")
+            _remove(decision, facts, found, "workers")
+        return decision
+    head_observed = _observed_features(facts, settings, found, "head")
+    workers_observed = _observed_features(facts, settings, found, "workers")
+    if not _is_enforced(settings):
+        _record_actor(decision, facts, workers_observed & head_observed)
+    if _provider(facts, workers_observed) is Actor.OPERATOR:
+        workers = desired_workers_policy(facts, settings.kuberay)
+        _apply(decision, facts, found, "workers", workers)
+    else:
+        _remove(decision, facts, found, "workers")
+    if _provider(facts, head_observed) is not Actor.OPERATOR:
+        _remove(decision, facts, found, "head")
+        return decision
+    if facts.ports.refused:
+        ports = "; ".join(facts.ports.refused)
+        decision.warn("PortRefused", f"The NetworkPolicies do not open all ports: {ports}")
+    exposure = found.exposure
+    if exposure is None or found.namespaces is None:
+        decision.retry(UNKNOWN_RETRY_SECONDS)
+        return decision
+    backend = exposure.backend
+    has_proxy = exposure.authentication is Authentication.AUTH_PROXY
+    head = desired_head_policy(
+        facts,
+        settings.kuberay,
+        found.namespaces,
+        behind_proxy=has_proxy and backend is not None,
+        requires_token=exposure.head_requires_token,
+        direct_ingress=backend is not None and not backend.tls,
+    )
+    _apply(decision, facts, found, "head", head)
+    return decision
+
+
+def needs_head_policy(
+    facts: RayClusterFacts, settings: NamespaceSettings, found: FoundPolicies
+) -> bool:
+    """Return whether the operator provides the head's policy."""
+    if facts.is_managed_by_multikueue:
+        return False
+    observed = _observed_features(facts, settings, found, "head")
+    return _provider(facts, observed) is Actor.OPERATOR
+
+
+def relevant_names(facts: RayClusterFacts) -> Iterator[str]:
+    """Yield the names of our policies, and those of KubeRay's for the same pods."""
+    for node_type in ("head", "workers"):
+        yield from _own_names(facts, node_type)
+        for names in _kuberay_names(facts, node_type):
+            yield from names
+
+
+def _own_names(facts: RayClusterFacts, node_type: str) -> tuple[str, str]:
+    """Return the usual name of our policy, and its name if KubeRay's policy has the usual one."""
+    names = facts.names
+    usual = names.head_policy if node_type == "head" else names.workers_policy
+    kuberay_name = f"{names.cluster}-{node_type}"
+    return usual, fit(f"{kuberay_name}-{digest(kuberay_name)}")
+
+
+def _kuberay_names(facts: RayClusterFacts, node_type: str) -> list[list[str]]:
+    """Return the sets of names that KubeRay's policies for these nodes have; one set is complete if all exist."""
+    cluster = facts.names.cluster
+    if node_type == "head":
+        return [[f"{cluster}-head"]]
+    groups = (facts.cluster.get("spec") or {}).get("workerGroupSpecs") or ()
+    group_names = dict.fromkeys(group.get("groupName") for group in groups)
+    by_group = [f"{cluster}-workers-{name}" for name in group_names]
+    # Without worker groups, KubeRay has a policy of the head only.
+    return [[f"{cluster}-workers"], by_group or [f"{cluster}-head"]]
+
+
+def _is_enforced(settings: NamespaceSettings) -> bool:
+    return Concern.NETWORK_POLICY.value in settings.enforced
+
+
+def _observed_features(
+    facts: RayClusterFacts, settings: NamespaceSettings, found: FoundPolicies, node_type: str
+) -> frozenset[str]:
+    """Return the features whose policies for the ``head`` or ``workers`` exist and restrict the same directions."""
+    if _is_enforced(settings) or _provider(facts, _POLICY_FEATURES) is Actor.OPERATOR:
+        return frozenset()  # its profile does not allow them, or it requests none
+    directions = policy_types(settings.kuberay)
+    for names in _kuberay_names(facts, node_type):
+        policies = [found.policies.get(name) for name in names]
+        if all(_is_restricted_by_kuberay(policy, facts.cluster, directions) for policy in policies):
+            return _POLICY_FEATURES
+    return frozenset()
+
+
+def _is_restricted_by_kuberay(
+    policy: Entry | None, cluster: Object, directions: Sequence[str]
+) -> bool:
+    """Return whether a policy is KubeRay's for ``cluster`` and restricts the ``directions``."""
+    if policy is None or not _is_by_kuberay(policy, cluster):
+        return False
+    return set(_types_of(policy)).issuperset(directions)
+
+
+def _record_actor(decision: Decision, facts: RayClusterFacts, observed: frozenset[str]) -> None:
+    record_responsibility(decision, facts, Concern.NETWORK_POLICY, observed)
+    delegation = facts.unconfirmed_delegation(Concern.NETWORK_POLICY, observed)
+    if delegation is not None:
+        decision.inform(
+            "KubeRayFeatureUnconfirmed",
+            f"The RayCluster sets {delegation.setting}, but KubeRay has not created NetworkPolicies that restrict "
+            "the ingress to its head and workers: the operator's own NetworkPolicies stay until then",
         )
 
-    def _observed_features(
-        self, facts: RayClusterFacts, node_type: str, directions: Sequence[str]
-    ) -> frozenset[str]:
-        """Return the features whose policies for the ``head`` or ``workers`` exist and restrict the ``directions``."""
-        if _provider(facts, _POLICY_FEATURES) is Actor.OPERATOR:
-            return frozenset()  # it requests none
-        groups = (facts.cluster.get("spec") or {}).get("workerGroupSpecs") or ()
-        # Without worker groups, KubeRay has a policy of the head only.
-        by_group = [*dict.fromkeys(f"workers-{group.get('groupName')}" for group in groups)] or [
-            "head"
-        ]
-        for names in [["head"]] if node_type == "head" else [["workers"], by_group]:
-            if all(
-                self._is_restricted_by_kuberay(facts.cluster, name, directions) for name in names
-            ):
-                return _POLICY_FEATURES
-        return frozenset()
 
-    def _is_restricted_by_kuberay(
-        self, cluster: Object, name: str, directions: Sequence[str]
-    ) -> bool:
-        """Return whether KubeRay's policy ``<cluster>-<name>`` exists and restricts the ``directions``."""
-        policy = self._policies.entry(
-            NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{name}")
-        )
-        if policy is None or not _is_by_kuberay(policy, cluster):
-            return False
-        return set(_types_of(policy)).issuperset(directions)
+def _policy_names(facts: RayClusterFacts, found: FoundPolicies, node_type: str) -> tuple[str, str]:
+    """Return the name of our policy, and the other name that it can have; both can be the same."""
+    usual, other = _own_names(facts, node_type)
+    if usual != f"{facts.names.cluster}-{node_type}":
+        return usual, other
+    current = found.policies.get(usual)
+    is_by_kuberay = current is not None and _is_by_kuberay(current, facts.cluster)
+    if "networkIsolation" in found.kuberay_features or is_by_kuberay:
+        return other, usual
+    return usual, other
 
-    def _record_actor(self, children: Children, observed: frozenset[str]) -> None:
-        record_responsibility(children, Concern.NETWORK_POLICY, observed)
-        delegation = children.facts.unconfirmed_delegation(Concern.NETWORK_POLICY, observed)
-        if delegation is not None:
-            children.record_normal(
-                "KubeRayFeatureUnconfirmed",
-                f"The RayCluster sets {delegation.setting}, but KubeRay has not created NetworkPolicies that restrict "
-                "the ingress to its head and workers: the operator's own NetworkPolicies stay until then",
-            )
 
-    def _policy_names(self, facts: RayClusterFacts, node_type: str) -> tuple[str, str]:
-        """Return the name of our policy, and the other name that it can have; both can be the same."""
-        cluster, names = facts.cluster, facts.names
-        usual = names.head_policy if node_type == "head" else names.workers_policy
-        kuberay_name = f"{names.cluster}-{node_type}"
-        other = fit(f"{kuberay_name}-{digest(kuberay_name)}")
-        current = (
-            self._policies.entry(NamespacedName(names.namespace, kuberay_name))
-            if usual == kuberay_name
-            else None
-        )
-        is_taken = usual == kuberay_name and (
-            "networkIsolation" in self._config.kuberay_features
-            or (current is not None and _is_by_kuberay(current, cluster))
-        )
-        return (other, usual) if is_taken else (usual, other)
+def _apply(
+    decision: Decision,
+    facts: RayClusterFacts,
+    found: FoundPolicies,
+    node_type: str,
+    desired: Object,
+) -> None:
+    """Apply ``desired`` with its current name, then delete the policy with the other name."""
+    name, other = _policy_names(facts, found, node_type)
+    desired["metadata"]["name"] = name
+    ours = _uid_if_ours(found.policies.get(name), facts.cluster)
+    policy = decision.present(
+        desired,
+        consequence="it is left unchanged",
+        belongs=lambda obj: has_cluster_labels(obj, facts.cluster) or uid_of(obj) == ours,
+    )
+    if other != name:
+        _remove_one(decision, facts, found, other, requires=(policy.id,))
 
-    async def _apply(self, children: Children, node_type: str, desired: Object) -> None:
-        """Apply ``desired`` with its current name, then delete the policy with the other name."""
-        name, other = self._policy_names(children.facts, node_type)
-        desired["metadata"]["name"] = name
-        if await self._claim(children, desired) and other != name:
-            await self._delete(children, other)
 
-    async def _claim(self, children: Children, desired: Object) -> bool:
-        """Apply ``desired`` and return ``True``, unless another owner has an object of this name or it is refused."""
-        current = self._policies.entry(key_of(desired))
-        if current is not None and not _is_ours(current, children.cluster):
-            children.record_conflict(
-                "NameTaken",
-                f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
-                "it is left unchanged",
-            )
-            return False
-        write = self._write(children, desired, current.meta.uid if current is not None else "")
-        name, consequence = name_of(desired), "it is left unchanged"
-        return (
-            await children.attempt(write, NETWORK_POLICY, name, consequence=consequence) is not None
-        )
+def _remove(
+    decision: Decision, facts: RayClusterFacts, found: FoundPolicies, node_type: str
+) -> None:
+    for name in dict.fromkeys(_policy_names(facts, found, node_type)):
+        _remove_one(decision, facts, found, name)
 
-    async def _write(self, children: Children, desired: Object, uid: str) -> Object:
-        """Apply ``desired`` to the policy with this uid; without one, create it, or restore one that is too large."""
-        if not uid:
-            current, is_new = await create_or_read(
-                children.client, children.owned(desired), by_apply=True
-            )
-            if is_new:
-                return current
-            if not has_cluster_labels(current, children.cluster):
-                raise NameTaken(current, children.cluster)
-            uid = uid_of(current)
-        return await children.apply_to(desired, uid)
 
-    async def _delete(self, children: Children, *names: str) -> None:
-        for name in names:
-            current = self._policies.entry(NamespacedName(namespace_of(children.cluster), name))
-            if current is not None and _is_ours(current, children.cluster):
-                await children.delete(NETWORK_POLICY, current.object())
+def _remove_one(
+    decision: Decision,
+    facts: RayClusterFacts,
+    found: FoundPolicies,
+    name: str,
+    requires: tuple[ObjectID, ...] = (),
+) -> None:
+    ours = _uid_if_ours(found.policies.get(name), facts.cluster)
+    if ours is None:
+        return
+    key = NamespacedName(facts.names.namespace, name)
+    decision.absent(NETWORK_POLICY, key, belongs=lambda obj: uid_of(obj) == ours, requires=requires)
+
+
+def _uid_if_ours(policy: Entry | None, cluster: Object) -> str | None:
+    if policy is None or not _is_ours(policy, cluster):
+        return None
+    return policy.meta.uid
 
 
 def _provider(facts: RayClusterFacts, observed: frozenset[str]) -> Actor:

@@ -14,26 +14,27 @@ target Ray itself. Without anything that authenticates users, nothing is created
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import is_suspended
-from cfo.api.raycluster.facts import Actor, Concern
-from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, ROUTE
-from cfo.config.authentication import OIDCConfiguration
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.auth_proxy import ProxySecrets
-from cfo.controllers.raycluster.children import SYNC_RETRY_SECONDS, Children
-from cfo.controllers.raycluster.dashboard_access import Exposure
-from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.head_pods import HeadPodReplacer, HeadPods, clusters_of_pod
-from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
-from cfo.controllers.raycluster.reconciler import (
+from cfo.controllers.raycluster.concern import (
+    SYNC_RETRY_SECONDS,
     ClusterConcern,
+    Decision,
     ObservedCluster,
     record_responsibility,
 )
+from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
+from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
+from cfo.controllers.raycluster.pull_secrets import HeadPodReplacer
 from cfo.controllers.raycluster.resources import (
     desired_client_route,
     desired_dashboard_route,
@@ -61,16 +62,14 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Rule,
-    is_deleting,
     key_of,
     namespace_of,
     on_update,
-    set_finalizer,
     uid_of,
 )
+from cfo.runtime.client import ChildResults
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
@@ -95,7 +94,14 @@ _FORBIDDEN_RETRY_SECONDS = 60.0
 _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
 
 
-class DashboardProxies(ClusterConcern):
+class FoundProxy(NamedTuple):
+    """The platform, and the decision about the dashboard of a RayCluster."""
+
+    is_openshift: bool
+    exposure: Exposure
+
+
+class DashboardProxies(ClusterConcern[FoundProxy]):
     """Creates, updates and deletes the objects that the OAuth proxy of one cluster needs."""
 
     name = "raycluster-oauth"
@@ -119,9 +125,9 @@ class DashboardProxies(ClusterConcern):
         self, manager: Manager, config: KubeRayConfiguration, environment: Environment
     ) -> None:
         super().__init__(manager, config, environment)
-        self._finalizer_client = self._client.with_field_manager(FINALIZER_MANAGER)
-        secrets, cache = self.own(secret_informer(manager)).reader, manager.cache
-        self._secrets = ProxySecrets(self._client, config.authentication, secrets, self._clock)
+        cache = manager.cache
+        secrets = self.own(secret_informer(manager)).reader
+        self._secrets = ProxySecrets(config.authentication, secrets, self._clock)
         self._bound = cache.informer(CLUSTER_ROLE_BINDING)
         self.required.append(self._bound)
         self._bindings = ProxyBindings(self._client, self._bound, self.clusters)
@@ -194,151 +200,192 @@ class DashboardProxies(ClusterConcern):
         controller.watch(Kind(self._proxy.accounts, owner, mapper=mapper, optional=True))
         self._openshift = OpenShiftInformers(routes, pods)
 
-    def _await_openshift(self, children: Children, *, is_required: bool) -> bool:
+    def _awaits_openshift(self, decision: Decision, *, is_required: bool) -> bool:
         """Return whether what OpenShift's proxy needs is not listed yet, and retry then; ``is_required``: it exists."""
         if self._openshift is None:
-            children.retry(SYNC_RETRY_SECONDS)
+            decision.retry(SYNC_RETRY_SECONDS)
             return True
-        pods = self._openshift.pods
-        informers = [
-            self._openshift.routes,
-            *(self._proxy or ()),
-            *([pods.informer] if pods is not None else []),
-        ]
+        informers = [self._openshift.routes]
+        if self._proxy is not None:
+            informers += [self._proxy.services, self._proxy.accounts]
+        if self._openshift.pods is not None:
+            informers.append(self._openshift.pods.informer)
         unlisted = [informer for informer in informers if not informer.has_synced]
         forbidden = sorted({informer.gvk.kind for informer in unlisted if informer.is_forbidden})
         if forbidden and is_required:
-            children.record_warning("MissingRole", _MISSING_ROLE.format(kinds=", ".join(forbidden)))
+            decision.warn("MissingRole", _MISSING_ROLE.format(kinds=", ".join(forbidden)))
         if unlisted:
-            children.retry(_FORBIDDEN_RETRY_SECONDS if forbidden else SYNC_RETRY_SECONDS)
+            decision.retry(_FORBIDDEN_RETRY_SECONDS if forbidden else SYNC_RETRY_SECONDS)
         return bool(unlisted)
 
-    async def release(self, request: Request, children: Children | None) -> None:
-        """Delete the ClusterRoleBindings of a cluster, then its finalizer; the rest is garbage-collected."""
+    def forget(self, request: Request) -> None:
+        """Forget the Secrets and the Events of a cluster."""
         self._secrets.forget(request)
         self._recorded.pop(request, None)
-        if children is None:
-            await self._bindings.collect(request)
-            return
-        self._head_pods.forget(children.cluster)
-        await self._release(children)
 
-    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
-        """Bring the objects of one cluster's proxy up to date."""
+    async def collect(self, request: Request) -> None:
+        """Delete the ClusterRoleBindings of a cluster that no longer exists."""
+        await self._bindings.collect(request)
+
+    def decide_release(self, cluster: Object) -> Decision:
+        """Delete the ClusterRoleBindings of a cluster, then its finalizer; the rest is garbage-collected."""
+        self._head_pods.forget(cluster)
+        decision = Decision(cluster=cluster)
+        self._release(decision)
+        return decision
+
+    async def observe(self, cluster: ObservedCluster) -> FoundProxy:
+        """Return the platform and the decision about the dashboard."""
         is_openshift = await self._environment.platform.is_openshift()
-        exposure, settings = await cluster.exposure(), cluster.settings
-        is_required = settings.kuberay.ray_dashboard_oauth_enabled
-        if is_openshift and self._await_openshift(children, is_required=is_required):
-            return
-        openshift = self._openshift
-        required = settings.kuberay.ray_dashboard_oauth_enabled
-        key, recorded = key_of(children.cluster), (uid_of(children.cluster), exposure.message)
+        return FoundProxy(is_openshift, await cluster.exposure())
+
+    def decide(self, cluster: ObservedCluster, found: FoundProxy) -> Decision:
+        """Return the objects of one cluster's proxy."""
+        facts = cluster.facts
+        exposure = found.exposure
+        decision = Decision(cluster=facts.cluster)
+        is_required = cluster.settings.kuberay.ray_dashboard_oauth_enabled
+        if found.is_openshift and self._awaits_openshift(decision, is_required=is_required):
+            return decision
+        has_routes = self._openshift is not None
+        _record_authentication(
+            decision,
+            facts,
+            exposure,
+            cluster.settings,
+            has_routes=has_routes,
+            is_new=self._is_new(facts.cluster, exposure),
+        )
+        self._record_missing_client(decision, exposure)
+        by_openshift = exposure.authentication is Authentication.OAUTH_PROXY and has_routes
+        is_proxied = by_openshift or exposure.authentication is Authentication.AUTH_PROXY
+        if is_proxied and exposure.backend is not None and self._proxy is not None:
+            self._create_or_update(
+                decision, facts, exposure.route_backend, by_openshift=by_openshift
+            )
+        else:
+            self._delete(decision, facts, exposure.route_backend if is_required else None)
+        return decision
+
+    def _is_new(self, cluster: Object, exposure: Exposure) -> bool:
+        """Return whether the reason why a dashboard is not exposed was not reported yet."""
+        key = key_of(cluster)
+        recorded = (uid_of(cluster), exposure.message)
         is_new = self._recorded.get(key) != recorded
         if exposure.message:
             self._recorded[key] = recorded
         else:
             self._recorded.pop(key, None)
-        _record_authentication(
-            children, exposure, settings, has_routes=openshift is not None, is_new=is_new
-        )
-        _record_missing_client(
-            children, exposure, self._config.authentication.oidc, self._oidc_secrets
-        )
-        by_openshift = (
-            exposure.authentication is Authentication.OAUTH_PROXY and openshift is not None
-        )
-        is_proxied = by_openshift or exposure.authentication is Authentication.AUTH_PROXY
-        if is_proxied and exposure.backend is not None and self._proxy is not None:
-            await self._create_or_update(
-                children, self._proxy, exposure.route_backend, by_openshift=by_openshift
-            )
-        else:
-            await self._delete(children, exposure.route_backend if required else None)
+        return is_new
 
-    async def _create_or_update(
+    def _create_or_update(
         self,
-        children: Children,
-        proxy: ProxyInformers,
+        decision: Decision,
+        facts: RayClusterFacts,
         backend: Backend | None,
         *,
         by_openshift: bool,
     ) -> None:
-        """Write the objects of the proxies; retry when the certificate of the operator's own is due for renewal.
+        """Add the objects of the proxies; retry when the certificate of the operator's own is due for renewal."""
+        decision.needs_finalizer = True
+        name = "the OAuth proxy" if by_openshift else "the proxies"
+        ability = "log users in" if by_openshift else "check tokens"
+        decision.present(
+            desired_proxy_service_account(facts, openshift_client=by_openshift),
+            consequence=f"{name} cannot {ability}",
+        )
+        decision.present(
+            desired_proxy_service(facts, openshift_certificate=by_openshift),
+            consequence=f"the dashboard is not reachable through {name}",
+        )
+        if by_openshift:
+            self._secrets.delete_certificate(decision, facts)  # OpenShift issues one of this name
+            self._secrets.decide_cookie(decision, facts)
+        else:
+            self._secrets.decide_config(decision, facts)
+            self._secrets.decide_certificate(decision, facts)
+        self._bindings.decide(decision, facts)
+        decision.then = partial(self._conclude, facts, backend, by_openshift)
+
+    def _conclude(
+        self,
+        facts: RayClusterFacts,
+        backend: Backend | None,
+        by_openshift: bool,
+        results: ChildResults,
+    ) -> Decision:
+        """Return the Routes, which need the CA of the certificate, and the head pods that have to be replaced.
 
         Head pods that started before the objects of OpenShift's proxy existed are replaced.
         """
-        facts, openshift = children.facts, self._openshift
-        if not await self._may_write(facts.cluster):
-            return
-        account = desired_proxy_service_account(facts, openshift_client=by_openshift)
-        service = desired_proxy_service(facts, openshift_certificate=by_openshift)
-        name, ability = (
-            ("the OAuth proxy", "log users in") if by_openshift else ("the proxies", "check tokens")
-        )
-        await children.claim_and_apply(account, proxy.accounts.reader, f"{name} cannot {ability}")
-        consequence = f"the dashboard is not reachable through {name}"
-        await children.claim_and_apply(service, proxy.services.reader, consequence)
-        if by_openshift:
-            await self._secrets.delete_certificate(
-                children
-            )  # OpenShift issues one of the same name
-            await self._secrets.write_cookie(children)
-        else:
-            await self._secrets.write_config(children)
-            await self._secrets.write_certificate(children)
-        await self._bindings.create_or_update(children)
+        decision = Decision(cluster=facts.cluster)
+        self._secrets.remember(facts, results, decision)
+        if self._openshift is None:
+            return decision
         destination_ca = "" if by_openshift else self._secrets.certificate_ca(facts)
-        if openshift is not None and (by_openshift or destination_ca):
-            await self._write_routes(children, openshift.routes.reader, backend, destination_ca)
-        if openshift is not None and by_openshift:
-            await self._head_pods.replace(children, proxy.accounts.reader, openshift.pods)
+        if by_openshift or destination_ca:
+            self._write_routes(decision, facts, backend, destination_ca)
+        if by_openshift and self._openshift.pods is not None and self._proxy is not None:
+            self._head_pods.decide(
+                decision, facts, self._proxy.accounts.reader, self._openshift.pods
+            )
+        return decision
 
-    async def _may_write(self, cluster: Object) -> bool:
-        """Set the finalizer; return whether the proxy's objects may be written: the cluster exists and may run."""
-        stored = await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=True)
-        return stored is not None and not is_deleting(stored) and not is_suspended(stored)
-
-    async def _write_routes(
-        self, children: Children, routes: Reader, backend: Backend | None, destination_ca: str = ""
+    def _write_routes(
+        self,
+        decision: Decision,
+        facts: RayClusterFacts,
+        backend: Backend | None,
+        destination_ca: str = "",
     ) -> None:
-        """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
-        facts, names = children.facts, children.facts.names
+        """Add the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
+        names = facts.names
         if backend is None:
             for name in (names.dashboard, names.client):
-                await children.delete(ROUTE, routes.get(NamespacedName(names.namespace, name)))
+                decision.absent(ROUTE, NamespacedName(names.namespace, name))
             return
-        route = desired_dashboard_route(facts, backend, destination_ca)
-        await children.claim_and_apply(route, routes, "the dashboard has no Route")
-        await children.claim_and_apply(
-            desired_client_route(facts), routes, "the Ray client has no Route"
+        decision.present(
+            desired_dashboard_route(facts, backend, destination_ca),
+            consequence="the dashboard has no Route",
         )
+        decision.present(desired_client_route(facts), consequence="the Ray client has no Route")
 
-    async def _delete(self, children: Children, backend: Backend | None) -> None:
+    def _delete(self, decision: Decision, facts: RayClusterFacts, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
-        names, namespace = children.facts.names, children.facts.names.namespace
-        if self._openshift is not None and (backend is None or not children.facts.is_suspended):
-            await self._write_routes(children, self._openshift.routes.reader, backend)
+        names = facts.names
+        if self._openshift is not None and (backend is None or not facts.is_suspended):
+            self._write_routes(decision, facts, backend)
         if self._proxy is not None:
-            services, accounts = (informer.reader for informer in self._proxy)
-            await children.delete(
-                SERVICE, services.get(NamespacedName(namespace, names.proxy_service))
-            )
-            account = NamespacedName(namespace, names.proxy_service_account)
-            await children.delete(SERVICE_ACCOUNT, accounts.get(account))
-        await self._secrets.delete_cookie(children)
-        await self._secrets.delete_certificate(children)
-        await self._release(children)
+            service = NamespacedName(names.namespace, names.proxy_service)
+            account = NamespacedName(names.namespace, names.proxy_service_account)
+            decision.absent(SERVICE, service)
+            decision.absent(SERVICE_ACCOUNT, account)
+        self._secrets.delete_cookie(decision, facts)
+        self._secrets.delete_certificate(decision, facts)
+        self._release(decision)
 
-    async def _release(self, children: Children) -> None:
+    def _release(self, decision: Decision) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
-        cluster = children.cluster
-        await self._bindings.delete(children)
-        if not children.errors:
-            await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
+        self._bindings.delete(decision)
+        decision.removes_finalizer = True
+
+    def _record_missing_client(self, decision: Decision, exposure: Exposure) -> None:
+        """Record that the Secret with the OIDC client does not exist."""
+        oidc = self._config.authentication.oidc
+        secrets = self._oidc_secrets
+        if exposure.authentication is not Authentication.AUTH_PROXY:
+            return
+        if oidc is None or secrets is None or not secrets.has_synced:
+            return
+        key = NamespacedName(namespace_of(decision.cluster), oidc.secret_name)
+        if not secrets.reader.contains(key):
+            message = _OIDC_CLIENT_MISSING.format(name=oidc.secret_name)
+            decision.warn("OIDCSecretMissing", message)
 
 
 def _record_authentication(
-    children: Children,
+    decision: Decision,
+    facts: RayClusterFacts,
     exposure: Exposure,
     settings: NamespaceSettings,
     *,
@@ -351,31 +398,17 @@ def _record_authentication(
     """
     features = settings.kuberay.kuberay_features
     if exposure.reason and is_new:
-        children.record_warning(exposure.reason, exposure.message)
+        decision.warn(exposure.reason, exposure.message)
     if not settings.kuberay.ray_dashboard_oauth_enabled:
         return
     is_proxied = exposure.authentication in _PROXIES
-    actor = record_responsibility(
-        children, Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else ""
-    )
+    kept = "OAuth proxy" if is_proxied else ""
+    actor = record_responsibility(decision, facts, Concern.AUTHENTICATION, features, kept)
     if has_routes and exposure.authentication is not Authentication.OTHER:
-        record_responsibility(children, Concern.EXPOSURE, features, "exposure")
-    is_overridden = is_proxied and actor is Actor.OPERATOR and children.facts.uses_kuberay_auth
+        record_responsibility(decision, facts, Concern.EXPOSURE, features, "exposure")
+    is_overridden = is_proxied and actor is Actor.OPERATOR and facts.uses_kuberay_auth
     if is_overridden and "authOptions" in features:
-        children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
-
-
-def _record_missing_client(
-    children: Children, exposure: Exposure, oidc: OIDCConfiguration | None, secrets: Informer | None
-) -> None:
-    """Record that the Secret with the OIDC client does not exist; ``secrets``: those with its name."""
-    if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
-        return
-    key = NamespacedName(namespace_of(children.cluster), oidc.secret_name)
-    if secrets.has_synced and not secrets.reader.contains(key):
-        children.record_warning(
-            "OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name)
-        )
+        decision.warn("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
 
 
 _MISSING_ROLE = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from cfo.api.raycluster.cluster import has_cluster_labels
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
     NAMESPACE_LABEL,
@@ -12,7 +14,7 @@ from cfo.api.raycluster.names import (
     label_value,
     names_of,
 )
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.concern import Decision, belongs_to
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding
 from cfo.controllers.raycluster.watches import clusters_with_label
@@ -27,7 +29,7 @@ from cfo.runtime import (
     is_deleting,
     key_of,
 )
-from cfo.runtime.client import NameTaken
+from cfo.runtime.client import Child
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 _INDEX = "cluster"
@@ -61,36 +63,37 @@ class ProxyBindings:
             index=(_INDEX, f"{cluster.namespace}/{label_value(cluster.name)}")
         )
 
-    async def create_or_update(self, children: Children) -> None:
-        """Create the ClusterRoleBinding, with the usual name if it is available.
+    def decide(self, decision: Decision, facts: RayClusterFacts) -> None:
+        """Add the ClusterRoleBinding, with the usual name if it is available.
 
         Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
         hash and keeps that name.
         """
-        cluster = children.cluster
-        own = children.facts.names
-        usual, hashed = own.cluster_role_binding, own.hashed_cluster_role_binding
-        names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
-        for name in names:
-            key = NamespacedName("", name)
-
-            async def desired(_: Object | None, name: str = name) -> Object:
-                return desired_cluster_role_binding(children.facts, name)
-
-            try:
-                current = self._bindings.get(key)
-                consequence = "the OAuth proxy cannot check tokens" if name == hashed else ""
-                await children.create_or_update(
-                    CLUSTER_ROLE_BINDING, name, current, desired, consequence
-                )
-            except NameTaken:
-                continue
+        usual = facts.names.cluster_role_binding
+        hashed = facts.names.hashed_cluster_role_binding
+        belongs = partial(belongs_to, cluster=facts.cluster)
+        with_hash = Child.computed(
+            CLUSTER_ROLE_BINDING,
+            NamespacedName("", hashed),
+            lambda _: desired_cluster_role_binding(facts, hashed),
+            belongs=belongs,
+            consequence="the OAuth proxy cannot check tokens",
+        )
+        if self._prefers_hashed_name(facts.cluster, usual, hashed):
+            decision.children.append(with_hash)
             return
+        decision.computed(
+            CLUSTER_ROLE_BINDING,
+            NamespacedName("", usual),
+            lambda _: desired_cluster_role_binding(facts, usual),
+            is_trusted=None,
+            otherwise=with_hash,
+        )
 
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
         """Return whether an older cluster takes precedence for the usual name."""
         if self._bindings.contains(NamespacedName("", usual)):
-            return False  # create_or_update checks the owner
+            return False  # the write checks the owner
         if self._bindings.contains(NamespacedName("", hashed)):
             return True
         return any(
@@ -98,14 +101,13 @@ class ProxyBindings:
             for other in older_colliding_clusters(self._clusters, cluster)
         )
 
-    async def delete(self, children: Children) -> None:
+    def delete(self, decision: Decision) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names."""
-        cluster = children.cluster
-        for entry in self._of(key_of(cluster)):
-            await children.delete(
+        for entry in self._of(key_of(decision.cluster)):
+            decision.absent(
                 CLUSTER_ROLE_BINDING,
-                entry.object(),
-                belongs=lambda obj: has_cluster_labels(obj, cluster),
+                entry.key,
+                belongs=partial(has_cluster_labels, cluster=decision.cluster),
             )
 
     async def collect(self, request: Request) -> None:

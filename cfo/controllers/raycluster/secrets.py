@@ -15,17 +15,15 @@ after each restart.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
 import msgspec
 
 from cfo.api.raycluster.names import FIELD_MANAGER
-from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.watches import LABELED
 from cfo.runtime import (
     SECRET,
-    Client,
     Entry,
     Informer,
     Manager,
@@ -36,7 +34,9 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.client import has_everything
 from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects.unstructured import set_controller_owner
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""
@@ -51,13 +51,12 @@ def secret_informer(manager: Manager) -> Informer:
 
 
 class ClusterSecrets(msgspec.Struct, frozen=True, eq=False):
-    """One Secret of each RayCluster, with the ``content`` keys that the operator writes.
+    """What is known about one Secret of each RayCluster, with the ``content`` keys that the operator writes.
 
     ``informer`` reads the metadata. ``valid_until`` is called with the metadata of a Secret that the operator wrote and
     returns until when its content needs no other write (default: forever); ``None`` if the metadata does not show this.
     """
 
-    client: Client
     informer: Reader
     content: Collection[str]
     valid_until: Callable[[Object], datetime | None] = lambda _: NEVER
@@ -65,31 +64,6 @@ class ClusterSecrets(msgspec.Struct, frozen=True, eq=False):
         default_factory=dict
     )
     """By RayCluster: uid and resourceVersion of the Secret, and until when its content needs no other write."""
-
-    async def read(self, key: NamespacedName) -> Object | None:
-        """Return the Secret with its content, from the API server; ``None`` without a request if it does not exist.
-
-        Raises the errors of :meth:`Client.get`.
-        """
-        return (
-            await self.client.get(SECRET, key, live=True) if self.informer.contains(key) else None
-        )
-
-    async def write(
-        self,
-        children: Children,
-        name: str,
-        desired: Callable[[Object | None], Awaitable[Object]],
-        consequence: str,
-    ) -> Object | None:
-        """Create or update the Secret ``name``; content in a Secret without an owner reference is not trusted.
-
-        ``desired``, ``consequence`` and the result are those of :meth:`Children.create_or_update`.
-        """
-        current = await self.read(NamespacedName(children.facts.names.namespace, name))
-        return await children.create_or_update(
-            SECRET, name, current, desired, consequence, trust_labels=False
-        )
 
     def was_verified(self, cluster: NamespacedName) -> bool:
         """Return whether this process has verified the content of the cluster's Secret."""
@@ -105,25 +79,26 @@ class ClusterSecrets(msgspec.Struct, frozen=True, eq=False):
         """Forget the Secret of a cluster that was deleted, or needs no Secret."""
         self._verified.pop(cluster, None)
 
-    def known_validity(self, children: Children, desired: Object) -> datetime | None:
+    def known_validity(self, cluster: Object, desired: Object) -> datetime | None:
         """Return until when the stored Secret needs no write, if that is known without reading its content.
 
-        ``desired`` is the Secret without its content; ``None`` is also returned if the metadata has to be changed.
+        ``desired`` is the Secret of ``cluster`` without its content. ``None`` is also returned if the metadata has to
+        be changed.
         """
         entry = self.informer.entry(key_of(desired))
         if entry is None or entry.meta.is_deleting:
             return None
         secret = entry.object()
-        if not children.is_up_to_date(secret, desired):
+        if not has_everything(secret, set_controller_owner(desired, cluster)):
             return None
-        cluster = key_of(children.cluster)
-        verified = self._verified.get(cluster)
+        key = key_of(cluster)
+        verified = self._verified.get(key)
         if verified is not None:
             version, valid_until = verified
             return valid_until if version == (entry.meta.uid, entry.meta.resource_version) else None
         shown = self.valid_until(secret) if self._owns_content(entry) else None
         if shown is not None:
-            self.remember(cluster, secret, shown)
+            self.remember(key, secret, shown)
         return shown
 
     def _owns_content(self, entry: Entry) -> bool:

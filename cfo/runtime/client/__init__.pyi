@@ -3,6 +3,7 @@ from .access_reviews import service_account as service_account
 from .children import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
 from .children import PREDECESSOR_RETRY_SECONDS as PREDECESSOR_RETRY_SECONDS
 from .children import Child as Child
+from .children import ChildOptions as ChildOptions
 from .children import ChildResult as ChildResult
 from .children import ChildResults as ChildResults
 from .children import NameTaken as NameTaken
@@ -10,6 +11,7 @@ from .children import ObjectID as ObjectID
 from .children import Outcome as Outcome
 from .children import Update as Update
 from .children import apply_status as apply_status
+from .children import has_everything as has_everything
 from .children import identity_of as identity_of
 from .children import reconcile_children as reconcile_children
 from .client import Client as Client

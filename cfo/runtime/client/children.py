@@ -81,7 +81,9 @@ class Update(Enum):
     clients added to it."""
 
 
-class _ChildOptions(TypedDict, total=False):
+class ChildOptions(TypedDict, total=False):
+    """The optional fields of a :class:`Child`."""
+
     update: Update | Callable[[Object], Mapping[str, Any]]
     in_thread: bool
     belongs: Callable[[Object], bool] | None
@@ -123,7 +125,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     propagation_policy: Propagation | None = None
 
     @classmethod
-    def present(cls, desired: Object, **options: Unpack[_ChildOptions]) -> Self:
+    def present(cls, desired: Object, **options: Unpack[ChildOptions]) -> Self:
         """Return a child that exists as ``desired``; ``options`` are fields of the class.
 
         ``update`` is what happens to an existing object: an :class:`Update`, or a function that returns the merge patch
@@ -140,7 +142,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         gvk: GVK,
         key: NamespacedName,
         compute: Callable[[Object | None], Object],
-        **options: Unpack[_ChildOptions],
+        **options: Unpack[ChildOptions],
     ) -> Self:
         """Return a child that is computed from the existing object, for example a Secret whose keys are kept.
 
@@ -152,7 +154,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cls(gvk=gvk, key=key, compute=compute, **options)
 
     @classmethod
-    def absent(cls, gvk: GVK, key: NamespacedName, **options: Unpack[_ChildOptions]) -> Self:
+    def absent(cls, gvk: GVK, key: NamespacedName, **options: Unpack[ChildOptions]) -> Self:
         """Return a child that does not exist: an object of the owner with this name is deleted."""
         return cls(gvk=gvk, key=key, **options)
 
@@ -216,9 +218,10 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class ChildResults:
-    """What became of all children, in their order; a child and its ``otherwise`` have a result each."""
+    """What became of all children of ``owner``, in their order; a child and its ``otherwise`` have a result each."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Object) -> None:
+        self.owner = owner
         self._results: dict[ObjectID, ChildResult] = {}
         self.retry_after = 0.0
         """The seconds until the next reconcile; 0 if none is needed."""
@@ -369,7 +372,7 @@ class _ChildWriter:
         events: EventSink | None,
         block_owner_deletion: bool | None,
     ) -> None:
-        self.results = ChildResults()
+        self.results = ChildResults(owner)
         self._client = client
         self._owner = owner
         self._events = events
@@ -634,7 +637,11 @@ def _outcome_of(error: APIError) -> Outcome:
 
 def _is_of_predecessor(obj: Object, owner: Object) -> bool:
     reference = controller_of(obj) or {}
-    return (reference.get("kind"), reference.get("name")) == (gvk_of(owner).kind, name_of(owner))
+    same_name = (reference.get("kind"), reference.get("name")) == (
+        gvk_of(owner).kind,
+        name_of(owner),
+    )
+    return same_name and reference.get("uid") != uid_of(owner)
 
 
 def _title(obj: Object) -> str:

@@ -1,0 +1,228 @@
+"""What the concerns of a RayCluster decide, without a server: NetworkPolicies, the CA, and the profile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from cfo.api.raycluster.authentication import Authentication
+from cfo.api.raycluster.cluster import TLS_VARIABLE
+from cfo.api.raycluster.facts import Concern, RayClusterFacts
+from cfo.api.raycluster.names import CREATED_BY_LABEL, KUBERAY
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
+from cfo.controllers.raycluster.concern import Decision
+from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.enforcement import decide_enforcement
+from cfo.controllers.raycluster.mtls import (
+    ROTATE_ANNOTATION,
+    DesiredSecret,
+    ObservedSecret,
+    decide_ca,
+)
+from cfo.controllers.raycluster.networkpolicy import (
+    FoundPolicies,
+    decide_policies,
+    needs_head_policy,
+    relevant_names,
+)
+from cfo.controllers.raycluster.secrets import ClusterSecrets
+from cfo.runtime import NETWORK_POLICY, NamespacedName, Object
+from cfo.runtime.cache.entry import Entry, EntryDecoder
+from test.support.ray_clusters import ray_cluster, worker
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SETTINGS = NamespaceSettings(KubeRayConfiguration())
+OPEN = Exposure(Authentication.DISABLED, None)
+
+
+def cluster_with_uid(**spec: Any) -> Object:
+    cluster = ray_cluster(**spec)
+    cluster["metadata"]["uid"] = "1"
+    return cluster
+
+
+def facts(**spec: Any) -> RayClusterFacts:
+    return RayClusterFacts(cluster_with_uid(**spec))
+
+
+def names(decision: Decision) -> list[tuple[str, str]]:
+    """Return for each child whether it is present or absent, and its name."""
+    return [("-" if child.is_absent else "+", child.key.name) for child in decision.children]
+
+
+def reasons(decision: Decision) -> list[str]:
+    return [notice.reason for notice in decision.notices]
+
+
+def kuberay_policy(cluster: Object, name: str) -> Entry:
+    """Return a cached policy that KubeRay created for ``cluster``."""
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": cluster["metadata"]["name"],
+        "uid": cluster["metadata"]["uid"],
+        "controller": True,
+    }
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": name,
+            "namespace": cluster["metadata"]["namespace"],
+            "uid": f"{name}-uid",
+            "labels": {CREATED_BY_LABEL: KUBERAY},
+            "ownerReferences": [owner],
+        },
+        "spec": {"policyTypes": ["Ingress"]},
+    }
+    return EntryDecoder(NETWORK_POLICY).decode(orjson.dumps(policy))
+
+
+def found(**policies: Entry) -> FoundPolicies:
+    by_name = {entry.name: entry for entry in policies.values()}
+    return FoundPolicies(by_name, frozenset(), OPEN, ("ray-system",))
+
+
+def test_both_policies_are_wanted() -> None:
+    own = facts()
+    decision = decide_policies(own, SETTINGS, found())
+    assert names(decision) == [("+", own.names.workers_policy), ("+", own.names.head_policy)]
+    assert decision.then is None
+    assert decision.retry_after == 0
+
+
+def test_head_policy_waits_until_the_platform_is_known() -> None:
+    own = facts()
+    decision = decide_policies(own, SETTINGS, FoundPolicies({}, frozenset()))
+    assert names(decision) == [("+", own.names.workers_policy)]
+    assert decision.retry_after > 0
+
+
+def test_cluster_that_multikueue_manages_gets_no_policies() -> None:
+    own = facts(managedBy="kueue.x-k8s.io/multikueue")
+    assert names(decide_policies(own, SETTINGS, found())) == []
+    assert not needs_head_policy(own, SETTINGS, found())
+
+
+def test_policies_of_kuberay_replace_the_operators() -> None:
+    own = facts(networkPolicy={}, workerGroupSpecs=[])
+    cluster = own.cluster
+    head = kuberay_policy(cluster, f"{own.names.cluster}-head")
+    decision = decide_policies(own, SETTINGS, found(head=head))
+    assert names(decision) == []
+    assert "NetworkPolicyByKubeRay" in reasons(decision)
+    assert head.name in set(relevant_names(own))
+    enforcing = NamespaceSettings(
+        SETTINGS.kuberay, "strict", frozenset({Concern.NETWORK_POLICY.value})
+    )
+    wanted = names(decide_policies(own, enforcing, found(head=head)))
+    assert [sign for sign, _ in wanted] == ["+", "+"]
+
+
+def test_policy_has_another_name_if_kuberay_uses_the_usual_one() -> None:
+    own = facts(workerGroupSpecs=[worker()])
+    usual = own.names.head_policy
+    head = kuberay_policy(own.cluster, usual)
+    decision = decide_policies(own, SETTINGS, found(head=head))
+    wanted = dict(reversed(pair) for pair in names(decision))
+    assert usual not in wanted
+    assert [name for name in wanted if name.startswith(f"{usual}-")]
+
+
+def test_profile_changes_the_spec_and_reports_what_is_missing() -> None:
+    settings = NamespaceSettings(
+        KubeRayConfiguration(kuberay_features=["ingressOptions"]),
+        "strict",
+        frozenset({Concern.AUTHENTICATION.value, Concern.MTLS.value, Concern.EXPOSURE.value}),
+    )
+    exposed = cluster_with_uid()
+    exposed["spec"]["headGroupSpec"]["enableIngress"] = True
+    decision = decide_enforcement(RayClusterFacts(exposed), settings)
+    assert decision.spec_patch is not None
+    assert reasons(decision) == ["ProfileEnforced", "ProfileNotMet"]
+    assert not reasons(decide_enforcement(facts(), SETTINGS))
+
+
+def with_tls(**annotations: str) -> RayClusterFacts:
+    cluster = cluster_with_uid()
+    cluster["metadata"]["annotations"] = annotations
+    cluster["spec"]["headGroupSpec"]["template"]["spec"] = {
+        "initContainers": [{"name": "create-cert"}],
+        "containers": [{"name": "ray-head", "image": "ray", "env": [TLS_VARIABLE]}],
+    }
+    return RayClusterFacts(cluster)
+
+
+def observed(**fields: Any) -> ObservedSecret:
+    defaults = {"renewal_due": None, "was_verified": False, "is_cached": False, "now": NOW}
+    return ObservedSecret(**{**defaults, **fields})
+
+
+def decide(own: RayClusterFacts, seen: ObservedSecret, **config: Any) -> Decision:
+    kuberay = KubeRayConfiguration(**config)
+    secrets = ClusterSecrets(None, ())  # type: ignore[arg-type]
+    return decide_ca(own, kuberay, kuberay.ca, seen, secrets)
+
+
+def test_ca_that_is_valid_is_not_written() -> None:
+    decision = decide(with_tls(), observed(renewal_due=NOW + timedelta(hours=1)))
+    assert names(decision) == []
+    assert decision.retry_after == 3600
+
+
+@pytest.mark.parametrize("due", [None, NOW - timedelta(seconds=1), NOW + timedelta(days=36_500)])
+def test_ca_that_is_unknown_or_due_is_written(due: datetime | None) -> None:
+    own = with_tls()
+    decision = decide(own, observed(renewal_due=due))
+    assert names(decision) == [("+", own.names.ca_secret)]
+    assert decision.then is not None
+
+
+def test_ca_is_deleted_without_mutual_tls() -> None:
+    own = with_tls()
+    decision = decide(own, observed(), mtls_enabled=False)
+    assert names(decision) == [("-", own.names.ca_secret)]
+
+
+def content(own: RayClusterFacts, *, was_deleted: bool = False) -> DesiredSecret:
+    return DesiredSecret(own, KubeRayConfiguration().ca, NOW, was_deleted=was_deleted)
+
+
+def test_usable_ca_is_kept() -> None:
+    first = content(with_tls())
+    secret = first.compute(None)
+    assert first.note == ""
+    again = content(with_tls())
+    assert again.compute(secret) == secret
+    assert again.note == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "change", "cause"),
+    [
+        (with_tls(**{ROTATE_ANNOTATION: "1"}), {}, "requested it"),
+        (with_tls(), {"ca.key": ""}, "ca.key"),
+    ],
+)
+def test_new_ca_is_reported(own: RayClusterFacts, change: dict[str, str], cause: str) -> None:
+    secret = content(with_tls()).compute(None)
+    damaged = {**secret, "data": {**secret["data"], **change}}
+    desired = content(own)
+    assert desired.compute(damaged)["data"]["ca.key"] != secret["data"]["ca.key"]
+    assert cause in desired.note
+
+
+def test_deleted_ca_is_reported() -> None:
+    desired = content(with_tls(), was_deleted=True)
+    desired.compute(None)
+    assert "was deleted" in desired.note
+
+
+def test_worker_names_are_relevant() -> None:
+    own = facts(workerGroupSpecs=[worker("a"), worker("b")])
+    by_group = {f"{own.names.cluster}-workers-{name}" for name in "ab"}
+    assert by_group <= set(relevant_names(own))
+    assert NamespacedName("", own.names.head_policy).name in set(relevant_names(own))
