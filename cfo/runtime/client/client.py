@@ -26,6 +26,7 @@ from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
 from cfo.runtime.client.transport import APIRequest, Transport
+from cfo.runtime.objects.generated_models import ForeignModel, model_to_wire
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -35,11 +36,11 @@ from cfo.runtime.objects.unstructured import (
     gvk_of,
     is_deleting,
     key_of,
-    kind_of,
     name_of,
     namespace_of,
     resource_version_of,
     set_controller_owner,
+    split_kind,
     to_object,
     uid_of,
 )
@@ -79,7 +80,7 @@ class CachedState(msgspec.Struct, frozen=True, eq=False):
 
 
 class _ApplyOptions(TypedDict, total=False):
-    owner: Object | TypedObject | None
+    owner: Object | TypedObject | ForeignModel | None
     subresource: str
     force: bool
     field_manager: str | None
@@ -93,6 +94,7 @@ class Client:
 
     Objects of a GVK are dicts; objects of a :class:`~cfo.runtime.TypedObject` class are instances of the class.
     A read of an object that does not fit the class raises :class:`~cfo.runtime.objects.InvalidResource`.
+    Writes also accept generated models, such as ``V1Deployment`` of kubernetes-asyncio, and return dicts for them.
 
     ``field_manager`` is the field manager of all writes. Without a ``cache`` every read is a request. All methods that
     make requests raise :class:`~cfo.runtime.client.errors.APIError`,
@@ -183,21 +185,23 @@ class Client:
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object: ...
     @overload
     async def create(self, obj: TypedT, *, dry_run: bool = False) -> TypedT: ...
+    @overload
+    async def create(self, obj: ForeignModel, *, dry_run: bool = False) -> Object: ...
     async def create(
-        self, obj: Object | TypedObject, *, dry_run: bool = False
+        self, obj: Object | TypedObject | ForeignModel, *, dry_run: bool = False
     ) -> Object | TypedObject:
         """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
 
         Raises :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
-        kind, obj = kind_of(obj), to_object(obj)
-        target = await self._requests.resolve_collection(gvk_of(obj), namespace_of(obj))
-        changed = target._replace(key=target.key._replace(name=name_of(obj)))
-        await self._requests.require_controller(changed, obj)
+        kind, wire = split_kind(obj)
+        target = await self._requests.resolve_collection(gvk_of(wire), namespace_of(wire))
+        changed = target._replace(key=target.key._replace(name=name_of(wire)))
+        await self._requests.require_controller(changed, wire)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
         created: Object | TypedObject = kind.decode(
-            await self._write(request, changed, obj, dry_run=dry_run)
+            await self._write(request, changed, wire, dry_run=dry_run)
         )
         return created
 
@@ -223,19 +227,27 @@ class Client:
     async def update(
         self, obj: TypedT, *, subresource: str = "", dry_run: bool = False
     ) -> TypedT: ...
+    @overload
     async def update(
-        self, obj: Object | TypedObject, *, subresource: str = "", dry_run: bool = False
+        self, obj: ForeignModel, *, subresource: str = "", dry_run: bool = False
+    ) -> Object: ...
+    async def update(
+        self,
+        obj: Object | TypedObject | ForeignModel,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> Object | TypedObject:
         """Replace an object by ``obj`` and return it as persisted.
 
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
         :class:`~cfo.runtime.client.errors.Conflict`.
         """
-        kind, obj = kind_of(obj), to_object(obj)
-        target = await self._requests.resolve_object(gvk_of(obj), key_of(obj), subresource)
+        kind, wire = split_kind(obj)
+        target = await self._requests.resolve_object(gvk_of(wire), key_of(wire), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
         updated: Object | TypedObject = kind.decode(
-            await self._write(request, target, obj, dry_run=dry_run)
+            await self._write(request, target, wire, dry_run=dry_run)
         )
         return updated
 
@@ -243,7 +255,7 @@ class Client:
         self,
         kind: ObjectKind[T],
         key: NamespacedName,
-        body: Mapping[str, Any] | Sequence[Any],
+        body: Mapping[str, Any] | Sequence[Any] | ForeignModel,
         patch_type: PatchType = PatchType.MERGE,
         *,
         subresource: str = "",
@@ -258,6 +270,8 @@ class Client:
         error is :class:`~cfo.runtime.client.errors.Invalid`. Set ``resource_version`` for a patch that replaces
         what another client may have changed, for example a list.
         """
+        if not isinstance(body, Mapping | Sequence):
+            body = model_to_wire(body)
         body = _with_preconditions(body, uid=uid, resource_version=resource_version)
         target = await self._requests.resolve_object(kind.gvk, key, subresource)
         request = APIRequest(
@@ -269,11 +283,13 @@ class Client:
     async def apply(self, obj: Object, **options: Unpack[_ApplyOptions]) -> Object: ...
     @overload
     async def apply(self, obj: TypedT, **options: Unpack[_ApplyOptions]) -> TypedT: ...
+    @overload
+    async def apply(self, obj: ForeignModel, **options: Unpack[_ApplyOptions]) -> Object: ...
     async def apply(
         self,
-        obj: Object | TypedObject,
+        obj: Object | TypedObject | ForeignModel,
         *,
-        owner: Object | TypedObject | None = None,
+        owner: Object | TypedObject | ForeignModel | None = None,
         subresource: str = "",
         force: bool = True,
         field_manager: str | None = None,
@@ -296,10 +312,11 @@ class Client:
         that changes the cached object is stored and delivered to them before ``apply`` returns. The same applies to all
         other writes.
         """
-        desired = encode_string_data(to_object(obj))
+        kind, wire = split_kind(obj)
+        desired = encode_string_data(wire)
         if owner is not None:
             desired = set_controller_owner(desired, to_object(owner))
-        kind, gvk = kind_of(obj), gvk_of(desired)
+        gvk = gvk_of(desired)
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
         key = cache_key(self.mapper, gvk, key_of(desired))
         stored = cached.stored if cached is not None else None

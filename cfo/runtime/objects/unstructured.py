@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
+from cfo.runtime.objects.generated_models import ForeignModel, model_to_object
 from cfo.runtime.process.printable import printable
 
 _MAX_MESSAGE: Final = 32768
@@ -91,14 +92,29 @@ class TypedObject:
         raise NotImplementedError
 
 
-def to_object(obj: Object | TypedObject) -> Object:
-    """Return the wire form of ``obj``: a dict is returned unchanged."""
-    return obj.to_object() if isinstance(obj, TypedObject) else obj
+def to_object(obj: Object | TypedObject | ForeignModel) -> Object:
+    """Return the wire form of ``obj``: a dict is returned unchanged.
+
+    Raises :class:`ValueError` for a generated model without apiVersion or kind.
+    """
+    if isinstance(obj, dict):
+        return obj
+    return obj.to_object() if isinstance(obj, TypedObject) else model_to_object(obj)
 
 
 def kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
     """Return the kind that decodes an object of the same type as ``obj``: the class of an instance, or a GVK."""
     return type(obj) if isinstance(obj, TypedObject) else gvk_of(obj)
+
+
+def split_kind(obj: Object | TypedObject | ForeignModel) -> tuple[ObjectKind[Any], Object]:
+    """Return the kind that decodes a new state of ``obj``, and the wire form of ``obj``.
+
+    A new state of a :class:`ForeignModel` is a dict.
+    """
+    wire = to_object(obj)
+    kind = type(obj) if isinstance(obj, TypedObject) else gvk_of(wire)
+    return kind, wire
 
 
 class GVR(NamedTuple):

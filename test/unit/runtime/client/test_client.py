@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
+from kubernetes_asyncio.client import V1ConfigMap, V1ObjectMeta
 
 from cfo.runtime import (
     AlreadyExists,
@@ -695,6 +696,63 @@ async def test_apply_sends_a_forced_server_side_apply(
     assert request.headers["Content-Type"] == "application/apply-patch+yaml"
     assert request.body == manifest()
     assert cache.records == [("written", KEY, "u1")]
+
+
+def generated_manifest() -> V1ConfigMap:
+    """Return the generated model of :func:`manifest`."""
+    metadata = V1ObjectMeta(name="a", namespace="ns")
+    return V1ConfigMap(api_version="v1", kind="ConfigMap", metadata=metadata, data={"k": "v"})
+
+
+async def test_generated_models_are_written_and_returned_as_dicts(
+    server: ApiServer, live_client: Client
+) -> None:
+    stored = config_map({"k": "v"})
+    collection = PATH.rpartition("/")[0]
+    server.answer("POST", collection, json(stored, 201))
+    server.answer("PUT", PATH, json(stored))
+    server.answer("PATCH", PATH, json(stored))
+    model = generated_manifest()
+    assert await live_client.create(model) == stored
+    assert await live_client.update(model) == stored
+    assert await live_client.apply(model) == stored
+    assert await live_client.patch(CONFIG_MAP, KEY, V1ConfigMap(data={"k": "v"})) == stored
+    bodies = [request.body for request in server.requests()]
+    assert bodies == [manifest(), manifest(), manifest(), {"data": {"k": "v"}}]
+
+
+async def test_generated_model_can_be_an_owner(server: ApiServer, live_client: Client) -> None:
+    server.answer("GET", PATH, json(config_map()))
+    server.answer("PATCH", PATH, json(config_map()))
+    owner = generated_manifest()
+    owner.metadata.name, owner.metadata.uid = "owner", "u9"
+    server.answer("GET", f"{PATH.rpartition('/')[0]}/owner", json(config_map(uid="u9")))
+    await live_client.apply(manifest(), owner=owner)
+    reference = server.requests("PATCH")[0].body["metadata"]["ownerReferences"][0]
+    assert reference == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "owner",
+        "uid": "u9",
+        "controller": True,
+    }
+
+
+async def test_apply_of_an_applied_generated_model_sends_no_request(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    cache.put(config_map({"k": "v", "theirs": "x"}))
+    cache.managers = (OURS,)
+    assert await client.apply(generated_manifest()) == config_map({"k": "v", "theirs": "x"})
+    assert server.all_requests == []
+
+
+async def test_generated_model_without_kind_is_an_error(
+    server: ApiServer, live_client: Client
+) -> None:
+    with pytest.raises(ValueError, match="V1ConfigMap: api_version and kind must be set"):
+        await live_client.create(V1ConfigMap(metadata=V1ObjectMeta(name="a", namespace="ns")))
+    assert server.all_requests == []
 
 
 async def test_apply_of_an_applied_object_sends_no_request(
