@@ -39,11 +39,9 @@ class TypeProblem(NamedTuple):
     type_name: str = ""
 
     def __str__(self) -> str:
-        return (
-            f'field "{self.path}" must be {self.expected}'
-            if self.expected
-            else f'unknown field "{self.path}"'
-        )
+        if self.expected:
+            return f'field "{self.path}" must be {self.expected}'
+        return f'unknown field "{self.path}"'
 
 
 def type_problems(
@@ -60,9 +58,9 @@ def type_problems(
     ``null`` field or map entry is always valid, a ``null`` item of a list of scalars only with ``null_items``. The work
     is linear in the number of values, which the caller must bound, as well as their depth.
     """
-    yield from _Check(builtin_types() if types is None else types, null_items).value(
-        value, shape, path
-    )
+    if types is None:
+        types = builtin_types()
+    yield from _Check(types, null_items).value(value, shape, path)
 
 
 class _Check:
@@ -110,9 +108,18 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_integer(limit: int) -> Callable[[Any], bool]:
-    return lambda value: (
-        isinstance(value, int) and not isinstance(value, bool) and -limit - 1 <= value <= limit
-    )
+    """Return a function that checks whether a value is an integer from ``-limit - 1`` to ``limit``."""
+
+    def check(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return False
+        return -limit - 1 <= value <= limit
+
+    return check
+
+
+_is_int32 = _is_integer(_MAX_VALUES["int32"])
+_is_int64 = _is_integer(_MAX_VALUES["int64"])
 
 
 def _is_string(value: Any) -> bool:
@@ -120,22 +127,28 @@ def _is_string(value: Any) -> bool:
 
 
 def _is_quantity(value: Any) -> bool:
-    return _is_number(value) or (isinstance(value, str) and is_quantity(value))
+    if isinstance(value, str):
+        return is_quantity(value)
+    return _is_number(value)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "string": ("a string", _is_string),
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
-    "int32": ("an integer of 32 bits", _is_integer(_MAX_VALUES["int32"])),
-    "int64": ("an integer of 64 bits", _is_integer(_MAX_VALUES["int64"])),
+    "int32": ("an integer of 32 bits", _is_int32),
+    "int64": ("an integer of 64 bits", _is_int64),
     "Quantity": ("a quantity such as 500m, 2 or 4Gi", _is_quantity),
     "IntOrString": (
         "an integer or a string",
-        lambda value: _is_string(value) or _is_integer(_MAX_VALUES["int32"])(value),
+        lambda value: _is_string(value) or _is_int32(value),
     ),
     "Time": ("a time", _is_string),
-    "FieldsV1": ("an object", lambda value: isinstance(value, Mapping)),
-    "object": ("an object", lambda value: isinstance(value, Mapping)),
+    "FieldsV1": ("an object", _is_object),
+    "object": ("an object", _is_object),
     "scalar": (
         "a string, a number, true or false",
         lambda value: isinstance(value, str | int | float | bool),
@@ -146,9 +159,8 @@ _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 @cache
 def builtin_types() -> TypeTable:
     """Return the fields, with their shapes, of the built-in types in the table."""
-    types: dict[str, dict[str, str]] = orjson.loads(
-        Path(__file__).with_name("builtin_types.json").read_bytes()
-    )
+    table = Path(__file__).with_name("builtin_types.json")
+    types: dict[str, dict[str, str]] = orjson.loads(table.read_bytes())
     return types
 
 

@@ -66,12 +66,11 @@ def route_problems(route: Mapping[str, Any]) -> Iterator[RouteProblem]:
         for name in _ROUTE_CONDITIONS:
             condition = find_condition(parent.get("conditions"), name) or {}
             if _is_current(condition, route) and condition.get("status") == "False":
-                reason, message = (
-                    str(condition.get("reason") or "NotReady"),
-                    str(condition.get("message") or ""),
-                )
                 yield RouteProblem(
-                    _name_of_parent(parent.get("parentRef") or {}), name, reason, message
+                    parent=_name_of_parent(parent.get("parentRef") or {}),
+                    condition=name,
+                    reason=str(condition.get("reason") or "NotReady"),
+                    message=str(condition.get("message") or ""),
                 )
 
 
@@ -98,10 +97,8 @@ def _current_parents(route: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _wanted_parents(route: Mapping[str, Any]) -> set[tuple[Any, ...]]:
-    return {
-        _identity(reference, route)
-        for reference in (route.get("spec") or {}).get("parentRefs") or ()
-    }
+    references = (route.get("spec") or {}).get("parentRefs") or ()
+    return {_identity(reference, route) for reference in references}
 
 
 def _is_true(parent: Mapping[str, Any], name: str, route: Mapping[str, Any]) -> bool:
@@ -110,21 +107,29 @@ def _is_true(parent: Mapping[str, Any], name: str, route: Mapping[str, Any]) -> 
 
 
 def _is_current(condition: Mapping[str, Any], route: Mapping[str, Any]) -> bool:
+    if not condition:
+        return False
     generation = (route.get("metadata") or {}).get("generation") or 0
-    return bool(condition) and (condition.get("observedGeneration") or 0) >= generation
+    observed_generation = condition.get("observedGeneration") or 0
+    return bool(observed_generation >= generation)
 
 
 def _identity(reference: Mapping[str, Any], route: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what identifies a parent; a reference without a namespace means that of the route."""
     namespace = reference.get("namespace") or namespace_of(route)
-    return (namespace, *(reference.get(field) for field in ("name", "sectionName", "port")))
+    return (
+        namespace,
+        reference.get("name"),
+        reference.get("sectionName"),
+        reference.get("port"),
+    )
 
 
 def _name_of_parent(reference: Mapping[str, Any]) -> str:
-    name = "/".join(
-        str(part) for part in (reference.get("namespace"), reference.get("name")) if part
-    )
+    parts = (reference.get("namespace"), reference.get("name"))
+    name = "/".join(str(part) for part in parts if part)
+    gateway = f"{reference.get('kind') or 'Gateway'} {name}"
     section = reference.get("sectionName")
-    return f"{reference.get('kind') or 'Gateway'} {name}" + (
-        f", listener {section}" if section else ""
-    )
+    if section:
+        return f"{gateway}, listener {section}"
+    return gateway

@@ -63,7 +63,8 @@ def canonical_quantity(quantity: str | float) -> str:
         return _scaled(nanos, 1000, _DECIMAL_SUFFIXES)
     exponent = -9
     while nanos % 1000 == 0:
-        nanos, exponent = nanos // 1000, exponent + 3
+        nanos //= 1000
+        exponent += 3
     return f"{nanos}e{exponent}" if exponent else str(nanos)
 
 
@@ -78,5 +79,6 @@ def _scaled(number: int, base: int, suffixes: Sequence[str]) -> str:
     """Format ``number``, in units of the first suffix, with the largest suffix that leaves an integer."""
     index = 0
     while number % base == 0 and index + 1 < len(suffixes):
-        number, index = number // base, index + 1
+        number //= base
+        index += 1
     return f"{number}{suffixes[index]}"

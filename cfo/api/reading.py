@@ -38,7 +38,9 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 def items(value: object) -> Iterator[Mapping[str, Any]]:
     """Yield the objects among the first :data:`MAX_ITEMS` items of ``value``; nothing if it is not a list."""
-    for item in islice(value, MAX_ITEMS) if isinstance(value, list) else ():
+    if not isinstance(value, list):
+        return
+    for item in islice(value, MAX_ITEMS):
         if isinstance(item, dict):
             yield item
 
@@ -52,27 +54,31 @@ def path(value: object, *fields: str) -> Any:
 
 def text(value: object, limit: int = MAX_TEXT) -> str:
     """Return a string or number as one printable line of at most ``limit`` characters; empty for any other type."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return ""
-    given = (
-        value
-        if isinstance(value, str)
-        else f"{value:.15g}"
-        if isinstance(value, float)
-        else _integer(value)
-    )
-    return printable(" ".join(given[: 4 * limit].split()), limit)
+    match value:
+        case str():
+            given = value
+        case bool():
+            return ""
+        case int():
+            given = _integer(value)
+        case float():
+            given = f"{value:.15g}"
+        case _:
+            return ""
+    one_line = " ".join(given[: 4 * limit].split())
+    return printable(one_line, limit)
 
 
 def _integer(value: int) -> str:
-    return str(value) if abs(value) < 1 << 64 else ""  # longer ones take quadratic time
+    # Formatting takes time that is quadratic in the number of digits.
+    return str(value) if abs(value) < 2**64 else ""
 
 
 def number(value: object) -> int:
     """Return a number that is not negative, as an integer; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return int(value) if 0 <= value < 1 << 63 else 0
+    return int(value) if 0 <= value < 2**63 else 0
 
 
 def counted(many: int, noun: str) -> str:

@@ -67,12 +67,12 @@ def infer_pod_sets(template: Object) -> list[Object]:
     infer = _WELL_KNOWN.get(gvk_of(template))
     pod_sets = list(infer(template)) if infer is not None else []
     for pod_set in pod_sets:
+        path = pod_set["path"]
         try:
-            pod_template_at(template, pod_set["path"])
+            pod_template_at(template, path)
         except PodSetError as error:
-            raise PodSetError(
-                f"{pod_set['path']} does not refer to a v1.PodSpecTemplate: {error}"
-            ) from error
+            message = f"{path} does not refer to a v1.PodSpecTemplate: {error}"
+            raise PodSetError(message) from error
     return pod_sets
 
 
@@ -96,7 +96,9 @@ def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
             f"at path position '{path}' {replicas} pods; at most {_MAX_COUNT} are allowed"
         )
     pod_set: Object = {"path": path, "replicas": replicas}
-    return {**pod_set, "annotations": annotations} if annotations else pod_set
+    if annotations:
+        pod_set["annotations"] = annotations
+    return pod_set
 
 
 def _count(template: Object, path: str) -> int | None:
@@ -114,10 +116,14 @@ def _count(template: Object, path: str) -> int | None:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return "(a list)" if isinstance(value, list) else "(an object)"
+    if isinstance(value, list):
+        return "(a list)"
+    if isinstance(value, dict):
+        return "(an object)"
     text = value if isinstance(value, str) else go_value(value)
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
+    if len(text) <= _MAX_SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
 def _replicas(template: Object, path: str) -> int:
@@ -128,12 +134,14 @@ def _replicas(template: Object, path: str) -> int:
 def _items(template: Object, path: str) -> Iterator[str]:
     """Yield the paths of the items of the list at ``path``, if it exists."""
     items = value_or_none(template, path)
-    if isinstance(items, list):
-        if len(items) > _MAX_ITEMS:
-            raise PodSetError(
-                f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed"
-            )
-        yield from (f"{path}[{index}]" for index in range(len(items)))
+    if not isinstance(items, list):
+        return
+    if len(items) > _MAX_ITEMS:
+        raise PodSetError(
+            f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed"
+        )
+    for index in range(len(items)):
+        yield f"{path}[{index}]"
 
 
 def _pod(template: Object) -> Iterator[Object]:
@@ -146,11 +154,11 @@ def _scaled(template: Object) -> Iterator[Object]:
 
 def _parallel(template: Object, spec: str) -> int:
     """Return the number of pods that a JobSpec runs at a time."""
-    parallelism, completions = (
-        _replicas(template, f"{spec}.parallelism"),
-        _count(template, f"{spec}.completions"),
-    )
-    return parallelism if completions is None else min(parallelism, completions)
+    parallelism = _replicas(template, f"{spec}.parallelism")
+    completions = _count(template, f"{spec}.completions")
+    if completions is None:
+        return parallelism
+    return min(parallelism, completions)
 
 
 def _job(template: Object) -> Iterator[Object]:
@@ -205,10 +213,19 @@ def _ray(template: Object) -> Iterator[Object]:
     cluster = RAY_SPECS[gvk_of(template)]
     yield _pod_set(f"{cluster}.headGroupSpec.template", 1)
     for group in _items(template, f"{cluster}.workerGroupSpecs"):
-        hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
-        replicas = _replicas(template, f"{group}.replicas") * hosts
-        suspended = value_or_none(template, f"{group}.suspend") is True
-        yield _pod_set(f"{group}.template", 0 if suspended else replicas)
+        pods = _replicas(template, f"{group}.replicas") * _hosts(template, group)
+        if _is_group_suspended(template, group):
+            pods = 0
+        yield _pod_set(f"{group}.template", pods)
+
+
+def _hosts(template: Object, group: str) -> int:
+    """Return the number of pods of each replica of a worker group."""
+    return max(1, _replicas(template, f"{group}.numOfHosts"))
+
+
+def _is_group_suspended(template: Object, group: str) -> bool:
+    return value_or_none(template, f"{group}.suspend") is True
 
 
 def removable_pods(template: Object) -> int:
@@ -221,11 +238,11 @@ def removable_pods(template: Object) -> int:
         return 0
     removable = 0
     for group in _items(template, f"{cluster}.workerGroupSpecs"):
-        if value_or_none(template, f"{group}.suspend") is not True:
-            above = _replicas(template, f"{group}.replicas") - (
-                _count(template, f"{group}.minReplicas") or 0
-            )
-            removable += max(above, 0) * max(1, _replicas(template, f"{group}.numOfHosts"))
+        if _is_group_suspended(template, group):
+            continue
+        replicas = _replicas(template, f"{group}.replicas")
+        least = _count(template, f"{group}.minReplicas") or 0
+        removable += max(replicas - least, 0) * _hosts(template, group)
     return removable
 
 
@@ -238,14 +255,14 @@ def completions_of(template: Object) -> int:
         return _count(template, "template.spec.completions") or 0
     if gvk_of(template) != JOB_SET:
         return 0
-    jobs = [
-        (job, f"{job}.template.spec") for job in _items(template, "template.spec.replicatedJobs")
-    ]
-    return sum(
-        _replicas(template, f"{job}.replicas")
-        * max(_parallel(template, spec), _count(template, f"{spec}.completions") or 0)
-        for job, spec in jobs
-    )
+    total = 0
+    for job in _items(template, "template.spec.replicatedJobs"):
+        spec = f"{job}.template.spec"
+        replicas = _replicas(template, f"{job}.replicas")
+        parallel = _parallel(template, spec)
+        completions = _count(template, f"{spec}.completions") or 0
+        total += replicas * max(parallel, completions)
+    return total
 
 
 def submits_in_own_pod(template: Object) -> bool:

@@ -90,9 +90,10 @@ def pod_template_at(template: Object, path: str) -> Object:
 def pod_template_problems(spec: Mapping[str, Any]) -> str:
     """Return the reasons why ``spec`` is not a v1.PodSpec, as one bounded string; empty if it is one."""
     problems = list(pod_spec_problems(spec))
-    more = len(problems) - _MAX_SHOWN_PROBLEMS
-    rest = [f"and {more} more"] if more > 0 else []
-    return ", ".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest])
+    shown = problems[:_MAX_SHOWN_PROBLEMS]
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown)} more")
+    return ", ".join(shown)
 
 
 def _is_string_map(value: Any) -> bool:
@@ -106,7 +107,8 @@ def pod_set_mismatches(
 
     The pod set of a RayJob's submitter need not be declared, because the Go operator does not infer it.
     """
-    declared, inferred = list(declared), list(inferred)
+    declared = list(declared)
+    inferred = list(inferred)
     if not declared:
         return
     by_path: dict[str, Mapping[str, Any]] = {}
@@ -118,11 +120,8 @@ def pod_set_mismatches(
         by_path[path] = pod_set
     if not inferred:
         return
-    inferred = [
-        pod_set
-        for pod_set in inferred
-        if pod_set["path"] != SUBMITTER_PATH or SUBMITTER_PATH in by_path
-    ]
+    if SUBMITTER_PATH not in by_path:
+        inferred = [pod_set for pod_set in inferred if pod_set["path"] != SUBMITTER_PATH]
     if len(declared) != len(inferred):
         yield f"DeclaredPodSet count {len(declared)} differs from inferred count {len(inferred)}"
         return
@@ -130,9 +129,12 @@ def pod_set_mismatches(
         path = pod_set["path"]
         if path not in by_path:
             yield f"PodSet with path '{path}' is missing"
-        elif (count := replicas_of(by_path[path])) != replicas_of(pod_set):
+            continue
+        count = replicas_of(by_path[path])
+        expected = replicas_of(pod_set)
+        if count != expected:
             yield (
-                f"replica count {count} differs from inferred count {replicas_of(pod_set)} "
+                f"replica count {count} differs from inferred count {expected} "
                 f"for PodSet at path position '{path}'"
             )
 

@@ -68,11 +68,11 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[PodGroup]:
         if head and pod_set["path"] == head:
             _add_to_head(template, found["spec"])
         groups.append(PodGroup(pod_set, found, len(groups), is_submitter(gvk, pod_set)))
-    if groups and submits_in_own_pod(template) and not any(group.is_submitter for group in groups):
+    has_submitter = any(group.is_submitter for group in groups)
+    if groups and submits_in_own_pod(template) and not has_submitter:
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
-        groups.append(
-            PodGroup(pod_set, submitter_template(template), len(groups), is_submitter=True)
-        )
+        submitter = submitter_template(template)
+        groups.append(PodGroup(pod_set, submitter, len(groups), is_submitter=True))
     return groups
 
 
@@ -85,8 +85,10 @@ def submitter_template(template: Object) -> Object:
         return copy.deepcopy(pod_template_at(template, SUBMITTER_PATH))
     head = pod_template_at(template, f"{RAY_SPECS[gvk_of(template)]}.headGroupSpec.template")
     first: Object = next(iter(head["spec"].get("containers") or ()), {})
-    image = {"image": first["image"]} if first.get("image") else {}
-    container = {"name": _SUBMITTER, **image, "resources": copy.deepcopy(_SUBMITTER_RESOURCES)}
+    container: Object = {"name": _SUBMITTER}
+    if first.get("image"):
+        container["image"] = first["image"]
+    container["resources"] = copy.deepcopy(_SUBMITTER_RESOURCES)
     return {"metadata": {}, "spec": {"containers": [container], "restartPolicy": "Never"}}
 
 
@@ -124,13 +126,9 @@ def _added_containers(template: Object) -> Iterator[tuple[str, Object]]:
     if value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True:
         where = f"{cluster}.autoscalerOptions.resources"
         resources = value_or_none(template, where)
-        yield (
-            where,
-            {
-                "name": _AUTOSCALER,
-                "resources": _AUTOSCALER_RESOURCES if resources is None else resources,
-            },
-        )
+        if resources is None:
+            resources = _AUTOSCALER_RESOURCES
+        yield where, {"name": _AUTOSCALER, "resources": resources}
     where = "template.spec.submissionMode"
     if gvk_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
         yield where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES}
@@ -141,18 +139,17 @@ def _add_to_head(template: Object, spec: Object) -> None:
     containers: list[Object] = list(spec.get("containers") or ())
     if containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)
-    spec["containers"] = containers + [
-        copy.deepcopy(container) for _, container in _added_containers(template)
-    ]
+    containers += (copy.deepcopy(container) for _, container in _added_containers(template))
+    spec["containers"] = containers
 
 
 def _has_fault_tolerance(template: Object) -> bool:
     """Return whether the state of the cluster is kept outside of the head pod (``IsGCSFaultToleranceEnabled``)."""
     options = value_or_none(template, f"{RAY_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
-    return (
-        options is not None
-        or str(annotations_of(template).get("ray.io/ft-enabled")).lower() == "true"
-    )
+    if options is not None:
+        return True
+    annotation = annotations_of(template).get("ray.io/ft-enabled")
+    return str(annotation).lower() == "true"
 
 
 def _with_requests(container: Object, minimum: Mapping[str, str]) -> Object:

@@ -37,23 +37,27 @@ def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 def queue_of(cluster: Mapping[str, Any]) -> str:
     """Return the LocalQueue of Kueue that decides when a MiniCluster's Job starts; empty if there is none."""
-    return str(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL) or "")
+    labels = (cluster.get("spec") or {}).get("jobLabels") or {}
+    return str(labels.get(QUEUE_NAME_LABEL) or "")
 
 
 def own_queue(job: Object) -> str:
     """Return the LocalQueue of Kueue that a FluxJob, or its template, names; empty if there is none."""
-    labels = ((job.get("spec") or {}).get("template") or {}).get("jobLabels") or {}
-    return labels_of(job).get(QUEUE_NAME_LABEL) or str(labels.get(QUEUE_NAME_LABEL) or "")
+    queue = labels_of(job).get(QUEUE_NAME_LABEL)
+    if queue:
+        return queue
+    template = (job.get("spec") or {}).get("template") or {}
+    return queue_of({"spec": template})
 
 
 def resources_of(container: Mapping[str, Any]) -> Object:
     """Return limits and requests of a container; quantities may be numbers in the spec, and are strings in pods."""
     given = container.get("resources") or {}
-    return {
-        kind: {name: str(amount) for name, amount in given[kind].items()}
-        for kind in ("limits", "requests")
-        if given.get(kind)
-    }
+    resources: Object = {}
+    for kind in ("limits", "requests"):
+        if given.get(kind):
+            resources[kind] = {name: str(amount) for name, amount in given[kind].items()}
+    return resources
 
 
 def runners(containers: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -77,22 +81,23 @@ def cluster_spec(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
     ``defaults`` are ``spec.mini-cluster`` of the FluxSetup; may be empty. The result shares what is nested with both.
     """
     template: Mapping[str, Any] = own.get("template") or {}
-    spec = _merged({key: defaults[key] for key in ("flux", "pod") if defaults.get(key)}, template)
+    shared = {key: defaults[key] for key in ("flux", "pod") if defaults.get(key)}
+    spec = _merged(shared, template)
     for key in ("suspend", "cleanup", "ttlSecondsAfterFinished"):
         spec.pop(key, None)  # the FluxJob's controller decides about these
     # The image contains Flux, unless the template or the FluxSetup says how it gets it.
     spec["flux"] = {"container": {"disable": True}, **(spec.get("flux") or {})}
     spec |= {key: own[key] for key in _JOB_FIELDS if own.get(key) is not None}
     spec["size"] = spec.get("size") or defaults.get("size") or 1
-    containers: list[Object] = list(map(dict, spec.get("containers") or [{}]))
+    containers: list[Object] = [dict(container) for container in spec.get("containers") or [{}]]
     spec["containers"] = containers
     for index in runners(containers)[:1]:
         runner = containers[index]
-        runner["image"] = (
-            own.get("image") or runner.get("image") or defaults.get("image") or DEFAULT_IMAGE
-        )
+        image = own.get("image") or runner.get("image") or defaults.get("image")
+        runner["image"] = image or DEFAULT_IMAGE
         runner |= {key: own[key] for key in _CONTAINER_FIELDS if own.get(key)}
-        if environment := own.get("environment"):
+        environment = own.get("environment")
+        if environment:
             runner["environment"] = {**(runner.get("environment") or {}), **environment}
     return spec
 

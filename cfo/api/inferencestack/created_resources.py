@@ -20,6 +20,7 @@ from cfo.api.inferencestack.kinds import (
     SERVICE_MONITOR,
 )
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
+from cfo.api.reading import mapping
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -59,7 +60,8 @@ def created_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
         path = _SPEC.child("applications").key(name)
         if section.get("cache"):
             found.setdefault(PERSISTENT_VOLUME_CLAIM, path.child("cache"))
-        if (kind := autoscaler_kind(section)) is not None:
+        kind = autoscaler_kind(section)
+        if kind is not None:
             found.setdefault(kind, path.child("scaling"))
         if disruption_limits(section):
             found.setdefault(POD_DISRUPTION_BUDGET, path.child("podDisruptionBudget"))
@@ -69,18 +71,18 @@ def created_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
 def gateway_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
     """Return the kinds of the gateway's objects except ConfigMap and Deployment, which applications have as well."""
     gateway = stack.gateway
-    wanted = {
-        SERVICE: (True, _GATEWAY),
-        INGRESS: (is_enabled(gateway.get("ingress")), _GATEWAY.child("ingress")),
-        HTTP_ROUTE: (gateway.get("httpRoute"), _GATEWAY.child("httpRoute")),
-        SERVICE_MONITOR: (
-            gateway.get("exportPrometheusMetrics"),
-            _GATEWAY.child("exportPrometheusMetrics"),
-        ),
-        NETWORK_POLICY: (is_enabled(stack.spec.get("networkPolicy")), _SPEC.child("networkPolicy")),
-        POD_DISRUPTION_BUDGET: (disruption_limits(gateway), _GATEWAY.child("podDisruptionBudget")),
-    }
-    return {gvk: path for gvk, (is_wanted, path) in wanted.items() if is_wanted}
+    found = {SERVICE: _GATEWAY}
+    if is_enabled(gateway.get("ingress")):
+        found[INGRESS] = _GATEWAY.child("ingress")
+    if gateway.get("httpRoute"):
+        found[HTTP_ROUTE] = _GATEWAY.child("httpRoute")
+    if gateway.get("exportPrometheusMetrics"):
+        found[SERVICE_MONITOR] = _GATEWAY.child("exportPrometheusMetrics")
+    if is_enabled(stack.spec.get("networkPolicy")):
+        found[NETWORK_POLICY] = _SPEC.child("networkPolicy")
+    if disruption_limits(gateway):
+        found[POD_DISRUPTION_BUDGET] = _GATEWAY.child("podDisruptionBudget")
+    return found
 
 
 def autoscaler_kind(section: Mapping[str, Any]) -> GVK | None:
@@ -105,7 +107,9 @@ def cluster_trigger_errors(
     KEDA reads the Secrets that a ClusterTriggerAuthentication names, in its own namespace, and sends them to the
     address in the trigger.
     """
-    known = {content for _, content in _cluster_triggers(old)} if old is not None else ()
+    known: set[bytes] = set()
+    if old is not None:
+        known = {content for _, content in _cluster_triggers(old)}
     message = "must be TriggerAuthentication (inferenceStack.allowClusterTriggerAuthentication)"
     return [
         forbidden(path, message)
@@ -121,9 +125,11 @@ def _cluster_triggers(stack: ResolvedStack) -> Iterator[tuple[Path, bytes]]:
             continue
         path = _SPEC.child("applications").key(name).child("scaling", "spec", "triggers")
         triggers = (section["scaling"].get("spec") or {}).get("triggers")
-        for index, trigger in enumerate(triggers if isinstance(triggers, list) else ()):
-            reference = trigger.get("authenticationRef") if isinstance(trigger, Mapping) else None
-            kind = reference.get("kind") if isinstance(reference, Mapping) else None
+        if not isinstance(triggers, list):
+            continue
+        for index, trigger in enumerate(triggers):
+            reference = mapping(mapping(trigger).get("authenticationRef"))
+            kind = reference.get("kind")
             if kind not in (None, "", "TriggerAuthentication"):
                 at = path.index(index).child("authenticationRef", "kind")
                 yield at, orjson.dumps(trigger, option=orjson.OPT_SORT_KEYS)

@@ -108,29 +108,34 @@ def gateway_defaults(defaults: Object, tag: str, *, restricted: bool) -> Object:
             "readOnlyRootFilesystem": True,
         },
     }
-    # a number, because the name of the image's user does not prove to a kubelet that it is not root
-    return {**result, "podSecurityContext": {"runAsUser": _ONWARDS_USER}} if restricted else result
+    if restricted:
+        # A number, because the name of the image's user does not prove to a kubelet that it is not root.
+        result["podSecurityContext"] = {"runAsUser": _ONWARDS_USER}
+    return result
 
 
 def template_defaults(defaults: Object, *, restricted: bool) -> Object:
     """Return the defaults of ``spec.applicationTemplate`` for :data:`VLLM`, given those of the original."""
+    scaling = {key: value for key, value in defaults["scaling"].items() if key != "metricTarget"}
     result: Object = {
         "engine": VLLM.name,
         "replicaCount": defaults["replicaCount"],
-        "scaling": {
-            key: value for key, value in defaults["scaling"].items() if key != "metricTarget"
-        },
+        "scaling": scaling,
         "shmSize": "2Gi",
         "readerConfig": {"device": "cpu"},
         "ports": [{"containerPort": VLLM.port, "protocol": "TCP", "name": "http"}],
     }
-    return {**result, "podSecurityContext": _VLLM_USER} if restricted else result
+    if restricted:
+        result["podSecurityContext"] = _VLLM_USER
+    return result
 
 
 def application_defaults(application: str, section: Mapping[str, Any], tag: str) -> Object:
     """Return the defaults of one application of :data:`VLLM` that depend on its name and device."""
     device = (section.get("readerConfig") or {}).get("device")
-    repository = _VLLM_IMAGES.get(device if isinstance(device, str) else "", _VLLM_IMAGES["cpu"])
+    repository = _VLLM_IMAGES["cpu"]
+    if isinstance(device, str):
+        repository = _VLLM_IMAGES.get(device, repository)
     return {"image": default_image(repository, tag), "readerConfig": {"consumerGroup": application}}
 
 

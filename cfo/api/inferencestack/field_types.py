@@ -40,12 +40,11 @@ def open_schema(*rules: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
             schema["x-kubernetes-validations"] = list(rules)
         for field in schema.get("properties", {}).values():
             present = [option for option in field.get("anyOf", ()) if option.get("type") != "null"]
+            if len(present) != 1:
+                continue
             # null would have to be one of the values of an enum
-            if (
-                field.get("anyOf")
-                and len(present) == 1
-                and not present[0].keys() & {"const", "enum"}
-            ):
+            is_enum = present[0].keys() & {"const", "enum"}
+            if not is_enum:
                 field["nullable"] = True
 
     return complete

@@ -61,7 +61,8 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
     """Resolve ``stack`` with the defaults of ``profile``. Its JSON types must have been validated."""
     written: Mapping[str, Any] = stack.get("spec") or {}
     engine = engine_of(written.get("applicationTemplate"))
-    template, gateway = profile.application_defaults(), profile.gateway_defaults()
+    template = profile.application_defaults()
+    gateway = profile.gateway_defaults()
     if engine is VLLM:
         restricted = written.get("securityProfile") == "restricted"
         template = template_defaults(template, restricted=restricted)
@@ -74,19 +75,17 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         if "cache" not in application:
             application["modelsVolume"] = application.get("modelsVolume") or engine.models_volume
         if engine is VLLM:
-            application = merged(
-                application_defaults(name, application, profile.vllm_tag), application
-            )
+            defaults = application_defaults(name, application, profile.vllm_tag)
+            application = merged(defaults, application)
         if written.get("replicas") is not None and len(written["applications"]) == 1:
             application["replicaCount"] = written["replicas"]
         applications[name] = application
+    service_account = {"create": True, "automount": True}
     return ResolvedStack(
         names=names_of(stack),
         namespace=namespace_of(stack),
         spec=merged({}, written),
-        service_account=merged(
-            {"create": True, "automount": True}, written.get("serviceAccount") or {}
-        ),
+        service_account=merged(service_account, written.get("serviceAccount") or {}),
         profile=profile,
         engine=engine,
         gateway=merged(gateway, written.get("gateway") or {}),
@@ -114,7 +113,6 @@ def is_enabled(section: Mapping[str, Any] | None) -> bool:
 
 def engine_port(application: Mapping[str, Any]) -> int:
     """Return the port of an application's engine. Only an external one has another than the default."""
-    port: int = (application.get("readerConfig") or {}).get("enginePort") or engine_of(
-        application
-    ).port
+    reader = application.get("readerConfig") or {}
+    port: int = reader.get("enginePort") or engine_of(application).port
     return port

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES
@@ -20,6 +19,8 @@ KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, *TLS_ROUTES)
 """The kinds by which a RayCluster is exposed."""
 
 _MAX_HOST: Final = 253
+_MAX_HOST_NAMES: Final = 10
+_MAX_PATH: Final = 400
 
 
 def is_known(children: Children) -> bool:
@@ -35,15 +36,20 @@ def dashboard_url(facts: RayClusterFacts, children: Children) -> str:
 def client_address(facts: RayClusterFacts, children: Children) -> str:
     """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty if the client is not exposed."""
     url = next(_urls(facts.names.client, children), "")
-    return f"ray://{url.partition('://')[2]}{_client_port(facts, children)}" if url else ""
+    if not url:
+        return ""
+    _, _, host = url.partition("://")
+    return f"ray://{host}{_client_port(facts, children)}"
 
 
 def _client_port(facts: RayClusterFacts, children: Children) -> str:
     """Return the port of the listener to which the client's TLSRoute is attached; empty for an Ingress or a Route."""
-    for route in (route for kind in TLS_ROUTES for route in children.get(kind, ())):
-        if path(route, "metadata", "name") == facts.names.client:
-            parents = items(path(route, "spec", "parentRefs"))
-            return f":{next((number(parent.get('port')) for parent in parents), 0) or HTTPS_PORT}"
+    for kind in TLS_ROUTES:
+        for route in children.get(kind, ()):
+            if path(route, "metadata", "name") == facts.names.client:
+                parent = next(items(path(route, "spec", "parentRefs")), {})
+                port = number(parent.get("port")) or HTTPS_PORT
+                return f":{port}"
     return ""
 
 
@@ -53,10 +59,8 @@ def authentication(facts: RayClusterFacts, actor: Actor) -> str:
         return str(actor.value)
     if facts.has_injected_auth_proxy:
         return "OIDC (oauth2-proxy)"
-    if any(
-        item.get("name") == PROXY_PORT_NAME
-        for item in items(head_pod_spec(facts.cluster).get("containers"))
-    ):
+    containers = items(head_pod_spec(facts.cluster).get("containers"))
+    if any(container.get("name") == PROXY_PORT_NAME for container in containers):
         return "OpenShift (oauth-proxy)"
     return "Ray token" if facts.requests_ray_token else "none"
 
@@ -74,15 +78,21 @@ def _urls_of(spec: Mapping[str, Any]) -> Iterator[str]:
     The scheme of an HTTPRoute is that of the Gateway's listener, which is usually HTTPS; the operator requires it where
     users log in.
     """
+    scheme = "https" if spec.get("tls") else "http"
     rules = list(items(spec.get("rules")))
     for rule in rules:
-        if host := text(rule.get("host"), _MAX_HOST):
-            yield f"{'https' if spec.get('tls') else 'http'}://{host}"
-    if host := text(spec.get("host"), _MAX_HOST):
-        yield f"{'https' if spec.get('tls') else 'http'}://{host}"
+        host = text(rule.get("host"), _MAX_HOST)
+        if host:
+            yield f"{scheme}://{host}"
+    host = text(spec.get("host"), _MAX_HOST)
+    if host:
+        yield f"{scheme}://{host}"
     hostnames = spec.get("hostnames")
-    for hostname in islice(hostnames, 10) if isinstance(hostnames, list) else ():
-        if host := text(hostname, _MAX_HOST):
+    if not isinstance(hostnames, list):
+        return
+    for hostname in hostnames[:_MAX_HOST_NAMES]:
+        host = text(hostname, _MAX_HOST)
+        if host:
             yield f"https://{host}{_shared_path(rules)}"
 
 
@@ -90,7 +100,7 @@ def _shared_path(rules: list[Mapping[str, Any]]) -> str:
     """Return the path of a route on a host that many dashboards share; empty for a host of its own."""
     for rule in rules:
         for match in items(rule.get("matches")):
-            value = text(path(match, "path", "value"), 400)
+            value = text(path(match, "path", "value"), _MAX_PATH)
             if len(value) > 1:
                 return f"{value.rstrip('/')}/"
     return ""

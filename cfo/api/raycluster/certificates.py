@@ -36,7 +36,8 @@ def recorded_renewal(secret: Object) -> datetime | None:
 
 def requests_certificates(cluster: Mapping[str, Any]) -> bool:
     """Return whether pods of ``cluster`` request their certificates, which its pod templates determine."""
-    volumes = (
-        volume for group in pod_groups_of(cluster) for volume in group.pod.get("volumes") or ()
-    )
-    return any(volume.get("name") == REQUEST_VOLUME for volume in volumes)
+    for group in pod_groups_of(cluster):
+        volumes = group.pod.get("volumes") or ()
+        if any(volume.get("name") == REQUEST_VOLUME for volume in volumes):
+            return True
+    return False

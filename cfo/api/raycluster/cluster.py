@@ -67,11 +67,7 @@ def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
     pod = head_pod_spec(cluster)
     init_containers = {item.get("name") for item in pod.get("initContainers") or ()}
     ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
-    values = [
-        item.get("value")
-        for item in ray.get("env") or ()
-        if item.get("name") == TLS_VARIABLE["name"]
-    ]
+    values = _values_of(ray, TLS_VARIABLE["name"])
     return CERTIFICATE_CONTAINER in init_containers and _are_all(values, TLS_VARIABLE["value"])
 
 
@@ -91,9 +87,9 @@ def requests_ray_token(cluster: Mapping[str, Any]) -> bool:
 
     A template that sets ``RAY_AUTH_MODE`` to another value disables the token, whatever ``authOptions`` says.
     """
-    return uses_kuberay_auth(cluster) and all(
-        mode == "token" for mode in _ray_auth_modes(head_pod_spec(cluster))
-    )
+    if not uses_kuberay_auth(cluster):
+        return False
+    return all(mode == "token" for mode in _ray_auth_modes(head_pod_spec(cluster)))
 
 
 def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
@@ -111,9 +107,13 @@ def _are_all(values: list[Any], wanted: str) -> bool:
 
 def _ray_auth_modes(pod_spec: Mapping[str, Any]) -> list[Any]:
     ray: Mapping[str, Any] = next(iter(pod_spec.get("containers") or ()), {})
-    return [
-        item.get("value") for item in ray.get("env") or () if item.get("name") == _RAY_AUTH_MODE
-    ]
+    return _values_of(ray, _RAY_AUTH_MODE)
+
+
+def _values_of(container: Mapping[str, Any], variable: str) -> list[Any]:
+    """Return the values of the environment variables with this name, of which Ray reads the last one."""
+    variables = container.get("env") or ()
+    return [item.get("value") for item in variables if item.get("name") == variable]
 
 
 def is_managed_by_multikueue(cluster: Mapping[str, Any]) -> bool:
@@ -202,20 +202,21 @@ class PodGroup(msgspec.Struct, frozen=True):
 def pod_path(position: int, *steps: str | int) -> str:
     """Return the path of a field in the pod spec of a group (see :class:`PodGroup`), for errors and warnings."""
     group = "headGroupSpec" if position < 0 else f"workerGroupSpecs[{position}]"
-    below = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    return f"spec.{group}.template.spec{''.join(below)}"
+    path = f"spec.{group}.template.spec"
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path
 
 
 def pod_groups_of(cluster: Mapping[str, Any]) -> list[PodGroup]:
     """Return the groups of ``cluster``, the head group first. Their pod specs are not copied."""
     spec = _spec(cluster)
-    return [
-        PodGroup(-1, "", True, _pod_of(spec.get("headGroupSpec"))),
-        *(
-            PodGroup(at, str((group or {}).get("groupName") or f"#{at}"), False, _pod_of(group))
-            for at, group in enumerate(spec.get("workerGroupSpecs") or ())
-        ),
-    ]
+    head = PodGroup(position=-1, name="", is_head=True, pod=_pod_of(spec.get("headGroupSpec")))
+    groups = [head]
+    for position, worker in enumerate(spec.get("workerGroupSpecs") or ()):
+        name = (worker or {}).get("groupName") or f"#{position}"
+        groups.append(PodGroup(position, str(name), is_head=False, pod=_pod_of(worker)))
+    return groups
 
 
 def _pod_of(group: Mapping[str, Any] | None) -> dict[str, Any]:

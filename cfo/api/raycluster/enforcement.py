@@ -109,7 +109,7 @@ def lacks_tls(
     No other concern can be missing: mutual TLS needs parts of the pod template, but the operator's policies do not
     depend on the RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
     """
-    is_missing = (
-        facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR and not facts.has_injected_tls
-    )
-    return Concern.MTLS in enforced and is_missing
+    if Concern.MTLS not in enforced:
+        return False
+    is_ours = facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR
+    return is_ours and not facts.has_injected_tls

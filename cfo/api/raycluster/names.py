@@ -103,18 +103,28 @@ class Derived(Generic[_T]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> _T:
-        value = instance.__dict__[self._name] = self._derive(instance)
+        value = self._derive(instance)
+        instance.__dict__[self._name] = value
         return value
 
 
 def _derived(suffix: str, fitted: Callable[[str], str] = fit, old_prefix: str = "") -> Derived[str]:
+    """Return an attribute: a name that ends in ``suffix``, or an old name that begins with ``old_prefix``, if given."""
+
     def name(names: Names) -> str:
         base = f"{names.cluster}{suffix.format(namespace=names.namespace)}"
         if names.is_versioned:
             return fitted(f"{base}-{digest(base)}")
-        return fitted(f"{old_prefix}{names.cluster}" if old_prefix else base)
+        if old_prefix:
+            return fitted(f"{old_prefix}{names.cluster}")
+        return fitted(base)
 
     return Derived(name)
+
+
+def _hashed_cluster_role_binding(names: Names) -> str:
+    suffix = digest(f"{names.namespace}/{names.cluster}")
+    return fit(f"{names.cluster_role_binding}-{suffix}")
 
 
 class Names(msgspec.Struct, frozen=True, dict=True):
@@ -133,11 +143,7 @@ class Names(msgspec.Struct, frozen=True, dict=True):
     proxy_service_account = _derived("-oauth-proxy")
     proxy_tls_secret = _derived("-proxy-tls-secret")
     cluster_role_binding = _derived("-{namespace}-auth")
-    hashed_cluster_role_binding = Derived(
-        lambda names: fit(
-            f"{names.cluster_role_binding}-{digest(f'{names.namespace}/{names.cluster}')}"
-        )
-    )
+    hashed_cluster_role_binding = Derived(_hashed_cluster_role_binding)
     """The name of the ClusterRoleBinding if another RayCluster has the usual one."""
     head_policy = _derived("-head")
     workers_policy = _derived("-workers")
@@ -162,7 +168,9 @@ def head_service_name(cluster: Mapping[str, Any]) -> str:
         return str(reported)
     head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
     named = ((head.get("headService") or {}).get("metadata") or {}).get("name")
-    return str(named) if named else service_name(_kuberay_name(f"{name_of(cluster)}-head-svc"))
+    if named:
+        return str(named)
+    return service_name(_kuberay_name(f"{name_of(cluster)}-head-svc"))
 
 
 def _kuberay_name(name: str) -> str:
@@ -184,9 +192,9 @@ def client_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> st
 
 
 def _host(prefix: str, cluster: Mapping[str, Any], domain: str, suffix: str) -> str:
-    first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}" + (
-        f"-{suffix}" if suffix else ""
-    )
+    first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}"
+    if suffix:
+        first += f"-{suffix}"
     return f"{fit(first, _SUBDOMAIN_LIMIT - len(domain) - 1)}.{domain}"
 
 
@@ -201,8 +209,11 @@ def head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
     Strings that are not host names are left out, because the names become part of a shell command, and because clients
     could not reach the head through them.
     """
-    names = [client_host(cluster, domain)] if domain else []
-    return [name for name in (*names, head_service_host(cluster)) if is_host_name(name)]
+    names = []
+    if domain:
+        names.append(client_host(cluster, domain))
+    names.append(head_service_host(cluster))
+    return [name for name in names if is_host_name(name)]
 
 
 def all_head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
@@ -210,6 +221,12 @@ def all_head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
 
     Workers get the longest one from KubeRay (``FQ_RAY_IP``); its suffix is Kubernetes' default cluster domain.
     """
-    service, host = head_service_name(cluster), head_service_host(cluster)
-    others = (service, f"{service}.{namespace_of(cluster)}", f"{host}.cluster.local")
-    return [*head_host_names(cluster, domain), *(name for name in others if is_host_name(name))]
+    service = head_service_name(cluster)
+    others = (
+        service,
+        f"{service}.{namespace_of(cluster)}",
+        f"{head_service_host(cluster)}.cluster.local",
+    )
+    names = head_host_names(cluster, domain)
+    names += (name for name in others if is_host_name(name))
+    return names

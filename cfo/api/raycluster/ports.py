@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -31,6 +32,10 @@ PROXY_PORT: Final = 8443
 MAX_SERVE_PORTS: Final = 10
 
 _MAX_REFUSALS: Final = 10
+_MAX_SHOWN: Final = 40
+"""The maximum number of characters of a value in a message."""
+
+_MAX_PORT: Final = 65535
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _SERVE: Final = "serve"
 _SERVE_ANNOTATION: Final = "ray.io/enable-serve-service"
@@ -55,10 +60,8 @@ _INTERNAL: Final[Mapping[str, int | None]] = {
 }
 """The start parameters of the ports that only nodes of the cluster use, and their defaults (``None``: random)."""
 
-_INTERNAL_REVERSED: Final = tuple(reversed(list(_INTERNAL.items())))
-"""The first of several parameters with one number is named."""
-
-_WORKER_PORTS: Final = (("min-worker-port", 10002), ("max-worker-port", 19999))
+_MIN_WORKER_PORT: Final = 10002
+_MAX_WORKER_PORT: Final = 19999
 
 
 class RayPorts(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,9 +96,10 @@ class RayPorts(msgspec.Struct, frozen=True, kw_only=True):
         If the container does not name a port that is allowed, return the default.
         """
         number = self.named.get(role)
-        return (
-            number if number is not None and number == getattr(self, role) else _PARAMETERS[role][1]
-        )
+        if number is not None and number == getattr(self, role):
+            return number
+        _, default = _PARAMETERS[role]
+        return default
 
 
 def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
@@ -104,57 +108,64 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     The work is linear in the container's ports and independent of the values. Values of a wrong type are ignored.
     """
     head = mapping(mapping(cluster.get("spec")).get("headGroupSpec"))
-    params, named = mapping(head.get("rayStartParams")), _named_ports(head)
+    params = mapping(head.get("rayStartParams"))
+    named = _named_ports(head)
     refused: list[str] = []
     wanted: dict[str, int] = {}
-    claimed: set[tuple[int, str]] = (
-        set()
-    )  # also where Ray listens for a role regardless of its name
+    # Where Ray listens for a role. Without a start parameter, this is the default, whatever the container names.
+    started: set[tuple[int, str]] = set()
     for role, (parameter, default) in _PARAMETERS.items():
         value = params.get(parameter)
-        number = _number(value) if value is not None else named.get(role, default)
+        if value is None:
+            wanted[role] = named.get(role, default)
+            started.add((default, role))
+            continue
+        number = _number(value)
         if number is None:
-            refused.append(
-                f"{parameter} of the head is {str(value)[:40]!r}, which is not a port number"
-            )
+            shown = str(value)[:_MAX_SHOWN]
+            refused.append(f"{parameter} of the head is {shown!r}, which is not a port number")
         else:
             wanted[role] = number
-            claimed.add((default if value is None else number, role))
-    is_known = not refused  # else Ray listens on a port that is not known, which can be any
+            started.add((number, role))
+    # After an invalid parameter, Ray listens on a port that is not known, which can be any.
+    is_known = not refused
     serve = _serve_ports(cluster, named)
     if len(serve) > MAX_SERVE_PORTS:
         refused.append(
             f"the head has {len(serve)} ports for Serve; the first {MAX_SERVE_PORTS} are used"
         )
-    wanted |= dict(list(serve.items())[:MAX_SERVE_PORTS])
-    used = _internal_uses(params)
-    claims = Counter(
-        number for number, _ in claimed | {(number, name) for name, number in wanted.items()}
-    )
+    wanted |= dict(islice(serve.items(), MAX_SERVE_PORTS))
+    internal_use = _internal_uses(params)
+    claims = started | {(number, name) for name, number in wanted.items()}
+    claimants = Counter(number for number, _ in claims)
     granted: dict[str, int] = {}
     for name, number in wanted.items():
-        internal = used(number)
-        if internal or claims[number] > 1 or number == PROXY_PORT:
-            reason = internal or (
-                "another port has the same number" if claims[number] > 1 else "the proxy uses it"
-            )
+        reason = internal_use(number)
+        if not reason and claimants[number] > 1:
+            reason = "another port has the same number"
+        if not reason and number == PROXY_PORT:
+            reason = "the proxy uses it"
+        if reason:
             refused.append(f"{name} has port {number}, but {reason}")
         else:
             granted[name] = number
-    proxy_use = used(PROXY_PORT)
-    if proxy_use:
-        refused.append(f"the dashboard's proxy has port {PROXY_PORT}, but {proxy_use}")
-    is_free = is_known and not proxy_use and PROXY_PORT not in claims
+    proxy = None
+    use_of_proxy_port = internal_use(PROXY_PORT)
+    if use_of_proxy_port:
+        refused.append(f"the dashboard's proxy has port {PROXY_PORT}, but {use_of_proxy_port}")
+    elif is_known and PROXY_PORT not in claimants:
+        proxy = PROXY_PORT
 
     def is_started(role: Role) -> bool:
-        return is_known and granted.get(role) is not None and (granted[role], role) in claimed
+        return is_known and role in granted and (granted[role], role) in started
 
+    serve_ports = sorted(number for name, number in granted.items() if name not in _PARAMETERS)
     return RayPorts(
         dashboard=granted.get("dashboard"),
         client=granted.get("client"),
         metrics=granted.get("metrics"),
-        serve=tuple(sorted(number for name, number in granted.items() if name not in _PARAMETERS)),
-        proxy=PROXY_PORT if is_free else None,
+        serve=tuple(serve_ports),
+        proxy=proxy,
         client_is_started=is_started("client"),
         dashboard_is_started=is_started("dashboard"),
         refused=tuple(refused[:_MAX_REFUSALS]),
@@ -172,36 +183,49 @@ def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[s
         for name, number in named.items()
         if name == _SERVE or name.startswith(f"{_SERVE}-")
     }
-    owner = controller_of(cluster) or {}
-    by_service = owner.get("kind") == "RayService" and (
-        GVK.parse(str(owner.get("apiVersion")), "RayService").group == "ray.io"
-    )
-    if not found and (by_service or annotations_of(cluster).get(_SERVE_ANNOTATION) == "true"):
+    if found:
+        return found
+    if _belongs_to_service(cluster) or annotations_of(cluster).get(_SERVE_ANNOTATION) == "true":
         return {_SERVE: SERVE_PORT}
-    return found
+    return {}
+
+
+def _belongs_to_service(cluster: Mapping[str, Any]) -> bool:
+    """Return whether a RayService controls ``cluster``."""
+    owner = controller_of(cluster) or {}
+    if owner.get("kind") != "RayService":
+        return False
+    return GVK.parse(str(owner.get("apiVersion")), "RayService").group == "ray.io"
 
 
 def _internal_uses(params: Mapping[str, Any]) -> Callable[[int], str]:
     """Return a function from a port to a clause that says for what Ray itself uses it; empty if for nothing."""
-    ports = {
-        _number(params[parameter]) if parameter in params else default: parameter
-        for parameter, default in _INTERNAL_REVERSED
-    }
-    low, high = (_number(params.get(parameter)) or default for parameter, default in _WORKER_PORTS)
+    parameters: dict[int, str] = {}
+    for parameter, default in _INTERNAL.items():
+        port = default
+        if parameter in params:
+            port = _number(params[parameter])
+        if port is not None:
+            parameters.setdefault(port, parameter)
+    lowest = _number(params.get("min-worker-port")) or _MIN_WORKER_PORT
+    highest = _number(params.get("max-worker-port")) or _MAX_WORKER_PORT
 
     def use(number: int) -> str:
-        if number in ports:
-            return f"Ray uses it for {ports[number]}"
-        return "it is in the range of Ray's worker ports" if low <= number <= high else ""
+        if number in parameters:
+            return f"Ray uses it for {parameters[number]}"
+        if lowest <= number <= highest:
+            return "it is in the range of Ray's worker ports"
+        return ""
 
     return use
 
 
 def _number(value: object) -> int | None:
     """Return the port number that a start parameter contains; ``None`` if it is not exactly one."""
-    if not isinstance(value, str) or not _PORT.fullmatch(value) or int(value) > 65535:
+    if not isinstance(value, str) or not _PORT.fullmatch(value):
         return None
-    return int(value)
+    number = int(value)
+    return number if number <= _MAX_PORT else None
 
 
 def _named_ports(head: Mapping[str, Any]) -> dict[str, int]:
@@ -209,13 +233,17 @@ def _named_ports(head: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     pod = mapping(mapping(head.get("template")).get("spec"))
     containers = pod.get("containers")
-    first = containers[0] if isinstance(containers, list) and containers else None
-    ports = mapping(first).get("ports")
-    for port in ports if isinstance(ports, list) else ():
+    if not isinstance(containers, list) or not containers:
+        return found
+    ports = mapping(containers[0]).get("ports")
+    if not isinstance(ports, list):
+        return found
+    for port in ports:
         entry = mapping(port)
-        name, number = entry.get("name"), entry.get("containerPort")
+        name = entry.get("name")
+        number = entry.get("containerPort")
         if not isinstance(name, str) or not isinstance(number, int) or isinstance(number, bool):
             continue
-        if 1 <= number <= 65535 and entry.get("protocol", "TCP") == "TCP":
+        if 1 <= number <= _MAX_PORT and entry.get("protocol", "TCP") == "TCP":
             found.setdefault(name, number)
     return found

@@ -25,11 +25,15 @@ def new_errors(
     An object that was created before it was validated can so be changed and deleted, as with CRD validation ratcheting.
     """
     errors = validate(new)
-    known = {str(error) for error in validate(old)} if errors else ()
+    if not errors:
+        return []
+    known = {str(error) for error in validate(old)}
     return [error for error in errors if str(error) not in known]
 
 
 def error_message(errors: Iterable[FieldError]) -> str:
     """Return the message for conditions and Events that report ``errors``, of which there is at least one."""
     text = str(FieldErrors(errors))
-    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
+    if len(text) <= _MAX_MESSAGE:
+        return text
+    return f"{text[: _MAX_MESSAGE - 3]}..."

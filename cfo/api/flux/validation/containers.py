@@ -37,6 +37,7 @@ _SERVICE_COMMANDS: Final = ("pre", "brokerPre", "workerPre")
 _OWN_VOLUMES: Final = ("spack-software", "flux-operator-home")
 _OWN_PATHS: Final = ("/flux_operator", "/home/flux-operator", "/opt/software")
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 (a mount path in a container)
+_MEDIUMS: Final = ("Memory", "HugePages", "HugePages-2Mi")
 _MEDIUM: Final = re.compile(r"[Mm]emory|HugePages(-[0-9]+[KMG]i)?")
 _WHERE: Final = frozenset({"path", "readOnly"})
 """The fields of a volume that may differ in each container."""
@@ -53,9 +54,10 @@ def container_errors(
     if len(containers) > MAX_CONTAINERS:
         yield too_many(path, len(containers), MAX_CONTAINERS)
         return
+    count = len(runners(containers))
     if not containers:
         yield required(path, "must contain the container that runs Flux")
-    elif (count := len(runners(containers))) != 1:
+    elif count != 1:
         yield invalid(path, OMIT, f"{count} containers have runFlux set to true; exactly one must")
     view = flux.get("name") or "flux-view"
     names = {view, cluster}
@@ -95,7 +97,8 @@ def service_errors(services: Sequence[Mapping[str, Any]], path: Path) -> Iterato
 
 def _name_errors(container: Mapping[str, Any], path: Path, names: set[str]) -> Iterator[FieldError]:
     """Yield the errors in a container's name, which must not be in ``names``, and add it to them."""
-    name, at = container.get("name") or "", path.child("name")
+    name = container.get("name") or ""
+    at = path.child("name")
     if not name:
         yield required(at, "only the container that runs Flux may have no name")
         return
@@ -133,9 +136,11 @@ def _option_errors(container: Mapping[str, Any], path: Path) -> Iterator[FieldEr
     yield from choice(
         path.child("imagePullPolicy"), container.get("imagePullPolicy"), _PULL_POLICIES
     )
-    if secret := container.get("imagePullSecret"):
-        yield from dns_subdomain(path.child("imagePullSecret"), secret)
-    variables, secrets = container.get("environment") or {}, container.get("secrets") or {}
+    pull_secret = container.get("imagePullSecret")
+    if pull_secret:
+        yield from dns_subdomain(path.child("imagePullSecret"), pull_secret)
+    variables = container.get("environment") or {}
+    secrets = container.get("secrets") or {}
     yield from environment_errors(path.child("environment"), variables)
     yield from environment_errors(path.child("secrets"), secrets)
     for name, reference in secrets.items():
@@ -170,7 +175,9 @@ def _volume_errors(
         if volumes.setdefault(name, source) != source:
             yield invalid(path, name, "must have the same source in every container")
         yield from _source_errors(volume, at)
-        mount = _SHARED_MEMORY if _is_memory(volume) else _normalized(volume.get("path") or "")
+        mount = _normalized(volume.get("path") or "")
+        if _is_memory(volume):
+            mount = _SHARED_MEMORY
         if not mount:
             yield required(at.child("path"))
         elif mount in mounts:
@@ -180,11 +187,8 @@ def _volume_errors(
 
 def _is_memory(volume: Mapping[str, Any]) -> bool:
     """Return whether a volume is an emptyDir, which is mounted at /dev/shm."""
-    return (
-        bool(volume.get("emptyDir"))
-        and not volume.get("csiDriver")
-        and not volume.get("secretName")
-    )
+    has_other_source = volume.get("csiDriver") or volume.get("secretName")
+    return bool(volume.get("emptyDir")) and not has_other_source
 
 
 def _normalized(path: str) -> str:
@@ -195,10 +199,9 @@ def _source_errors(volume: Mapping[str, Any], path: Path) -> Iterator[FieldError
     for name in ("secretName", "configMapName", "claimName"):
         if volume.get(name):
             yield from dns_subdomain(path.child(name), volume[name])
-    if (medium := volume.get("emptyDirMedium")) and not _MEDIUM.fullmatch(medium):
-        yield not_supported(
-            path.child("emptyDirMedium"), medium, ("Memory", "HugePages", "HugePages-2Mi")
-        )
+    medium = volume.get("emptyDirMedium")
+    if medium and not _MEDIUM.fullmatch(medium):
+        yield not_supported(path.child("emptyDirMedium"), medium, _MEDIUMS)
     limit = volume.get("emptyDirSizeLimit")
     if limit and (not is_quantity(limit) or limit.startswith("-")):
         yield invalid(
@@ -227,22 +230,20 @@ def service_name_errors(spec: Mapping[str, Any], path: Path, cluster: str) -> It
         for index, container in enumerate(containers)
         if container.get("ports") and container.get("name") and not is_runner(container, containers)
     ]
-    owners |= {name: f"container {name}" for _, name in sidecars if name not in owners}
+    for _, name in sidecars:
+        owners.setdefault(name, f"container {name}")
     for index, name in sidecars:
-        at, fallback = path.child("containers").index(index).child("name"), f"{cluster}-{name}"
+        at = path.child("containers").index(index).child("name")
+        fallback = f"{cluster}-{name}"
         if name[:1].isdigit():
             yield invalid(at, name, "must begin with a letter, because it is the name of a Service")
         if len(fallback) > MAX_DNS_LABEL:
             limit = MAX_DNS_LABEL - len(cluster) - 1
-            yield invalid(
-                at,
-                name,
-                f"must be at most {limit} characters, because its Service may be named NAME-CONTAINER",
-            )
+            detail = f"must be at most {limit} characters, because its Service may be named NAME-CONTAINER"
+            yield invalid(at, name, detail)
         if name == headless:
-            yield invalid(
-                at, name, "must not equal network.headlessName, because both are names of Services"
-            )
+            detail = "must not equal network.headlessName, because both are names of Services"
+            yield invalid(at, name, detail)
         if fallback in owners:
             detail = f"its Service may be named {fallback}, which is the name of the Service of {owners[fallback]}"
             yield invalid(at, name, detail)

@@ -69,6 +69,14 @@ MAX_SCRIPTS: Final = 480 * 1024
 _SPEC: Final = Path("spec")
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
+_MAX_NUMBERS: Final = {
+    "tasks": _MAX_INT32,
+    "backoffLimit": _MAX_INT32,
+    "deadlineSeconds": _MAX_INT64,
+    "ttlSecondsAfterFinished": _MAX_INT32,
+}
+"""The largest value of each number in the spec that must not be negative."""
+
 _MAX_WARNINGS: Final = 10
 _RANDOM_SUFFIX: Final = 5
 """The number of characters that the API server appends to ``generateName``."""
@@ -97,35 +105,46 @@ def flux_errors(flux: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
 
 
 def _init_container_errors(container: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    if name := container.get("name"):
+    name = container.get("name")
+    if name:
         yield from dns_label(path.child("name"), name)
         if _SCRIPT.fullmatch(name):
             yield invalid(path.child("name"), name, "the name is used by the operator")
     if "image" in container and not container["image"]:
         yield required(path.child("image"))
     mount = container.get("mountPath")
-    if mount and (
-        len(mount) > _MAX_PATH or not _MOUNT_PATH.fullmatch(mount) or ".." in mount.split("/")
-    ):
+    if mount and not _is_mount_path(mount):
         yield invalid(path.child("mountPath"), mount, _MOUNT_PATH_RULE)
-    if secret := container.get("imagePullSecret"):
-        yield from dns_subdomain(path.child("imagePullSecret"), secret)
+    pull_secret = container.get("imagePullSecret")
+    if pull_secret:
+        yield from dns_subdomain(path.child("imagePullSecret"), pull_secret)
+
+
+def _is_mount_path(path: str) -> bool:
+    if len(path) > _MAX_PATH or not _MOUNT_PATH.fullmatch(path):
+        return False
+    return ".." not in path.split("/")
 
 
 def _bursting_errors(bursting: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    clusters, at = bursting.get("clusters") or [], path.child("clusters")
+    clusters = bursting.get("clusters") or []
+    clusters_path = path.child("clusters")
     if clusters and bursting.get("hostlist"):
         yield forbidden(path.child("hostlist"), "must not be set together with clusters")
     if len(clusters) > MAX_BURSTED_CLUSTERS:
-        yield too_many(at, len(clusters), MAX_BURSTED_CLUSTERS)
+        yield too_many(clusters_path, len(clusters), MAX_BURSTED_CLUSTERS)
         return
     for index, cluster in enumerate(clusters):
-        if name := cluster.get("name"):
-            yield from dns_label(at.index(index).child("name"), name)
-        yield from between(at.index(index).child("size"), cluster.get("size"), 0, _MAX_BROKERS)
-    if (hosts := bursting.get("hostlist") or "") and not hosts.isprintable():
+        at = clusters_path.index(index)
+        name = cluster.get("name")
+        if name:
+            yield from dns_label(at.child("name"), name)
+        yield from between(at.child("size"), cluster.get("size"), 0, _MAX_BROKERS)
+    hosts = bursting.get("hostlist")
+    if hosts and not hosts.isprintable():
         yield invalid(path.child("hostlist"), hosts, "must be one line")
-    if lead := bursting.get("leadBroker"):
+    lead = bursting.get("leadBroker")
+    if lead:
         at = path.child("leadBroker")
         yield from dns_subdomain(at.child("address"), lead.get("address") or "")
         yield from dns_label(at.child("name"), lead.get("name") or "")
@@ -139,16 +158,16 @@ def pod_errors(pod: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     yield from annotation_errors(path.child("annotations"), pod.get("annotations"))
     yield from label_errors(path.child("nodeSelector"), pod.get("nodeSelector"))
     for key, values in (pod.get("nodeAffinity") or {}).items():
+        at = path.child("nodeAffinity").key(key)
         expression = {"key": key, "operator": "In", "values": values}
-        for error in selector_errors(
-            path.child("nodeAffinity").key(key), {"matchExpressions": [expression]}
-        ):
+        for error in selector_errors(at, {"matchExpressions": [expression]}):
             yield error._replace(value=values)
     yield from choice(path.child("restartPolicy"), pod.get("restartPolicy"), ("OnFailure", "Never"))
     policies = ("ClusterFirst", "ClusterFirstWithHostNet", "Default")
     yield from choice(path.child("dnsPolicy"), pod.get("dnsPolicy"), policies)
     for name in ("serviceAccountName", "runtimeClassName", "schedulerName"):
-        if value := pod.get(name):
+        value = pod.get(name)
+        if value:
             yield from dns_subdomain(path.child(name), value)
     if pod.get("resources") and not pod.get("runtimeClassName"):
         yield forbidden(
@@ -163,7 +182,8 @@ def _toleration_errors(toleration: Mapping[str, Any], path: Path) -> Iterator[Fi
     yield from choice(path.child("operator"), operator, ("Exists", "Equal"))
     effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
     yield from choice(path.child("effect"), toleration.get("effect"), effects)
-    if key := toleration.get("key"):
+    key = toleration.get("key")
+    if key:
         yield from label_errors(path.child("key"), {key: ""})
     elif operator != "Exists":
         yield invalid(path.child("operator"), operator, "must be Exists if key is empty")
@@ -178,7 +198,10 @@ def validate_minicluster(obj: Object) -> Iterator[FieldError]:
     """Return the errors in a MiniCluster, at most one more than are reported."""
     yield from name_errors(obj)
     spec = obj.get("spec") or {}
-    yield from size_errors(spec, _SPEC, size=1 if spec.get("size") is None else spec["size"])
+    size = spec.get("size")
+    if size is None:
+        size = 1
+    yield from size_errors(spec, _SPEC, size=size)
     yield from spec_errors(spec, _SPEC, cluster_name(obj))
 
 
@@ -202,7 +225,10 @@ def _ignored_fields(spec: Mapping[str, Any]) -> Iterator[str]:
 def cluster_name(obj: Object) -> str:
     """Return the name of ``obj``, or one as the API server will generate."""
     metadata = obj.get("metadata") or {}
-    return metadata.get("name") or f"{metadata.get('generateName') or ''}{'x' * _RANDOM_SUFFIX}"
+    if metadata.get("name"):
+        return str(metadata["name"])
+    prefix = metadata.get("generateName") or ""
+    return f"{prefix}{'x' * _RANDOM_SUFFIX}"
 
 
 def name_errors(obj: Object) -> Iterator[FieldError]:
@@ -210,12 +236,15 @@ def name_errors(obj: Object) -> Iterator[FieldError]:
     metadata = obj.get("metadata") or {}
     if metadata.get("name") or not metadata.get("generateName"):
         yield from service_name(Path("metadata", "name"), metadata.get("name") or "", MAX_NAME)
-    else:
-        limit = MAX_NAME - _RANDOM_SUFFIX
-        prefix = metadata["generateName"]
-        if len(prefix) > limit or any(True for _ in service_name(Path(), cluster_name(obj))):
-            detail = f"must be at most {limit} lower-case letters, digits and '-', beginning with a letter"
-            yield invalid(Path("metadata", "generateName"), prefix, detail)
+        return
+    limit = MAX_NAME - _RANDOM_SUFFIX
+    prefix = metadata["generateName"]
+    generated_errors = list(service_name(Path(), cluster_name(obj)))
+    if len(prefix) > limit or generated_errors:
+        detail = (
+            f"must be at most {limit} lower-case letters, digits and '-', beginning with a letter"
+        )
+        yield invalid(Path("metadata", "generateName"), prefix, detail)
 
 
 def size_errors(spec: Mapping[str, Any], path: Path, *, size: int | None) -> Iterator[FieldError]:
@@ -228,7 +257,8 @@ def size_errors(spec: Mapping[str, Any], path: Path, *, size: int | None) -> Ite
         yield from between(path.child(name), spec.get(name), 0, MAX_SIZE)
     if size is not None and size < 1:
         return
-    maximum, minimum = spec.get("maxSize") or size, spec.get("minSize") or 0
+    maximum = spec.get("maxSize") or size
+    minimum = spec.get("minSize") or 0
     if maximum is not None and size is not None and 0 < maximum < size:
         yield invalid(path.child("maxSize"), maximum, f"must not be less than size ({size})")
     if maximum is not None and minimum > maximum > 0:
@@ -246,17 +276,11 @@ def spec_errors(
 
     A ``partial`` spec need not have containers, because it is completed later.
     """
-    for name, limit in (
-        ("tasks", _MAX_INT32),
-        ("backoffLimit", _MAX_INT32),
-        ("deadlineSeconds", _MAX_INT64),
-    ):
+    for name, limit in _MAX_NUMBERS.items():
         yield from between(path.child(name), spec.get(name), 0, limit)
-    yield from between(
-        path.child("ttlSecondsAfterFinished"), spec.get("ttlSecondsAfterFinished"), 0, _MAX_INT32
-    )
     yield from label_errors(path.child("jobLabels"), spec.get("jobLabels"))
-    if headless := (spec.get("network") or {}).get("headlessName"):
+    headless = (spec.get("network") or {}).get("headlessName")
+    if headless:
         yield from service_name(path.child("network", "headlessName"), headless)
     flux = spec.get("flux") or {}
     yield from flux_errors(flux, path.child("flux"))
@@ -272,7 +296,8 @@ def spec_errors(
         if len(containers) <= MAX_CONTAINERS:
             yield from service_name_errors(spec, path, cluster)
     yield from service_errors(spec.get("services") or [], path.child("services"))
-    if (size := _size_of_scripts(spec)) > MAX_SCRIPTS:
+    size = _size_of_scripts(spec)
+    if size > MAX_SCRIPTS:
         detail = f"all commands together have {size} bytes; at most {MAX_SCRIPTS} are allowed"
         yield invalid(path.child("containers"), OMIT, detail)
 
@@ -282,16 +307,18 @@ def _size_of_scripts(spec: Mapping[str, Any]) -> int:
 
     In quotes, an apostrophe takes four bytes more. The environment is quoted twice, in the script of each container.
     """
-    flux, containers = spec.get("flux") or {}, spec.get("containers") or ()
+    flux = spec.get("flux") or {}
+    containers = spec.get("containers") or ()
     texts = [
         flux.get("brokerConfig"),
         flux.get("curveCert"),
         flux.get("optionFlags"),
         flux.get("wrap"),
+        (flux.get("bursting") or {}).get("hostlist"),
     ]
-    texts.append((flux.get("bursting") or {}).get("hostlist"))
     for container in containers:
-        texts += (container.get("command"), *(container.get("commands") or {}).values())
+        texts.append(container.get("command"))
+        texts += (container.get("commands") or {}).values()
     quoted = sum(len(text.encode()) + 4 * text.count("'") for text in texts if text)
     exports = (f"{name}={value}" for name, value in (flux.get("environment") or {}).items())
     exported = sum(len(text.encode()) + 16 * text.count("'") for text in exports)

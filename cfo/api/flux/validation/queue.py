@@ -50,16 +50,15 @@ def validate_flux_job(obj: Object) -> Iterator[FieldError]:
     """
     yield from name_errors(obj)
     spec = obj.get("spec") or {}
-    template, path = spec.get("template") or {}, _SPEC.child("template")
-    own_size = spec.get("size") is not None
-    size = spec.get("size") if own_size else template.get("size")
-    size_path = _SPEC if own_size else path
+    template = spec.get("template") or {}
+    path = _SPEC.child("template")
+    has_own_size = spec.get("size") is not None
+    size = spec["size"] if has_own_size else template.get("size")
+    size_path = path.child("size")
     for error in size_errors(template, path, size=size):
-        yield (
-            error._replace(field=str(size_path.child("size")))
-            if error.field == str(path.child("size"))
-            else error
-        )
+        if has_own_size and error.field == str(size_path):
+            error = error._replace(field=str(_SPEC.child("size")))
+        yield error
     yield from spec_errors(template, path, cluster_name(obj), partial=True)
     if template.get("suspend") is not None:
         yield forbidden(path.child("suspend"), "set spec.suspend instead")
@@ -80,13 +79,15 @@ def _runner_errors(
     containers = template.get("containers") or []
     for index in runners(containers)[:1]:
         at = path.child("containers").index(index)
-        if spec.get("command") and (containers[index].get("commands") or {}).get("script"):
+        runner = containers[index]
+        script = (runner.get("commands") or {}).get("script")
+        if spec.get("command") and script:
             yield forbidden(
                 at.child("commands", "script"), "must not be set together with spec.command"
             )
-        for name in set(spec.get("environment") or {}) & set(
-            containers[index].get("secrets") or {}
-        ):
+        variables = set(spec.get("environment") or {})
+        secrets = set(runner.get("secrets") or {})
+        for name in variables & secrets:
             yield forbidden(
                 at.child("secrets").key(name), "must not be set together with spec.environment"
             )
@@ -101,20 +102,32 @@ def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
         return []
     reason = "with a queue of Kueue"
     if not own_queue(obj):
-        active = [
-            (key_of(setup), setup.get("spec") or {}) for setup in setups if is_true(setup, ACTIVE)
-        ]
-        own = [(key, spec) for key, spec in active if key.namespace == namespace_of(obj)]
-        selecting = [
-            (key, spec) for key, spec in active if spec.get("namespaceSelector") is not None
-        ]
-        by_kueue = [key for key, spec in own or selecting if spec.get("queue") == Queue.KUEUE]
-        if not by_kueue:
+        setup = _setup_with_kueue(namespace_of(obj), setups)
+        if setup is None:
             return []
-        reason = f"if Kueue admits the job, as FluxSetup {by_kueue[0]} says"
+        reason = f"if Kueue admits the job, as FluxSetup {key_of(setup)} says"
     return [
         f"spec.priority: has no effect {reason}; name a WorkloadPriorityClass in priorityClassName"
     ]
+
+
+def _setup_with_kueue(namespace: str, setups: Iterable[Object]) -> Object | None:
+    """Return the first FluxSetup that lets Kueue admit the jobs of ``namespace``.
+
+    An active one in the namespace itself takes precedence over those that select namespaces.
+    """
+    active = [setup for setup in setups if is_true(setup, ACTIVE)]
+    candidates = [setup for setup in active if namespace_of(setup) == namespace]
+    if not candidates:
+        candidates = [setup for setup in active if _selects_namespaces(setup)]
+    for setup in candidates:
+        if (setup.get("spec") or {}).get("queue") == Queue.KUEUE:
+            return setup
+    return None
+
+
+def _selects_namespaces(setup: Object) -> bool:
+    return (setup.get("spec") or {}).get("namespaceSelector") is not None
 
 
 def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
@@ -124,20 +137,18 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
     and its command while its MiniCluster is ready for one. The size of an elastic job (``template.maxSize``) may change
     until it finishes. The label of a queue of Kueue may not change.
     """
-    before, after = old.get("spec") or {}, new.get("spec") or {}
-    if not (is_true(old, QUOTA_RESERVED) or is_true(old, State.FINISHED)):
+    if not is_true(old, QUOTA_RESERVED) and not is_true(old, State.FINISHED):
         return []
+    before = old.get("spec") or {}
+    after = new.get("spec") or {}
     mutable = set(_ALWAYS_MUTABLE)
     if not is_true(old, State.FINISHED):
         if is_true(old, State.READY):
             mutable.add("command")
         if (before.get("template") or {}).get("maxSize"):
             mutable.add("size")
-    changed = [
-        _SPEC.child(name)
-        for name in sorted({*before, *after} - mutable)
-        if before.get(name) != after.get(name)
-    ]
+    immutable = sorted({*before, *after} - mutable)
+    changed = [_SPEC.child(name) for name in immutable if before.get(name) != after.get(name)]
     if labels_of(old).get(QUEUE_NAME_LABEL) != labels_of(new).get(QUEUE_NAME_LABEL):
         changed.insert(0, _LABELS)
     return [forbidden(path, _IMMUTABLE) for path in changed]
@@ -147,24 +158,23 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
 def validate_flux_setup(obj: Object) -> Iterator[FieldError]:
     """Return the errors in a FluxSetup, at most one more than are reported."""
     spec = obj.get("spec") or {}
-    defaults, path = spec.get("mini-cluster") or {}, _SPEC.child("mini-cluster")
+    defaults = spec.get("mini-cluster") or {}
+    path = _SPEC.child("mini-cluster")
     yield from between(path.child("size"), defaults.get("size"), 1, MAX_SIZE)
     yield from flux_errors(defaults.get("flux") or {}, path.child("flux"))
     yield from pod_errors(defaults.get("pod") or {}, path.child("pod"))
     yield from selector_errors(_SPEC.child("namespaceSelector"), spec.get("namespaceSelector"))
-    queue, local_queue = spec.get("queue"), (spec.get("kueue") or {}).get("localQueue")
+    local_queue = (spec.get("kueue") or {}).get("localQueue")
     at = _SPEC.child("kueue", "localQueue")
     if local_queue:
         yield from dns_subdomain(at, local_queue)
-    elif queue == Queue.KUEUE:
+    elif spec.get("queue") == Queue.KUEUE:
         yield required(at, "must be set if queue is Kueue")
     for name, quantity in (spec.get("resources") or {}).items():
-        if not is_quantity(str(quantity)) or str(quantity).startswith("-"):
-            yield invalid(
-                _SPEC.child("resources").key(name),
-                quantity,
-                "must be a quantity such as 500m, 2 or 4Gi",
-            )
+        amount = str(quantity)
+        if not is_quantity(amount) or amount.startswith("-"):
+            at = _SPEC.child("resources").key(name)
+            yield invalid(at, quantity, "must be a quantity such as 500m, 2 or 4Gi")
     for namespace in spec.get("weights") or {}:
         yield from dns_label(_SPEC.child("weights"), namespace)
 
@@ -177,9 +187,10 @@ def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
     """
     if _job_label(old) == _job_label(new):
         return []
-    is_idle = not (old.get("status") or {}).get("conditions") or is_true(old, State.WAITING)
-    owner = controller_of(old)
-    if is_idle and (owner is None or owner.get("kind") != FLUX_JOB.kind):
+    has_been_seen = bool((old.get("status") or {}).get("conditions"))
+    is_idle = not has_been_seen or is_true(old, State.WAITING)
+    owner = controller_of(old) or {}
+    if is_idle and owner.get("kind") != FLUX_JOB.kind:
         return []
     return [forbidden(_JOB_LABELS, "immutable while the Job of the MiniCluster is not suspended")]
 

@@ -86,10 +86,9 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     yield from _stack_errors(stack)
     for path, section in written:
         yield from _field_errors(section, path)
-    models = {
-        str(section["readerConfig"].get("consumerGroup")) for section in stack.applications.values()
-    }
-    count = sum(len(section.get("loraAdapters") or ()) for section in stack.applications.values())
+    applications = stack.applications.values()
+    models = {str(section["readerConfig"].get("consumerGroup")) for section in applications}
+    count = sum(len(section.get("loraAdapters") or ()) for section in applications)
     if count > MAX_ADAPTERS:
         yield too_many(_APPLICATIONS, count, MAX_ADAPTERS)._replace(
             detail=f"must have at most {MAX_ADAPTERS} loraAdapters in all applications"
@@ -101,11 +100,9 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
         yield from _adapter_errors(section, path.child("loraAdapters"), models)
         yield from _argument_errors(section.get("extraArgs") or (), path.child("extraArgs"))
         scaling = section.get("scaling") or {}
-        if (
-            is_enabled(scaling)
-            and scaling.get("type") != "HPA"
-            and not (scaling.get("spec") or {}).get("triggers")
-        ):
+        is_scaled_by_keda = is_enabled(scaling) and scaling.get("type") != "HPA"
+        triggers = (scaling.get("spec") or {}).get("triggers")
+        if is_scaled_by_keda and not triggers:
             yield required(
                 path.child("scaling", "spec", "triggers"),
                 "the gateway of the engine vllm has no queue by which KEDA could scale; set triggers, or the type HPA",
@@ -147,16 +144,16 @@ def _field_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
     known = VLLM.reader_keys or frozenset()
     for key in section.get("readerConfig") or {}:
         if key not in known:
-            hint = _READER_HINTS.get(
-                key, f"set arguments of vLLM in extraArgs; it has only {', '.join(sorted(known))}"
-            )
-            yield forbidden(
-                path.child("readerConfig", key), f"the engine vllm does not have it: {hint}"
-            )
+            others = f"set arguments of vLLM in extraArgs; it has only {', '.join(sorted(known))}"
+            hint = _READER_HINTS.get(key, others)
+            at = path.child("readerConfig", key)
+            yield forbidden(at, f"the engine vllm does not have it: {hint}")
 
 
 def _reader_errors(reader: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    model, group, device = (reader.get(name) for name in ("modelName", "consumerGroup", "device"))
+    model = reader.get("modelName")
+    group = reader.get("consumerGroup")
+    device = reader.get("device")
     if model in (None, ""):
         yield required(
             path.child("modelName"), "the Hugging Face id or the path of the model that vLLM serves"
@@ -178,18 +175,23 @@ def _adapter_errors(
     """Yield the errors in the LoRA adapters of an application; their names are added to ``models``."""
     for index, adapter in enumerate(section.get("loraAdapters") or ()):
         at = path.index(index)
-        for key, pattern, form in (
-            ("name", _NAME, _NAME_FORM),
-            ("path", _LOCATION, _LOCATION_FORM),
-        ):
-            if not adapter.get(key):
-                yield required(at.child(key))
-            elif not pattern.fullmatch(adapter[key]):
-                yield invalid(at.child(key), adapter[key], form)
-        if (name := adapter.get("name")) and name in models:
+        name = adapter.get("name")
+        yield from _pattern_errors(name, at.child("name"), _NAME, _NAME_FORM)
+        yield from _pattern_errors(adapter.get("path"), at.child("path"), _LOCATION, _LOCATION_FORM)
+        if name and name in models:
             yield duplicate(at.child("name"), name)
         elif name:
             models.add(name)
+
+
+def _pattern_errors(
+    value: str | None, path: Path, pattern: re.Pattern[str], form: str
+) -> Iterator[FieldError]:
+    """Yield an error unless ``value`` is set and matches ``pattern``, which ``form`` describes."""
+    if not value:
+        yield required(path)
+    elif not pattern.fullmatch(value):
+        yield invalid(path, value, form)
 
 
 def _argument_errors(arguments: Any, path: Path) -> Iterator[FieldError]:
@@ -205,7 +207,7 @@ def _argument_errors(arguments: Any, path: Path) -> Iterator[FieldError]:
         if found is None:
             yield invalid(at, argument, "must be one argument of the form --name or --name=value")
             continue
-        name = found[1].replace("_", "-").partition(".")[0]
+        name, _, _ = found[1].replace("_", "-").partition(".")
         if name in _OWN_ARGUMENTS:
             yield forbidden(at, f"set by {_OWN_ARGUMENTS[name]}")
         elif name in _FIXED_ARGUMENTS or name.startswith("ssl-"):

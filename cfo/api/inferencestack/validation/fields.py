@@ -174,8 +174,9 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
         if len(report.errors) > MAX_ERRORS:
             report.is_typed = False
             break
-    applications = (spec.get("applications") or {}) if report.is_typed else {}
-    for name, application in applications.items():
+    if not report.is_typed:
+        return report
+    for name, application in (spec.get("applications") or {}).items():
         if application is None:
             at = f"spec.applications[{name}]"
             report.reject(type_invalid(at, OMIT, "must be an object; {} for the template's values"))
@@ -183,39 +184,44 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
 
 
 def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> None:
-    is_open = problem.type_name in _OPEN_TYPES
-    if reason := _DEAD_FIELDS.get((problem.type_name, name)):
-        report.warnings.append(f"{problem.path}: has no effect: {reason}")
-    elif nearest := _nearest(name, problem.type_name):
+    path = problem.path
+    type_name = problem.type_name
+    is_open = type_name in _OPEN_TYPES
+    reason = _DEAD_FIELDS.get((type_name, name))
+    if reason:
+        report.warnings.append(f"{path}: has no effect: {reason}")
+        return
+    nearest = _nearest(name, type_name)
+    if nearest:
         text = f"unknown field, did you mean {nearest}?"
         if is_open:  # a parameter of the reader that we do not know might have such a name
-            report.warnings.append(f"{problem.path}: {text}")
+            report.warnings.append(f"{path}: {text}")
         else:
-            report.errors.append(forbidden(problem.path, text))
-    elif is_open:
+            report.errors.append(forbidden(path, text))
         return
-    elif problem.type_name in builtin_types():
-        report.errors.append(forbidden(problem.path, f"unknown field of {problem.type_name}"))
-    elif place := _misplaced(name, problem.type_name):
-        report.warnings.append(
-            f"{problem.path}: unknown field, has no effect; did you mean {place}?"
-        )
+    if is_open:
+        return
+    if type_name in builtin_types():
+        report.errors.append(forbidden(path, f"unknown field of {type_name}"))
+        return
+    place = _misplaced(name, type_name)
+    if place:
+        report.warnings.append(f"{path}: unknown field, has no effect; did you mean {place}?")
     else:
-        report.warnings.append(f"{problem.path}: unknown field, has no effect")
+        report.warnings.append(f"{path}: unknown field, has no effect")
 
 
 @lru_cache(maxsize=256)
 def _nearest(name: str, type_name: str) -> str:
     if len(name) > _MAX_NAME:
         return ""
-    fields = [
-        known
-        for known in stack_types()[type_name]
-        if abs(len(known) - len(name)) <= _MAX_DIFFERENCE
-    ]
-    same = [known for known in fields if known.lower() == name.lower()]
-    found = same or difflib.get_close_matches(name, fields, n=1, cutoff=_SIMILARITY)
-    return found[0] if found else ""
+    known_names = stack_types()[type_name]
+    similar = [known for known in known_names if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
+    for known in similar:
+        if known.lower() == name.lower():
+            return known
+    matches = difflib.get_close_matches(name, similar, n=1, cutoff=_SIMILARITY)
+    return matches[0] if matches else ""
 
 
 def _misplaced(name: str, type_name: str) -> str:
@@ -229,7 +235,8 @@ def _misplaced(name: str, type_name: str) -> str:
 
 def _shown(value: Any) -> Any:
     """Return ``value`` if a message can contain it: a scalar that is not long."""
-    is_short = isinstance(value, bool | int | float) or (
-        isinstance(value, str) and len(value) <= _MAX_NAME
-    )
-    return value if is_short else OMIT
+    if isinstance(value, str) and len(value) <= _MAX_NAME:
+        return value
+    if isinstance(value, bool | int | float):
+        return value
+    return OMIT

@@ -17,7 +17,9 @@ _MAX_PORT: Final = 65535
 _REASON: Final = f"must be a port: an integer from 1 to {_MAX_PORT}"
 _MAX_QUANTITY_LENGTH: Final = 20
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_GPU_PREFIXES: Final = ("nvidia.com/mig-", "gpu.intel.com/")
 _SINGLE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+_DEFAULT_MAX_REPLICAS: Final = 4
 _GATEWAY_MOUNTS: Final = ("/code/config.yaml",)
 _APPLICATION_MOUNTS: Final = ("/code/config.yaml", "/code/models", "/dev/shm")  # noqa: S108 (paths in the container)
 
@@ -27,7 +29,9 @@ def as_integer(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
+    if len(text) > _MAX_DIGITS or not text.isascii() or not text.isdigit():
+        return None
+    return int(text)
 
 
 def port_errors(config: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
@@ -43,15 +47,18 @@ def port_list_errors(
     """Yield the errors in a list of ports, whose number is in ``field``: ``containerPort`` or ``port``."""
     seen: set[tuple[int, str]] = set()
     for index, port in enumerate(ports or ()):
-        at, number = path.index(index).child(field), port.get(field)
+        at = path.index(index).child(field)
+        number = port.get(field)
         if number is None:
             yield required(at)
-        elif not 0 < number <= _MAX_PORT:
+            continue
+        if not 0 < number <= _MAX_PORT:
             yield invalid(at, number, _REASON)
-        elif (key := (number, port.get("protocol") or "TCP")) in seen:
+            continue
+        key = (number, port.get("protocol") or "TCP")
+        if key in seen:
             yield duplicate(at, number)
-        else:
-            seen.add(key)
+        seen.add(key)
 
 
 def _gpu_limits(section: Mapping[str, Any]) -> dict[str, int]:
@@ -59,16 +66,13 @@ def _gpu_limits(section: Mapping[str, Any]) -> dict[str, int]:
     limits = (section.get("resources") or {}).get("limits") or {}
     gpus = {}
     for resource, amount in limits.items():
-        is_gpu = resource.endswith("/gpu") or resource.startswith(
-            ("nvidia.com/mig-", "gpu.intel.com/")
-        )
+        if not resource.endswith("/gpu") and not resource.startswith(_GPU_PREFIXES):
+            continue
         text = str(amount)
-        if (
-            is_gpu
-            and len(text) <= _MAX_QUANTITY_LENGTH
-            and is_quantity(text)
-            and "e" not in text.lower()
-        ):
+        if len(text) > _MAX_QUANTITY_LENGTH or not is_quantity(text):
+            continue
+        # With an exponent, a short quantity can be a number of any length.
+        if "e" not in text.lower():
             gpus[resource] = int(parse_quantity(text))
     return gpus
 
@@ -84,31 +88,29 @@ def gpu_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         yield invalid(at, parallel, "must be a positive integer")
         return
     gpus = _gpu_limits(section)
-    if gpus and count > sum(gpus.values()):
+    total = sum(gpus.values())
+    if gpus and count > total:
         resource = next(iter(gpus))
-        yield invalid(
-            at,
-            parallel,
-            f"tensorParallel {count} needs {resource} {count}, limits give {sum(gpus.values())}",
-        )
+        detail = f"tensorParallel {count} needs {resource} {count}, limits give {total}"
+        yield invalid(at, parallel, detail)
 
 
 def gpu_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
     """Yield warnings about GPUs that are missing, or that no model uses."""
     reader = section.get("readerConfig") or {}
-    gpus = _gpu_limits(section)
-    if reader.get("device") == "cuda" and not sum(gpus.values()):
+    total = sum(_gpu_limits(section).values())
+    if reader.get("device") == "cuda" and not total:
         yield (
             f"{path}.resources.limits: no GPU, but readerConfig.device is cuda: the pods can be scheduled to nodes "
             "without a free GPU; set a limit such as nvidia.com/gpu: 1"
         )
-    if reader.get("device") == "cpu" and section.get("engine") == VLLM.name and sum(gpus.values()):
+    if reader.get("device") == "cpu" and section.get("engine") == VLLM.name and total:
         yield f"{path}.readerConfig.device: cpu, so the image of vLLM for CPUs is used, and no GPU of the limits"
     used = as_integer(reader.get("tensorParallel", 1)) or 1
-    if sum(gpus.values()) > used and section.get("engine") != "external":
+    if total > used and section.get("engine") != "external":
         yield (
-            f"{path}.readerConfig.tensorParallel: {used}, but the limits give {sum(gpus.values())} GPUs: "
-            f"{sum(gpus.values()) - used} of them stay idle"
+            f"{path}.readerConfig.tensorParallel: {used}, but the limits give {total} GPUs: "
+            f"{total - used} of them stay idle"
         )
 
 
@@ -121,19 +123,16 @@ def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
         yield from _cache_errors(cache, path.child("cache"))
     elif "modelsVolume" in section:
         names.add("dshm")
-        yield from unique_errors(section["modelsVolume"], "name", path.child("modelsVolume"), names)
-        if not any(
-            value is not None for key, value in section["modelsVolume"].items() if key != "name"
-        ):
-            yield required(
-                path.child("modelsVolume"),
-                "must have a source, such as emptyDir or persistentVolumeClaim",
-            )
+        volume = section["modelsVolume"]
+        at = path.child("modelsVolume")
+        yield from unique_errors(volume, "name", at, names)
+        sources = [value for key, value in volume.items() if key != "name" and value is not None]
+        if not sources:
+            yield required(at, "must have a source, such as emptyDir or persistentVolumeClaim")
     for index, volume in enumerate(section.get("volumes") or ()):
         yield from unique_errors(volume, "name", path.child("volumes").index(index), names)
-    paths = set(
-        _APPLICATION_MOUNTS if cache is not None or "modelsVolume" in section else _GATEWAY_MOUNTS
-    )
+    is_application = cache is not None or "modelsVolume" in section
+    paths = set(_APPLICATION_MOUNTS if is_application else _GATEWAY_MOUNTS)
     for index, mount in enumerate(section.get("volumeMounts") or ()):
         yield from unique_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
 
@@ -165,24 +164,19 @@ def _cache_errors(cache: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
 
 def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
     """Yield warnings about volumes that can make pods fail or wait."""
-    empty = (section.get("modelsVolume") or {}).get("emptyDir")
+    empty = (section.get("modelsVolume") or {}).get("emptyDir") or {}
     limits = (section.get("resources") or {}).get("limits") or {}
-    if (
-        empty
-        and empty.get("medium") == "Memory"
-        and "memory" not in limits
-        and not empty.get("sizeLimit")
-    ):
+    is_in_memory = empty.get("medium") == "Memory"
+    if is_in_memory and "memory" not in limits and not empty.get("sizeLimit"):
         yield (
             f"{path}.modelsVolume: the model is in memory, and without sizeLimit or resources.limits.memory it "
             "can use all memory of the node"
         )
     cache = section.get("cache")
-    if (
-        cache
-        and set(cache.get("accessModes") or ["ReadWriteOnce"]) <= _SINGLE_NODE
-        and _can_have_replicas(section)
-    ):
+    if not cache:
+        return
+    modes = set(cache.get("accessModes") or ["ReadWriteOnce"])
+    if modes <= _SINGLE_NODE and _can_have_replicas(section):
         yield (
             f"{path}.cache.accessModes: the volume can be mounted on one node only, but the application can have "
             "several replicas"
@@ -191,9 +185,7 @@ def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
 
 def _can_have_replicas(section: Mapping[str, Any]) -> bool:
     scaling = section.get("scaling") or {}
-    count = (
-        (scaling.get("spec") or {}).get("maxReplicaCount", 4)
-        if is_enabled(scaling)
-        else section.get("replicaCount")
-    )
+    count = section.get("replicaCount")
+    if is_enabled(scaling):
+        count = (scaling.get("spec") or {}).get("maxReplicaCount", _DEFAULT_MAX_REPLICAS)
     return isinstance(count, int) and count > 1

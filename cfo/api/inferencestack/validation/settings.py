@@ -66,7 +66,8 @@ def _scaling_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldErr
 def _trigger_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield the errors in the generated trigger of KEDA."""
     target: Mapping[str, Any] = section["scaling"].get("metricTarget") or {}
-    name, value = target.get("name"), target.get("value")
+    name = target.get("name")
+    value = target.get("value")
     if name is not None and name != "consumerGroupSize":
         yield not_supported(path.child("metricTarget", "name"), name, ("consumerGroupSize",))
     if value is not None and value < 1:
@@ -81,29 +82,21 @@ def _count_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         value = spec.get(name)
         if value is None:
             continue
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not minimum <= value <= _MAX_COUNT
-        ):
-            shown = value if isinstance(value, str | int | float) else str(type(value).__name__)
-            yield invalid(path.child(name), shown, f"must be an integer of at least {minimum}")
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if is_integer and minimum <= value <= _MAX_COUNT:
+            continue
+        shown = value if isinstance(value, str | int | float) else type(value).__name__
+        yield invalid(path.child(name), shown, f"must be an integer of at least {minimum}")
 
 
 def _range_errors(spec: Mapping[str, Any], path: Path, kind: str | None) -> Iterator[FieldError]:
-    low, high = spec.get("minReplicaCount"), spec.get("maxReplicaCount")
+    low = spec.get("minReplicaCount")
+    high = spec.get("maxReplicaCount")
+    at = path.child("minReplicaCount")
     if low is not None and high is not None and low > high:
-        yield invalid(
-            path.child("minReplicaCount"),
-            low,
-            f"minReplicaCount {low} exceeds maxReplicaCount {high}",
-        )
+        yield invalid(at, low, f"minReplicaCount {low} exceeds maxReplicaCount {high}")
     if kind == "HPA" and low == 0:
-        yield invalid(
-            path.child("minReplicaCount"),
-            low,
-            "a HorizontalPodAutoscaler cannot scale to zero; use KEDA",
-        )
+        yield invalid(at, low, "a HorizontalPodAutoscaler cannot scale to zero; use KEDA")
     idle = spec.get("idleReplicaCount")
     if idle is not None and low is not None and idle >= low:
         yield invalid(
@@ -242,9 +235,8 @@ def image_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield an error for each image that neither ``stack`` nor its profile names."""
     images = [(_GATEWAY, stack.gateway, "image")]
     for application, section in stack.applications.items():
-        images += (
-            (APPLICATIONS.key(application), section, name) for name in engine_of(section).images
-        )
+        path = APPLICATIONS.key(application)
+        images += ((path, section, name) for name in engine_of(section).images)
     for path, section, name in images:
         if not (section.get(name) or {}).get("repository"):
             yield required(path.child(name, "repository"), "the stack's profile has no default")

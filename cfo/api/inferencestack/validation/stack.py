@@ -92,11 +92,8 @@ def _service_account_errors(stack: ResolvedStack) -> Iterator[FieldError]:
 def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator[FieldError]:
     path = APPLICATIONS.key(application)
     if not is_dns_label(application):
-        yield invalid(
-            path,
-            application,
-            "application name must be a DNS label: lower-case letters, digits and '-'",
-        )
+        detail = "application name must be a DNS label: lower-case letters, digits and '-'"
+        yield invalid(path, application, detail)
     elif application == GATEWAY:
         yield forbidden(path, "reserved: the name of the gateway's own objects")
     elif len(application) > _MAX_APPLICATION:
@@ -107,7 +104,8 @@ def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator
             "from it",
         )
     else:
-        longest = f"{stack.names.application(application)}{engine_of(stack.applications[application]).suffix}"
+        engine = engine_of(stack.applications[application])
+        longest = f"{stack.names.application(application)}{engine.suffix}"
         if len(longest) > _MAX_NAME:
             yield invalid(
                 path,
@@ -134,9 +132,8 @@ def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
 
 
 def _port_warnings(stack: ResolvedStack) -> Iterator[str]:
-    port = as_integer(
-        (stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT)
-    )
+    config = stack.gateway.get("config") or {}
+    port = as_integer(config.get("internalPort", GATEWAY_INTERNAL_PORT))
     service_ports = (stack.gateway.get("service") or {}).get("ports") or ()
     is_forwarded = any(
         service_port.get("port") == GATEWAY_INTERNAL_PORT and "targetPort" in service_port
@@ -174,12 +171,10 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
     if not version:
         warnings.append(f"{_VERSION_PATH}: {_NO_VERSION}")
     elif not is_operator_version(version):
-        errors.append(
-            invalid(
-                _VERSION_PATH, version, "operatorVersion must be of the form v<major>, such as v2"
-            )
-        )
-    if exceeded := limit_errors(stack):
+        detail = "operatorVersion must be of the form v<major>, such as v2"
+        errors.append(invalid(_VERSION_PATH, version, detail))
+    exceeded = limit_errors(stack)
+    if exceeded:
         return Validation((*errors, *exceeded), tuple(warnings))
     spec: Mapping[str, Any] = stack.get("spec") or {}
     report = check_fields(spec)
@@ -188,11 +183,9 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
     resolved = None
     if report.is_typed:
         resolved = resolve(stack, profile or newest_profile(""))
-        found = chain(
-            _name_errors(resolved),
-            settings_errors(resolved),
-            image_errors(resolved) if profile else (),
-        )
+        found = chain(_name_errors(resolved), settings_errors(resolved))
+        if profile is not None:
+            found = chain(found, image_errors(resolved))
         errors += islice(found, MAX_ERRORS + 1)
         warnings += islice(_settings_warnings(resolved), MAX_WARNINGS + 1)
     return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), resolved)
@@ -203,20 +196,23 @@ def validate_update(old: Object, new: Object, profile: Profile | None) -> Valida
 
     In addition, this rejects what cannot be changed: the selector of a Deployment that keeps its name.
     """
-    after, before = validate(new, profile), validate(old, profile)
+    after = validate(new, profile)
+    before = validate(old, profile)
     if not after.errors:
-        changed = tuple(_changed_selector(old, new)) if before.stack is not None else ()
+        changed: tuple[FieldError, ...] = ()
+        if before.stack is not None:
+            changed = tuple(_changed_selector(old, new))
         return replace(after, errors=changed, old=before.stack)
-    known = set(map(str, before.errors))
+    known = {str(error) for error in before.errors}
     kept = [str(error) for error in after.errors if str(error) in known]
     fresh = tuple(error for error in after.errors if str(error) not in known)
-    return replace(
-        after, errors=fresh, warnings=_limited([*kept, *after.warnings]), old=before.stack
-    )
+    warnings = _limited([*kept, *after.warnings])
+    return replace(after, errors=fresh, warnings=warnings, old=before.stack)
 
 
 def _changed_selector(old: Object, new: Object) -> Iterator[FieldError]:
-    before, after = names_of(old), names_of(new)
+    before = names_of(old)
+    after = names_of(new)
     if before.fullname == after.fullname and before.name_label != after.name_label:
         yield forbidden(
             Path("spec", "nameOverride"),
@@ -225,5 +221,7 @@ def _changed_selector(old: Object, new: Object) -> Iterator[FieldError]:
 
 
 def _limited(warnings: list[str]) -> tuple[str, ...]:
-    more = len(warnings) - MAX_WARNINGS
-    return (*warnings[:MAX_WARNINGS], *(["further warnings are not shown"] if more > 0 else []))
+    shown = warnings[:MAX_WARNINGS]
+    if len(warnings) > MAX_WARNINGS:
+        shown.append("further warnings are not shown")
+    return tuple(shown)
