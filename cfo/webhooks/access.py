@@ -76,15 +76,17 @@ class AccessReviewer:
         async with anyio.create_task_group() as tasks:
             for gvk in set(kinds):
                 tasks.start_soon(look_up, gvk)
-        namespaced = {
-            gvk: access.resource.gvr
-            for gvk, access in found.items()
-            if access.resource and access.resource.namespaced
-        }
+        namespaced: dict[GVK, GVR] = {}
+        for gvk, access in found.items():
+            if access.resource is not None and access.resource.namespaced:
+                namespaced[gvk] = access.resource.gvr
         reviewed = await self.review_resources(namespaced.values(), request)
         for gvk, resource in namespaced.items():
             access = reviewed[resource.group, resource.resource]
-            found[gvk] = access if access.failure else replace(found[gvk], denial=access.denial)
+            if access.failure:
+                found[gvk] = access
+            else:
+                found[gvk] = replace(found[gvk], denial=access.denial)
         return found
 
     async def review_resources(
@@ -103,11 +105,8 @@ class AccessReviewer:
             if self._check_permissions:
                 try:
                     async with limiter:
-                        access = Access(
-                            denial=await self._denial(
-                                resource, request.namespace, request.user_info
-                            )
-                        )
+                        denial = await self._denial(resource, request.namespace, request.user_info)
+                    access = Access(denial=denial)
                 except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
                     access = Access(failure=str(error))
             found[resource.group, resource.resource] = access

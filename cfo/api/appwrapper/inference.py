@@ -220,7 +220,7 @@ def _ray(template: Object) -> Iterator[Object]:
 
 
 def _hosts(template: Object, group: str) -> int:
-    """Return the number of pods of each replica of a worker group."""
+    """Return how many pods each replica of a worker group has."""
     return max(1, _replicas(template, f"{group}.numOfHosts"))
 
 

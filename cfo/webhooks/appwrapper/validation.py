@@ -73,6 +73,9 @@ _COMPONENT: Final = Shape(
 _SPEC: Final = Shape(dict, {"components": Shape(list, items=_COMPONENT)})
 _TYPES: Final[Mapping[type, str]] = {dict: "object", list: "array", str: "string", int: "integer"}
 
+_POD_SET_FIELDS: Final = ("replicas", "path", "annotations")
+"""The fields of a pod set, in the order of the Go type."""
+
 MAX_LABEL_VALUE: Final = 63
 
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
@@ -87,15 +90,20 @@ def count_errors(appwrapper: Object) -> list[FieldError]:
     components = items_of(mapping(appwrapper.get("spec")).get("components"))
     if len(components) > MAX_COMPONENTS:
         return [too_many(COMPONENTS, len(components), MAX_COMPONENTS)]
-    declared = sum(len(items_of(mapping(component).get("podSets"))) for component in components)
-    return [too_many_pod_sets(declared)] if declared > MAX_POD_SETS else []
+    declared = 0
+    for component in components:
+        declared += len(items_of(mapping(component).get("podSets")))
+    if declared > MAX_POD_SETS:
+        return [too_many_pod_sets(declared)]
+    return []
 
 
 def json_type_errors(appwrapper: Object) -> list[FieldError]:
     """Return the errors in the JSON types of ``appwrapper``. Of the templates, only the metadata is read."""
+    wrong = islice(mismatches(appwrapper.get("spec"), _SPEC), MAX_ERRORS + 1)
     return [
         type_invalid(f"spec{path}", OMIT, f"must be of type {_TYPES[expected]}")
-        for path, _, expected in islice(mismatches(appwrapper.get("spec"), _SPEC), MAX_ERRORS + 1)
+        for path, _, expected in wrong
     ]
 
 
@@ -110,12 +118,14 @@ def too_many_pod_sets(count: int) -> FieldError:
 
 def component_kinds(appwrapper: Object) -> set[GVK]:
     """Return the wrapped kinds, whose access :func:`create_errors` needs. Its JSON types must have been checked."""
-    readable = (
-        component["template"]
-        for component in _components(appwrapper)
-        if not _malformed(component, Path())
-    )
-    return {gvk_of(template) for template in readable if not _is_nested(template)}
+    kinds: set[GVK] = set()
+    for component in _components(appwrapper):
+        if _malformed(component, Path()):
+            continue
+        template = component["template"]
+        if not _is_nested(template):
+            kinds.add(gvk_of(template))
+    return kinds
 
 
 def create_errors(
@@ -157,8 +167,10 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
     ``counts_added_pods``: the operator queues the AppWrapper itself, with the pods that KubeRay adds.
     """
     components = _components(appwrapper)
-    pod_sets = [pod_set for component in components for pod_set in pod_sets_of(component)]
-    if not any(map(replicas_of, pod_sets)):
+    replicas = 0
+    for component in components:
+        replicas += sum(replicas_of(pod_set) for pod_set in pod_sets_of(component))
+    if replicas == 0:
         yield f"{COMPONENTS}: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"
     if counts_added_pods or not labels_of(appwrapper).get(QUEUE_NAME_LABEL):
         return
@@ -177,7 +189,8 @@ def update_errors(old: Object, new: Object) -> list[FieldError]:
 
 
 def _changes(old: Object, new: Object) -> Iterator[FieldError]:
-    before, after = _components(old), _components(new)
+    before = _components(old)
+    after = _components(new)
     if len(before) != len(after):
         yield _immutable(COMPONENTS)
         return
@@ -230,7 +243,8 @@ def _is_nested(template: Object) -> bool:
 def _template_errors(
     template: Object, path: Path, namespace: str, access: Mapping[GVK, Access]
 ) -> Iterator[FieldError]:
-    if _is_nested(template):
+    is_nested = _is_nested(template)
+    if is_nested:
         yield forbidden(path, "Nested AppWrappers are forbidden")
     other_namespace = (template.get("metadata") or {}).get("namespace")
     if other_namespace and other_namespace != namespace:
@@ -238,8 +252,9 @@ def _template_errors(
             path.child("metadata", "namespace"),
             "AppWrappers cannot create objects in other namespaces",
         )
-    if not _is_nested(template):
-        yield from _access_errors(gvk_of(template), path, access[gvk_of(template)])
+    if not is_nested:
+        gvk = gvk_of(template)
+        yield from _access_errors(gvk, path, access[gvk])
 
 
 def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]:
@@ -267,17 +282,20 @@ def _name_errors(
     template: Object, path: Path, names: set[tuple[str, str, str]]
 ) -> Iterator[FieldError]:
     """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components."""
-    gvk = gvk_of(template)
     name = name_of(template)
-    if name and not _is_nested(template):
-        if (gvk.group, gvk.kind, name) in names:
-            yield duplicate(path, name)
-        names.add((gvk.group, gvk.kind, name))
+    if not name or _is_nested(template):
+        return
+    gvk = gvk_of(template)
+    key = (gvk.group, gvk.kind, name)
+    if key in names:
+        yield duplicate(path, name)
+    names.add(key)
 
 
 def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list[FieldError]]:
     """Count the pod sets of one component, without submitters of RayJobs, and return the errors in them as well."""
-    template, declared = component["template"], component.get("podSets") or []
+    template = component["template"]
+    declared = component.get("podSets") or []
     sets_path = path.child("podSets")
     errors: list[FieldError] = []
     inferred: list[Object] = []
@@ -287,7 +305,8 @@ def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list
         check_added_pods(template)
     except PodSetError as error:
         failure = f"error inferring PodSets: {error}"
-    problems = {pod_set["path"]: "" for pod_set in inferred}  # their templates have been read
+    # The templates of inferred pod sets have been read.
+    problems = {pod_set["path"]: "" for pod_set in inferred}
     for index, pod_set in enumerate(declared):
         errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
     if failure:
@@ -299,7 +318,8 @@ def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list
 
 def _count(template: Object, pod_sets: list[Object]) -> int:
     """Return the number of ``pod_sets`` without submitters, which the Go operator does not infer."""
-    return sum(not is_submitter(gvk_of(template), pod_set) for pod_set in pod_sets)
+    gvk = gvk_of(template)
+    return len([pod_set for pod_set in pod_sets if not is_submitter(gvk, pod_set)])
 
 
 def _declared_errors(
@@ -312,11 +332,8 @@ def _declared_errors(
     if where not in problems:
         problems[where] = _template_problem(template, where)
     if problems[where]:
-        yield invalid(
-            path.child("path"),
-            where,
-            f"path does not refer to a v1.PodSpecTemplate: {problems[where]}",
-        )
+        detail = f"path does not refer to a v1.PodSpecTemplate: {problems[where]}"
+        yield invalid(path.child("path"), where, detail)
     replicas = replicas_of(pod_set)
     if not 0 <= replicas <= _MAX_REPLICAS:
         yield invalid(
@@ -334,12 +351,12 @@ def _template_problem(template: Object, path: str) -> str:
 
 def _as_go_prints(declared: list[Mapping[str, Any]]) -> Verbatim:
     """Format the declared pod sets as Go does, with fields in the order of the Go type."""
-    names = ("replicas", "path", "annotations")
-    items = [
-        ",".join(f'"{name}":{go_json(pod_set[name])}' for name in names if name in pod_set)
-        for pod_set in declared
-    ]
-    return Verbatim("[" + ",".join(f"{{{item}}}" for item in items) + "]")
+    items: list[str] = []
+    for pod_set in declared:
+        names = [name for name in _POD_SET_FIELDS if name in pod_set]
+        fields = ",".join(f'"{name}":{go_json(pod_set[name])}' for name in names)
+        items.append(f"{{{fields}}}")
+    return Verbatim(f"[{','.join(items)}]")
 
 
 def _component_changes(
@@ -348,7 +365,8 @@ def _component_changes(
     if _encoded(old.get("template")) != _encoded(new.get("template")):
         yield _immutable(path.child("template", "raw"))
     path = path.child("podsets")
-    before, after = old.get("podSets") or [], new.get("podSets") or []
+    before = old.get("podSets") or []
+    after = new.get("podSets") or []
     if len(before) != len(after):
         yield _immutable(path)
         return

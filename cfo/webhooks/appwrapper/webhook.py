@@ -44,7 +44,8 @@ class AppWrapperWebhook(Validator[Object]):
         config: AppWrapperConfiguration,
         validators: EmbeddedValidators | None = None,
     ) -> None:
-        self._validators = {} if validators is None else validators  # others are added after this
+        # Others may be added to the given ones later.
+        self._validators = validators if validators is not None else {}
         self._is_enabled = config.enabled
         self._counts_added_pods = config.kueue_integration
         self._default_queue_name = config.default_queue_name
@@ -60,9 +61,8 @@ class AppWrapperWebhook(Validator[Object]):
 
         FieldErrors.check(validation.count_errors(obj) or validation.json_type_errors(obj))
         access = await self._reviewer.review(validation.component_kinds(obj), request)
-        FieldErrors.check(
-            await request.compute(validation.create_errors, obj, request.namespace, access)
-        )
+        errors = await request.compute(validation.create_errors, obj, request.namespace, access)
+        FieldErrors.check(errors)
         FieldErrors.check(await self._embedded_errors(obj, request))
         request.warn(*validation.create_warnings(obj, counts_added_pods=self._counts_added_pods))
         if not self._is_enabled:
@@ -75,15 +75,12 @@ class AppWrapperWebhook(Validator[Object]):
         errors: list[FieldError] = []
         for number, planned in enumerate(planned_objects(obj, self._validators)):
             if number == _MAX_PLANNED:
-                return [
-                    *errors,
-                    forbidden(
-                        planned.template_path, f"at most {_MAX_PLANNED} such objects are allowed"
-                    ),
-                ]
-            errors += map(
-                planned.located, await self._validators[gvk_of(planned.obj)](planned.obj, request)
-            )
+                detail = f"at most {_MAX_PLANNED} such objects are allowed"
+                errors.append(forbidden(planned.template_path, detail))
+                break
+            validate = self._validators[gvk_of(planned.obj)]
+            found = await validate(planned.obj, request)
+            errors += (planned.located(error) for error in found)
         return errors
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
@@ -121,7 +118,8 @@ def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[Plann
     for index, component in enumerate(appwrapper["spec"]["components"]):
         template: Object = component["template"]
         gvk = gvk_of(template)
-        kind, path = EMBEDDED_KINDS.get(gvk, gvk), RAY_SPECS.get(gvk, "template.spec")
+        kind = EMBEDDED_KINDS.get(gvk, gvk)
+        path = RAY_SPECS.get(gvk, "template.spec")
         if kind not in kinds:
             continue
         spec = value_or_none(template, path)
@@ -129,7 +127,8 @@ def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[Plann
             continue  # such as a RayJob that runs in an existing cluster
         at = COMPONENTS.index(index)
         metadata = _metadata(template)
-        if gvk != kind:  # KubeRay generates the name
+        if gvk != kind:
+            # KubeRay generates the name of a RayCluster.
             metadata["generateName"] = f"{metadata.pop('name', '')}-"
         obj = {
             "apiVersion": kind.api_version,
@@ -158,8 +157,10 @@ def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> N
 
     An existing but empty queue label is kept: it means that the AppWrapper must not be queued.
     """
-    metadata = appwrapper["metadata"] = appwrapper.get("metadata") or {}
-    labels = metadata["labels"] = metadata.get("labels") or {}
+    metadata = appwrapper.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = labels
+    appwrapper["metadata"] = metadata
     if default_queue_name:
         labels.setdefault(QUEUE_NAME_LABEL, default_queue_name)
     labels[USER_LABEL] = sanitized_label(user.username)

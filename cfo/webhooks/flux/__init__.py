@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import product
 from typing import Any, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
@@ -210,14 +209,17 @@ def setup(
     controllers run; only then it may read FluxSetups, on which warnings about a FluxJob depend.
     """
     readers: list[Reader] = []
+
+    def read_setups(manager: Manager) -> None:
+        readers.append(manager.cache.informer(FLUX_SETUP).reader)
+
     if is_served:
-        manager.when_available(
-            FLUX_SETUP, lambda _: readers.append(manager.cache.informer(FLUX_SETUP).reader)
-        )
+        manager.when_available(FLUX_SETUP, read_setups)
 
     def setups_for(job: Object) -> Iterator[Object]:
-        for reader, namespace in product(readers, {namespace_of(job), *admin_namespaces}):
-            yield from reader.list(namespace)
+        for reader in readers:
+            for namespace in {namespace_of(job), *admin_namespaces}:
+                yield from reader.list(namespace)
 
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
     validators: dict[GVK, FluxValidator] = {

@@ -62,9 +62,8 @@ class InferenceStackWebhook(Validator[Object]):
             request.warn(
                 "the CodeFlare operator does not deploy InferenceStacks: its configuration disables them"
             )
-        return await self._result(
-            await request.compute(validate, obj, self._profile(obj)), obj, request
-        )
+        validation = await request.compute(validate, obj, self._profile(obj))
+        return await self._result(validation, obj, request)
 
     async def validate_update(
         self, old: Object, obj: Object, request: AdmissionRequest
@@ -78,7 +77,8 @@ class InferenceStackWebhook(Validator[Object]):
         from cfo.api.inferencestack.validation.stack import validate_update
 
         validation = await request.compute(validate_update, old, obj, self._profile(obj))
-        if not self._is_own(old):  # what this operator creates is new
+        if not self._is_own(old):
+            # Everything that this operator creates for the stack is new.
             validation = replace(validation, old=None)
         return await self._result(validation, obj, request)
 
@@ -125,15 +125,15 @@ class InferenceStackWebhook(Validator[Object]):
             created_resources,
         )
 
-        stack, old = validation.stack, validation.old
-        if stack is None:  # the controller does not render it
-            return []
-        errors = (
-            []
-            if self.config.allow_cluster_trigger_authentication
-            else cluster_trigger_errors(stack, old)
-        )
-        return [*errors, *await self.reviewer.errors(created_resources(stack, old), request)]
+        stack = validation.stack
+        old = validation.old
+        if stack is None:
+            return []  # the controller does not render it
+        errors: list[FieldError] = []
+        if not self.config.allow_cluster_trigger_authentication:
+            errors += cluster_trigger_errors(stack, old)
+        errors += await self.reviewer.errors(created_resources(stack, old), request)
+        return errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +156,14 @@ class OtherMajors(Validator[Object]):
         is_same = bool(old) and operator_version_of(old) == operator_version_of(obj)
         if is_same and old.get("spec") == obj.get("spec"):
             return  # such as an update by the operator of that version
-        stack = (await request.compute(validate, obj, None)).stack
-        if stack is None:
+        validation = await request.compute(validate, obj, None)
+        if validation.stack is None:
             return  # other versions may have fields of other types
-        before = (await request.compute(validate, old, None)).stack if is_same else None
-        FieldErrors.check(
-            await self.webhook.reviewer.errors(created_resources(stack, before), request)
-        )
+        before = None
+        if is_same:
+            before = (await request.compute(validate, old, None)).stack
+        resources = created_resources(validation.stack, before)
+        FieldErrors.check(await self.webhook.reviewer.errors(resources, request))
 
 
 def object_selector(operator_version: str, operator: str = "NotIn") -> dict[str, Any]:
@@ -173,11 +174,8 @@ def object_selector(operator_version: str, operator: str = "NotIn") -> dict[str,
     A selector of only the own version would leave out stacks without a valid label. OLM supports no CEL conditions.
     """
     others = [version for version in _OTHER_VERSIONS if version != operator_version]
-    return {
-        "matchExpressions": [
-            {"key": OPERATOR_VERSION_LABEL, "operator": operator, "values": others}
-        ]
-    }
+    expression = {"key": OPERATOR_VERSION_LABEL, "operator": operator, "values": others}
+    return {"matchExpressions": [expression]}
 
 
 def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceStackWebhook:
