@@ -53,16 +53,17 @@ class ConnectionInfo:
             pair = f"{self.username}:{self.password}"
             authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
         certificate = _read(self.certificate_path, self.certificate_data)
-        return Credentials(
-            authorization, certificate, _read(self.private_key_path, self.private_key_data)
-        )
+        key = _read(self.private_key_path, self.private_key_data)
+        return Credentials(authorization, certificate, key)
 
     def is_expired(self, now: datetime.datetime) -> bool:
         """Return whether the credentials have expired."""
         expiration = self.expiration
         if expiration is None:
             return False
-        return (expiration if expiration.tzinfo else expiration.replace(tzinfo=datetime.UTC)) <= now
+        if expiration.tzinfo is None:
+            expiration = expiration.replace(tzinfo=datetime.UTC)
+        return expiration <= now
 
 
 def _read(path: Any, data: str | bytes | None) -> bytes:
@@ -72,7 +73,9 @@ def _read(path: Any, data: str | bytes | None) -> bytes:
     if not data:
         return b""
     raw = data.encode() if isinstance(data, str) else data
-    return raw if raw.lstrip().startswith(b"-----BEGIN") else base64.b64decode(raw)
+    if raw.lstrip().startswith(b"-----BEGIN"):
+        return raw
+    return base64.b64decode(raw)
 
 
 async def run_activity(environment: Environment, activity: Activity) -> dict[str, Any]:
@@ -139,6 +142,7 @@ def login_via_pykube(**_: Mapping[str, Any]) -> None:
     """Use the kubeconfig or the service account, without pykube."""
 
 
-login_via_client = login_via_async_client = login_with_kubeconfig = login_with_service_account = (
-    login_via_pykube
-)
+login_via_client = login_via_pykube
+login_via_async_client = login_via_pykube
+login_with_kubeconfig = login_via_pykube
+login_with_service_account = login_via_pykube

@@ -50,12 +50,7 @@ def _webhook(
 ) -> Webhook:
     word = _NOT_IN_PATH.sub("-", handler.id.replace("_", "-")).strip("-").lower()
     action = "mutate" if handler.mutating else "validate"
-    subresource = f"/{handler.subresource}" if handler.subresource else ""
-    plurals = (
-        (resource.plural, f"{resource.plural}/*")
-        if subresource == "/*"
-        else (f"{resource.plural}{subresource}",)
-    )
+    operations = sorted(handler.selected_operations)
     return Webhook(
         name=f"{word}.{resource.plural}.{domain}",
         path=f"/{action}/{word}/{_NOT_IN_PATH.sub('-', str(resource))}",
@@ -63,13 +58,22 @@ def _webhook(
         mutating=handler.mutating,
         groups=(resource.group,),
         versions=(resource.version,),
-        resources=plurals,
-        operations=tuple(Operation(operation) for operation in sorted(handler.selected_operations)),
+        resources=_resources_with_subresource(resource, handler.subresource),
+        operations=tuple(Operation(operation) for operation in operations),
         failure_policy="Ignore" if handler.ignore_failures else "Fail",
         side_effects="NoneOnDryRun" if handler.side_effects else "None",
         timeout_seconds=_TIMEOUT_SECONDS,
         object_selector=_object_selector(handler),
     )
+
+
+def _resources_with_subresource(resource: Resource, subresource: str | None) -> tuple[str, ...]:
+    """Return the resources of a webhook's rule: those of the objects, or of a subresource; ``*`` means both."""
+    if not subresource:
+        return (resource.plural,)
+    if subresource == "*":
+        return (resource.plural, f"{resource.plural}/*")
+    return (f"{resource.plural}/{subresource}",)
 
 
 def _object_selector(handler: WebhookHandler) -> dict[str, Any]:
@@ -94,15 +98,20 @@ class _AdmissionHandler:
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Call the handler if its filters match."""
-        environment, handler = self.environment, self.handler
-        obj = request.object if request.object is not None else request.old_object or {}
+        environment = self.environment
+        handler = self.handler
+        old = None if request.old_object is None else Body(request.old_object)
+        new = None if request.object is None else Body(request.object)
+        obj = request.object
+        if obj is None:
+            obj = request.old_object or {}
         cause = ObjectCause(
             environment,
             self.resource,
             Body(obj),
             environment.memo,
-            old=Body(request.old_object) if request.old_object is not None else None,
-            new=Body(request.object) if request.object is not None else None,
+            old=old,
+            new=new,
             diff=await request.compute(compute_diff, request.old_object, request.object),
             operation=str(request.operation),
             subresource=request.sub_resource or None,
@@ -122,13 +131,13 @@ class _AdmissionHandler:
         request.warn(*map(str, cause.specific["warnings"]))
         error = outcome.exception
         if error is not None:
-            code = (error.code if isinstance(error, AdmissionError) else None) or 500
+            code = 500
+            if isinstance(error, AdmissionError) and error.code:
+                code = error.code
             return AdmissionResponse(allowed=False, code=code, message=str(error) or repr(error))
-        patch = (
-            await request.compute(patch_operations, obj, cause.patch)
-            if handler.mutating and cause.patch
-            else []
-        )
+        if not handler.mutating or not cause.patch:
+            return AdmissionResponse(allowed=True)
+        patch = await request.compute(patch_operations, obj, cause.patch)
         return AdmissionResponse(allowed=True, patch=patch)
 
 

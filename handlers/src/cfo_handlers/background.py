@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import orjson
@@ -37,6 +37,9 @@ from cfo_handlers.execution import call_handler
 from cfo_handlers.patching import apply_patch
 from cfo_handlers.progress import HandlerState, Outcome
 from cfo_handlers.resource_selectors import Resource
+
+_EXIT_SECONDS: Final = 0.1
+"""The time that a daemon without a timeout has for its end at the exit, before it is cancelled."""
 
 
 class DaemonStoppingReason(enum.Flag):
@@ -91,7 +94,8 @@ class DaemonStopped:
         self._loop_event.set()
 
 
-SyncDaemonStopperChecker = AsyncDaemonStopperChecker = DaemonStopped
+SyncDaemonStopperChecker = DaemonStopped
+AsyncDaemonStopperChecker = DaemonStopped
 
 
 @dataclass(slots=True)
@@ -123,20 +127,23 @@ class Memory:
     @property
     def is_accompanied(self) -> bool:
         """Whether a daemon or a timer runs."""
-        return bool(self.daemons) or any(
-            schedule.is_running for schedule in self.schedules.values()
-        )
+        if self.daemons:
+            return True
+        return any(schedule.is_running for schedule in self.schedules.values())
 
 
 def _initial_delay(handler: BackgroundHandler, cause: ObjectCause) -> float:
     delay = handler.initial_delay
-    return float((delay(**cause.kwargs()) if callable(delay) else delay) or 0.0)
+    if callable(delay):
+        delay = delay(**cause.kwargs())
+    return float(delay or 0.0)
 
 
 async def _call(handler: BackgroundHandler, cause: ObjectCause, state: HandlerState) -> Outcome:
     """Call a daemon or a timer once, and send its patch; a failure of that is logged, and the patch is lost."""
     outcome = await call_handler(handler, cause, state)
-    patch, cause.patch = cause.patch, Patch()
+    patch = cause.patch
+    cause.patch = Patch()
     try:
         await apply_patch(cause.environment, cause.resource, dict(cause.body), patch, cause.logger)
     except (APIError, TransportError) as error:
@@ -162,23 +169,30 @@ class Daemon:
 
     async def run(self) -> None:
         """Call the function until it succeeds, fails, or must stop."""
-        handler, cause, environment = self.handler, self.cause, self.cause.environment
-        stopped = self.stopped
-        if delay := _initial_delay(handler, cause):
-            await stopped.wait_in_loop(delay)
+        cause = self.cause
+        environment = cause.environment
+        delay = _initial_delay(self.handler, cause)
+        if delay:
+            await self.stopped.wait_in_loop(delay)
         state = HandlerState(started=environment.now())
-        while not stopped and not state.finished:
-            state = state.after(await _call(handler, cause, state), environment.now())
-            if not state.finished and (delay := state.delay(environment.now())):
-                await stopped.wait_in_loop(delay)
-        cause.logger.debug(f"{handler} has exited {'on request' if stopped else 'on its own'}.")
+        while not self.stopped and not state.finished:
+            outcome = await _call(self.handler, cause, state)
+            state = state.after(outcome, environment.now())
+            delay = state.delay(environment.now())
+            if delay and not state.finished:
+                await self.stopped.wait_in_loop(delay)
+        end = "on request" if self.stopped else "on its own"
+        cause.logger.debug(f"{self.handler} has exited {end}.")
 
     async def cancel(self, *, at_exit: bool) -> None:
         """Cancel it after the time that it has for stopping, which is not limited by default, except ``at_exit``."""
-        backoff, timeout = self.handler.cancellation_backoff, self.handler.cancellation_timeout
+        timeout = self.handler.cancellation_timeout
         if timeout is None and not at_exit:
             return
-        with anyio.move_on_after((backoff or 0) + (0 if timeout is not None else 0.1)):
+        backoff = self.handler.cancellation_backoff or 0.0
+        if timeout is None:
+            backoff += _EXIT_SECONDS
+        with anyio.move_on_after(backoff):
             await self.has_ended.wait()
         if self.has_ended.is_set():
             return
@@ -252,9 +266,8 @@ class Daemons:
             self._tasks.start_soon(partial(daemon.cancel, at_exit=False))
 
     async def _run(self, daemon: Daemon) -> None:
-        structlog.contextvars.unbind_contextvars(
-            "causes", "reconcileID"
-        )  # those of the reconcile that started it
+        # They are those of the reconcile that started it.
+        structlog.contextvars.unbind_contextvars("causes", "reconcileID")
         try:
             async with self._slots:
                 daemon.has_slot = True
@@ -324,15 +337,21 @@ class Timer:
         idle = self.handler.idle
         if idle is None:
             return None if schedule.waits_for_change else schedule.due
-        essence = hash(orjson.dumps(detect_change(self.environment, obj, (), initial=False).new))
+        change = detect_change(self.environment, obj, (), initial=False)
+        essence = hash(orjson.dumps(change.new))
         if essence != schedule.essence:
             if schedule.essence:
-                schedule.changed_at, schedule.waits_for_change = now, False
+                schedule.changed_at = now
+                schedule.waits_for_change = False
             schedule.essence = essence
-        return None if schedule.waits_for_change else max(schedule.due, schedule.changed_at + idle)
+        if schedule.waits_for_change:
+            return None
+        return max(schedule.due, schedule.changed_at + idle)
 
     async def _call(self, key: NamespacedName, cause: ObjectCause, schedule: Schedule) -> None:
-        environment, handler, clock = self.environment, self.handler, self.environment.clock
+        environment = self.environment
+        handler = self.handler
+        clock = environment.clock
         started = clock.monotonic()
         state = schedule.state or HandlerState(started=environment.now())
         schedule.is_running = True
@@ -350,8 +369,7 @@ class Timer:
         elif handler.interval is None:
             schedule.waits_for_change = True
         elif handler.sharp and handler.interval > 0:
-            schedule.due = started + handler.interval * math.ceil(
-                (ended - started) / handler.interval
-            )
+            intervals = math.ceil((ended - started) / handler.interval)
+            schedule.due = started + intervals * handler.interval
         else:
             schedule.due = ended + handler.interval

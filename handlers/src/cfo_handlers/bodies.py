@@ -107,7 +107,8 @@ class Body(View):
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
-        self.metadata = self.meta = Meta(self)
+        self.metadata = Meta(self)
+        self.meta = self.metadata
         self.spec = Spec(self, "spec")
         self.status = Status(self, "status")
 
@@ -153,7 +154,8 @@ class Patch(dict[str, Any]):
 
     def __init__(self, source: Mapping[str, Any] | None = None) -> None:
         super().__init__(source or {})
-        self.metadata = self.meta = MetaPatch(self)
+        self.metadata = MetaPatch(self)
+        self.meta = self.metadata
         self.spec = MutableView(self, "spec")
         self.status = MutableView(self, "status")
         self.fns: list[PatchFn] = []
@@ -188,7 +190,8 @@ class Memo(dict[Any, Any]):
 
 def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
     """Return a reference to an object."""
-    reference = _identity(body) | {"namespace": (body.get("metadata") or {}).get("namespace")}
+    metadata = body.get("metadata") or {}
+    reference = {**_identity(body), "namespace": metadata.get("namespace")}
     return {key: value for key, value in reference.items() if value}
 
 
@@ -209,6 +212,9 @@ def build_owner_reference(
 
 def _identity(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = body.get("metadata") or {}
-    return {name: body.get(name) for name in ("apiVersion", "kind")} | {
-        name: metadata.get(name) for name in ("name", "uid")
+    return {
+        "apiVersion": body.get("apiVersion"),
+        "kind": body.get("kind"),
+        "name": metadata.get("name"),
+        "uid": metadata.get("uid"),
     }

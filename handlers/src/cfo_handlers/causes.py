@@ -17,7 +17,7 @@ from cfo_handlers.declarations import (
 )
 from cfo_handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
 from cfo_handlers.environment import Environment, ObjectLogger
-from cfo_handlers.filters import MISSING, PRESENT, accepts
+from cfo_handlers.filters import MISSING, PRESENT, MetaFilter, accepts
 from cfo_handlers.resource_selectors import Resource
 
 
@@ -81,7 +81,8 @@ class ObjectCause(Cause):
 
     def kwargs(self) -> dict[str, Any]:
         """Return the keywords for filters and handlers; indexes replace keywords of the same name."""
-        body, metadata = self.body, self.body.metadata
+        body = self.body
+        metadata = body.metadata
         return {
             "resource": self.resource,
             "body": body,
@@ -89,26 +90,31 @@ class ObjectCause(Cause):
             "spec": body.spec,
             "status": body.status,
             "meta": metadata,
-            **{
-                name: getattr(metadata, name)
-                for name in ("uid", "name", "namespace", "labels", "annotations")
-            },
+            "uid": metadata.uid,
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "labels": metadata.labels,
+            "annotations": metadata.annotations,
             "patch": self.patch,
             **super().kwargs(),
         }
 
     def kwargs_for(self, handler: Handler) -> dict[str, Any]:
         """Return the keywords for one handler; ``old``, ``new`` and ``diff`` are those of its field, if it has one."""
-        kwargs, change = self.kwargs(), self.change
-        if change is not None and isinstance(handler, ResourceHandler) and (path := handler.field):
-            kwargs |= {"old": resolve(change.old, path), "new": resolve(change.new, path)}
-            kwargs["diff"] = reduce_diff(change.diff, path)
+        kwargs = self.kwargs()
+        change = self.change
+        if change is not None and isinstance(handler, ResourceHandler) and handler.field:
+            kwargs["old"] = resolve(change.old, handler.field)
+            kwargs["new"] = resolve(change.new, handler.field)
+            kwargs["diff"] = reduce_diff(change.diff, handler.field)
         return kwargs
 
     @property
     def states(self) -> tuple[Any, ...]:
         """The states of the object of which a field must match."""
-        return (self.body,) if self.change is None else (self.change.new, self.change.old)
+        if self.change is None:
+            return (self.body,)
+        return (self.change.new, self.change.old)
 
 
 def matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool = True) -> bool:
@@ -116,36 +122,45 @@ def matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool = Tru
 
     Filters that are functions may raise any exception.
     """
-    metadata, kwargs = cause.body.metadata, cause.kwargs
-    for wanted, actual in (
-        (handler.labels, metadata.labels),
-        (handler.annotations, metadata.annotations),
-    ):
-        if not all(
-            accepts(value, actual.get(key, MISSING), kwargs)
-            for key, value in (wanted or {}).items()
-        ):
-            return False
-    if isinstance(handler, WebhookHandler) and handler.subresource not in (
-        "*",
-        cause.specific.get("subresource"),
-    ):
+    metadata = cause.body.metadata
+    if not _accepts_all(handler.labels, metadata.labels, cause):
         return False
-    if handler.field:
-        values = [resolve(state, handler.field, MISSING) for state in cause.states]
-        if not any(
-            accepts(PRESENT if handler.value is None else handler.value, value, kwargs)
-            for value in values
-        ):
-            return False
-        if changes and isinstance(handler, ChangingHandler) and cause.change is not None:
-            new, old = values
-            if handler.needs_change and old == new:
-                return False
-            pairs = ((handler.old, old), (handler.new, new))
-            if not all(wanted is None or accepts(wanted, value, kwargs) for wanted, value in pairs):
-                return False
+    if not _accepts_all(handler.annotations, metadata.annotations, cause):
+        return False
+    if isinstance(handler, WebhookHandler) and not _subresource_matches(handler, cause):
+        return False
+    if handler.field and not _field_matches(handler, cause, changes=changes):
+        return False
     return handler.when is None or bool(handler.when(**cause.kwargs()))
+
+
+def _accepts_all(wanted: MetaFilter | None, actual: Mapping[str, Any], cause: ObjectCause) -> bool:
+    """Return whether the filters of labels or annotations accept the actual ones."""
+    if wanted is None:
+        return True
+    return all(
+        accepts(value, actual.get(key, MISSING), cause.kwargs) for key, value in wanted.items()
+    )
+
+
+def _subresource_matches(handler: WebhookHandler, cause: ObjectCause) -> bool:
+    return handler.subresource in ("*", cause.specific.get("subresource"))
+
+
+def _field_matches(handler: ResourceHandler, cause: ObjectCause, *, changes: bool) -> bool:
+    """Return whether the filters of a handler's field match; ``changes``: also those of its change."""
+    wanted = PRESENT if handler.value is None else handler.value
+    values = [resolve(state, handler.field, MISSING) for state in cause.states]
+    if not any(accepts(wanted, value, cause.kwargs) for value in values):
+        return False
+    if not changes or cause.change is None or not isinstance(handler, ChangingHandler):
+        return True
+    new, old = values
+    if handler.needs_change and old == new:
+        return False
+    if handler.old is not None and not accepts(handler.old, old, cause.kwargs):
+        return False
+    return handler.new is None or accepts(handler.new, new, cause.kwargs)
 
 
 def detect_change(
@@ -164,24 +179,47 @@ def detect_change(
     if old is not None and _is_configuration(old):
         old = persistence.progress_storage.clear(essence=old)
     else:
-        equal = persistence.diffbase_storage.is_stored_digest(body=body, essence=new)
-        old = None if equal is None else new if equal else {}
-    diff = Diff() if old == new else compute_diff(old, new)
+        old = _configuration_by_digest(environment, body, new)
+    diff = Diff()
+    if old != new:
+        diff = compute_diff(old, new)
     if is_deleting(body):
-        reason = Reason.DELETE if has_finalizer(body, persistence.finalizer) else Reason.FREE
+        blocked = has_finalizer(body, persistence.finalizer)
+        reason = Reason.DELETE if blocked else Reason.FREE
     elif old is None:
-        reason, initial = Reason.CREATE, False
+        reason = Reason.CREATE
+        initial = False
+    elif diff:
+        reason = Reason.UPDATE
+    elif initial:
+        reason = Reason.RESUME
     else:
-        reason = Reason.UPDATE if diff else Reason.RESUME if initial else Reason.NOOP
+        reason = Reason.NOOP
     return Change(reason, old, new, diff, initial)
+
+
+def _configuration_by_digest(
+    environment: Environment, body: Mapping[str, Any], new: BodyEssence
+) -> BodyEssence | None:
+    """Return the last handled configuration as far as a stored digest shows it; ``None`` if no digest is stored.
+
+    It is ``new`` if the digest is equal; otherwise it is not known, and empty.
+    """
+    storage = environment.settings.persistence.diffbase_storage
+    equal = storage.is_stored_digest(body=body, essence=new)
+    if equal is None:
+        return None
+    return new if equal else {}
 
 
 def _is_configuration(stored: Mapping[str, Any]) -> bool:
     """Return whether a stored configuration has the form of an object; any user of the object can write it."""
     metadata = stored.get("metadata") or {}
-    return isinstance(metadata, Mapping) and all(
-        isinstance(metadata.get(name) or {}, Mapping) for name in ("labels", "annotations")
-    )
+    if not isinstance(metadata, Mapping):
+        return False
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    return isinstance(labels, Mapping) and isinstance(annotations, Mapping)
 
 
 def select_changing(
@@ -198,9 +236,9 @@ def select_changing(
     for handler in handlers:
         if handler.reason is not None and handler.reason is not change.reason:
             continue
-        if handler.initial and (
-            not change.initial or (is_deleting(cause.body) and not handler.deleted)
-        ):
+        if handler.initial and not change.initial:
+            continue
+        if handler.initial and is_deleting(cause.body) and not handler.deleted:
             continue
         if matches(handler, cause):
             selected.setdefault((id(handler.fn), handler.id), handler)

@@ -90,13 +90,20 @@ class ResourceHandler(Handler):
     value: Any = None
 
     def __post_init__(self) -> None:
-        if not self.field and any(
-            getattr(self, name, None) is not None for name in ("value", "old", "new")
-        ):
+        if not self.field and self._filters_values:
             raise TypeError("the filters value, old and new need a field")
-        for name, wanted in (("labels", self.labels), ("annotations", self.annotations)):
-            if any(item is None for item in (wanted or {}).values()):
-                raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
+        _check_filters("labels", self.labels)
+        _check_filters("annotations", self.annotations)
+
+    @property
+    def _filters_values(self) -> bool:
+        """Whether a filter is about the value of the field."""
+        return self.value is not None
+
+
+def _check_filters(name: str, filters: MetaFilter | None) -> None:
+    if filters is not None and None in filters.values():
+        raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +136,21 @@ class ChangingHandler(ResourceHandler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.old is None and self.new is None:
+        if not self._filters_change:
             return
         if not self.needs_change:
             raise TypeError("the filters old and new are only for handlers of updates and fields")
         if self.value is not None:
             raise TypeError("the filter value cannot be combined with old and new")
+
+    @property
+    def _filters_change(self) -> bool:
+        return self.old is not None or self.new is not None
+
+    @property
+    def _filters_values(self) -> bool:
+        """Whether a filter is about the value of the field."""
+        return self.value is not None or self._filters_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +212,12 @@ class WebhookHandler(ResourceHandler):
     def selected_operations(self) -> frozenset[str]:
         """``operation`` and ``operations``; by default creations and updates, and all operations for validation."""
         if self.operation is not None:
-            return frozenset((*(self.operations or ()), self.operation))
+            return frozenset(self.operations or ()) | {self.operation}
         if self.operations is not None:
             return frozenset(self.operations)
-        return frozenset({"CREATE", "UPDATE"}) if self.mutating else _OPERATIONS
+        if self.mutating:
+            return frozenset({"CREATE", "UPDATE"})
+        return _OPERATIONS
 
 
 def handler_id(function: Function, given: str | None, *, prefix: str = "", suffix: str = "") -> str:
@@ -208,8 +226,8 @@ def handler_id(function: Function, given: str | None, *, prefix: str = "", suffi
     ``prefix`` is the identifier of the parent, ``suffix`` the field. Raises :class:`ValueError` if the function has no
     name.
     """
-    parts = (prefix, given if given is not None else _name_of(function), suffix)
-    return "/".join(part for part in parts if part)
+    name = _name_of(function) if given is None else given
+    return "/".join(part for part in (prefix, name, suffix) if part)
 
 
 def _name_of(function: Function) -> str:
@@ -224,11 +242,13 @@ def _name_of(function: Function) -> str:
 
 def unwrapped(function: Any) -> Any:
     """Return the function that partials and decorators wrap."""
-    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
-        function = (
-            function.func if isinstance(function, functools.partial) else function.__wrapped__
-        )
-    return function
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            return function
 
 
 HandlerT = TypeVar("HandlerT", bound=Handler)

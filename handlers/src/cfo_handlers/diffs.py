@@ -99,7 +99,9 @@ class Diff(tuple[DiffItem, ...]):
         return super().__new__(cls, (DiffItem(*item) for item in items))
 
     def __eq__(self, other: object) -> bool:
-        return super().__eq__(tuple(other)) if isinstance(other, Sequence) else NotImplemented
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return super().__eq__(tuple(other))
 
     def __hash__(self) -> int:
         return hash(len(self))
@@ -112,7 +114,8 @@ def compute_diff(old: Any, new: Any) -> Diff:
     if len(items) > _MAX_ITEMS:
         del items[:]
         for name in sorted({*old, *new}):
-            before, after = old.get(name), new.get(name)
+            before = old.get(name)
+            after = new.get(name)
             if before != after:
                 items.append(_item((name,), before, after))
     return Diff(items)
@@ -132,13 +135,11 @@ def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None
 
 
 def _item(path: FieldPath, old: Any, new: Any) -> DiffItem:
-    operation = (
-        DiffOperation.ADD
-        if old is None
-        else DiffOperation.REMOVE
-        if new is None
-        else DiffOperation.CHANGE
-    )
+    operation = DiffOperation.CHANGE
+    if old is None:
+        operation = DiffOperation.ADD
+    elif new is None:
+        operation = DiffOperation.REMOVE
     return DiffItem(operation, path, old, new)
 
 

@@ -66,9 +66,13 @@ class Index(Mapping[K, Store[V]], Generic[K, V]):
 
         ``None`` removes them.
         """
-        values: Mapping[Any, Any] = (
-            result if isinstance(result, Mapping) else {} if result is None else {None: result}
-        )
+        values: Mapping[Any, Any]
+        if result is None:
+            values = {}
+        elif isinstance(result, Mapping):
+            values = result
+        else:
+            values = {None: result}
         for key in self._keys.pop(identity, ()):
             if key not in values:
                 store = self._stores[key]

@@ -81,84 +81,95 @@ async def call_handler(
         current_invocation.reset(token)
     cause.logger.info(f"{handler} succeeded.")
     if handler.stores_result and result is not None:
-        status = cause.patch.status
-        status[handler.id] = (
-            {**(status.get(handler.id) or {}), **result} if isinstance(result, dict) else result
-        )
+        _store_result(handler, cause, result)
     return Outcome(final=True, result=result, children=frozenset(invocation.children))
+
+
+def _store_result(handler: Handler, cause: Cause, result: Any) -> None:
+    """Put a result into the status; a dict is added to what the handler itself has put there."""
+    status = cause.patch.status
+    if isinstance(result, dict):
+        own = status.get(handler.id) or {}
+        status[handler.id] = {**own, **result}
+    else:
+        status[handler.id] = result
 
 
 async def _call(handler: Handler, cause: Cause, kwargs: Mapping[str, Any]) -> Any:
     """Call a coroutine function in the event loop, any other function in a thread."""
     environment = cause.environment
     if is_async(handler.fn):
-        return await handler.fn(**{**environment.client_for(is_async=True), **kwargs})
+        with_client = {**environment.client_for(is_async=True), **kwargs}
+        return await handler.fn(**with_client)
     threads = environment.threads(handler.threads)
-    return await threads.run(handler.fn, **{**environment.client_for(is_async=False), **kwargs})
+    with_client = {**environment.client_for(is_async=False), **kwargs}
+    return await threads.run(handler.fn, **with_client)
 
 
 def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Outcome:
     """Log the error of a handler, and return what follows from it."""
-    handler, logger, environment = (
-        invocation.handler,
-        invocation.cause.logger,
-        invocation.cause.environment,
-    )
-    children, text = frozenset(invocation.children), str(error) or repr(error)
+    handler = invocation.handler
+    logger = invocation.cause.logger
+    children = frozenset(invocation.children)
+    text = str(error) or repr(error)
     if isinstance(error, SubhandlersPending):
         logger.debug(f"{handler} has unfinished sub-handlers. Will retry soon.")
         return Outcome(final=False, exception=error, delay=error.delay, children=children)
-    if isinstance(error, PermanentError):
-        own = isinstance(error, (HandlerTimeoutError, HandlerRetriesError))
-        logger.error(text if own else f"{handler} failed permanently: {text}")
+    if isinstance(error, (HandlerTimeoutError, HandlerRetriesError)):
+        logger.error(text)
         return Outcome(final=True, exception=error, children=children)
+    if isinstance(error, PermanentError):
+        logger.error(f"{handler} failed permanently: {text}")
+        return Outcome(final=True, exception=error, children=children)
+    environment = invocation.cause.environment
     if isinstance(error, TemporaryError):
-        mode, delay, log = ErrorsMode.TEMPORARY, error.delay or 0.0, logger.error
-        what, then = f"{handler} failed temporarily", ""
+        mode = ErrorsMode.TEMPORARY
+        delay = error.delay or 0.0
+        log = logger.error
+        failure = f"{handler} failed temporarily"
+        consequence = ""
     else:
-        mode, log = (
-            handler.errors or handler.default_errors,
-            functools.partial(logger.error, exc_info=error),
-        )
-        delay = (
-            handler.backoff
-            if handler.backoff is not None
-            else environment.settings.execution.default_backoff
-        )
-        what, then = (
-            f"{handler} failed with an exception",
-            f" and will try again in {delay:g} seconds",
-        )
+        mode = handler.errors or handler.default_errors
+        delay = environment.settings.execution.default_backoff
+        if handler.backoff is not None:
+            delay = handler.backoff
+        log = functools.partial(logger.error, exc_info=error)
+        failure = f"{handler} failed with an exception"
+        consequence = f" and will try again in {delay:g} seconds"
+    if mode is ErrorsMode.IGNORED:
+        log(f"{failure} and will ignore it: {text}")
+        return Outcome(final=True, children=children)
     runtime = (environment.now() - state.started).total_seconds()
     final: Exception | None = None
-    if mode is ErrorsMode.IGNORED:
-        then = " and will ignore it"
-    elif mode is ErrorsMode.PERMANENT:
-        then, final = " and will stop now", error
+    if mode is ErrorsMode.PERMANENT:
+        consequence = " and will stop now"
+        final = error
     elif handler.timeout is not None and runtime + delay >= handler.timeout:
-        then = f" and will not be retried, because of its timeout of {handler.timeout} seconds"
-        final = HandlerTimeoutError(f"{what}{then}: {text}")
+        consequence = (
+            f" and will not be retried, because of its timeout of {handler.timeout} seconds"
+        )
+        final = HandlerTimeoutError(f"{failure}{consequence}: {text}")
     elif handler.retries is not None and state.retries + 1 >= handler.retries:
-        then = f" and will not be retried, because it was called {handler.retries} times"
-        final = HandlerRetriesError(f"{what}{then}: {text}")
-    log(f"{what}{then}: {text}")
-    if final is None and mode is not ErrorsMode.IGNORED:
-        return Outcome(final=False, exception=error, delay=delay, children=children)
-    return Outcome(final=True, exception=final, children=children)
+        consequence = f" and will not be retried, because it was called {handler.retries} times"
+        final = HandlerRetriesError(f"{failure}{consequence}: {text}")
+    log(f"{failure}{consequence}: {text}")
+    if final is not None:
+        return Outcome(final=True, exception=final, children=children)
+    return Outcome(final=False, exception=error, delay=delay, children=children)
 
 
 async def call_handlers(progress: Progress, cause: Cause, due: Iterable[Handler]) -> None:
     """Call the handlers that are ``due``, record their progress, and put their results into the patch."""
     for handler in due:
-        progress.record(handler, await call_handler(handler, cause, progress.states[handler.id]))
+        outcome = await call_handler(handler, cause, progress.states[handler.id])
+        progress.record(handler, outcome)
 
 
 async def call_changing(progress: StoredProgress, cause: ObjectCause) -> None:
     """Call those of the handlers of a change that are due which the lifecycle selects."""
     lifecycle = cause.environment.lifecycle or get_default_lifecycle()
-    await call_handlers(
-        progress, cause, lifecycle(progress.due(), state=progress.states, **cause.kwargs())
-    )
+    selected = lifecycle(progress.due(), state=progress.states, **cause.kwargs())
+    await call_handlers(progress, cause, selected)
 
 
 async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
@@ -171,9 +182,9 @@ async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingH
     progress = StoredProgress(handlers, cause)
     await call_changing(progress, cause)
     progress.store()
-    invocation.children.update(
-        progress.states, *(state.children for state in progress.states.values())
-    )
+    invocation.children.update(progress.states)
+    for state in progress.states.values():
+        invocation.children.update(state.children)
     delay = progress.delay()
     if delay is not None:
         raise SubhandlersPending("sub-handlers have not finished", delay=delay)
@@ -238,10 +249,11 @@ async def execute(
     if handlers is not None:
         await run_subhandlers(invocation, list(handlers))
     elif fns is not None:
-        named = fns.items() if isinstance(fns, Mapping) else ((None, fn) for fn in fns)
-        new = [
+        named: Iterable[tuple[str | None, Callable[..., Any]]]
+        named = fns.items() if isinstance(fns, Mapping) else [(None, fn) for fn in fns]
+        declared = [
             ChangingHandler(fn=fn, id=handler_id(fn, name, prefix=parent.id)) for name, fn in named
         ]
-        await run_subhandlers(invocation, new)
+        await run_subhandlers(invocation, declared)
     elif not invocation.subhandlers_called:
         await run_subhandlers(invocation, invocation.subhandlers)

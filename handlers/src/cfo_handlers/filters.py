@@ -32,12 +32,20 @@ def not_(function: Callable[..., Any]) -> Callable[..., bool]:
 
 def all_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     """Return a filter that is true if all functions are true."""
-    return lambda *args, **kwargs: all(function(*args, **kwargs) for function in functions)
+
+    def accept(*args: Any, **kwargs: Any) -> bool:
+        return all(function(*args, **kwargs) for function in functions)
+
+    return accept
 
 
 def any_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     """Return a filter that is true if any function is true."""
-    return lambda *args, **kwargs: any(function(*args, **kwargs) for function in functions)
+
+    def accept(*args: Any, **kwargs: Any) -> bool:
+        return any(function(*args, **kwargs) for function in functions)
+
+    return accept
 
 
 def none_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
@@ -52,5 +60,6 @@ def accepts(wanted: Any, value: Any, kwargs: Kwargs) -> bool:
     if wanted is ABSENT:
         return value is MISSING
     if callable(wanted):
-        return bool(wanted(None if value is MISSING else value, **kwargs()))
+        given = None if value is MISSING else value
+        return bool(wanted(given, **kwargs()))
     return bool(wanted == value)

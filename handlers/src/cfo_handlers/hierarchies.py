@@ -75,9 +75,9 @@ def _sibling(model: Any, name: str) -> Any:
 
 
 def _uid(reference: Any) -> Any:
-    return (
-        reference.get("uid") if isinstance(reference, Mapping) else getattr(reference, "uid", None)
-    )
+    if isinstance(reference, Mapping):
+        return reference.get("uid")
+    return getattr(reference, "uid", None)
 
 
 def _walk(manifests: Any, nested: Iterable[FieldSpec] = ()) -> Iterator[Any]:
@@ -105,6 +105,12 @@ def _owner(owner: Any) -> Mapping[str, Any]:
     if invocation is None or not isinstance(invocation.cause, ObjectCause):
         raise LookupError("the owner must be given outside of a handler of an object")
     return invocation.cause.body
+
+
+def _metadata_of_owner() -> Mapping[str, Any]:
+    """Return the metadata of the object that is being handled."""
+    metadata: Mapping[str, Any] = _owner(None).get("metadata") or {}
+    return metadata
 
 
 def append_owner_reference(
@@ -144,7 +150,9 @@ def label(
 
     ``nested``: fields whose objects get the labels, too, such as ``spec.template``.
     """
-    wanted = _owner(None).get("metadata", {}).get("labels") or {} if labels is _UNSET else labels
+    wanted = labels
+    if labels is _UNSET:
+        wanted = _metadata_of_owner().get("labels") or {}
     fields = [nested] if isinstance(nested, str) else list(nested or ())
     for manifest in _walk(objs, fields):
         existing = _Metadata(manifest).ensure("labels", {})
@@ -160,21 +168,27 @@ def harmonize_naming(
 
     ``forced``: also those that have a name. Raises :class:`LookupError` if the name is not known.
     """
-    wanted = (_owner(None).get("metadata") or {}).get("name") if name is _UNSET else name
+    wanted = name
+    if name is _UNSET:
+        wanted = _metadata_of_owner().get("name")
     if wanted is None:
         raise LookupError("the name must be given, because the owner has none")
     for manifest in _walk(objs):
         metadata = _Metadata(manifest)
         if forced or not (metadata.get("name") or metadata.get("generateName")):
-            metadata.set("name", wanted if strict else None)
-            metadata.set("generateName", None if strict else f"{wanted}-")
+            if strict:
+                metadata.set("name", wanted)
+                metadata.set("generateName", None)
+            else:
+                metadata.set("name", None)
+                metadata.set("generateName", f"{wanted}-")
 
 
 def adjust_namespace(objs: Any, namespace: Any = _UNSET, *, forced: bool = False) -> None:
     """Set the namespace of manifests without one to that of the owner; ``forced``: of all."""
-    wanted = (
-        (_owner(None).get("metadata") or {}).get("namespace") if namespace is _UNSET else namespace
-    )
+    wanted = namespace
+    if namespace is _UNSET:
+        wanted = _metadata_of_owner().get("namespace")
     for manifest in _walk(objs):
         metadata = _Metadata(manifest)
         if forced or metadata.get("namespace") is None:

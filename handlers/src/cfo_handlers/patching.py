@@ -83,12 +83,9 @@ async def apply_patch(
         precondition["resourceVersion"] = resource_version_of(obj)
     wanted = content
     stored: Object | None = obj
-    status = (
-        {"status": content["status"]}
-        if "status" in content and "status" in resource.subresources
-        else {}
-    )
-    if status:
+    status: dict[str, Any] = {}
+    if "status" in content and "status" in resource.subresources:
+        status = {"status": content["status"]}
         content = {key: value for key, value in content.items() if key != "status"}
     try:
         if status and _changes(obj, status):
@@ -126,11 +123,15 @@ async def _send(
             raise
         except (APIError, TransportError) as error:
             delay = next(delays, None)
-            if delay is None or (
-                isinstance(error, APIError) and error.code != 429 and error.code < 500
-            ):
+            if delay is None or not _is_temporary(error):
                 raise
-            await environment.clock.sleep(max(delay, getattr(error, "retry_after", None) or 0.0))
+            retry_after = getattr(error, "retry_after", None) or 0.0
+            await environment.clock.sleep(max(delay, retry_after))
+
+
+def _is_temporary(error: APIError | TransportError) -> bool:
+    """Return whether the API server is overloaded, fails, or does not respond."""
+    return isinstance(error, TransportError) or error.code == 429 or error.code >= 500
 
 
 def _changes(obj: Object, patch: Mapping[str, Any]) -> bool:

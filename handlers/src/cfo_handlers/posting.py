@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from cfo.runtime import EventType
 from cfo.runtime.client import identity_of
 from cfo_handlers.execution import current_invocation
 
@@ -38,7 +39,9 @@ def exception(
 ) -> None:
     """Record an Event of type Warning about an exception, by default the one that is being handled."""
     error = exc if exc is not None else sys.exc_info()[1]
-    text = " ".join(part for part in (message, str(error) if error is not None else "") if part)
+    text = message
+    if error is not None:
+        text = f"{message} {error}".strip()
     _post(objs, "Warning", reason or type(error).__name__, text, logging.ERROR)
 
 
@@ -51,14 +54,10 @@ def _post(objs: Any, kind: str, reason: str, message: str, level: int) -> None:
     if not posting.enabled or (level and level < posting.level):
         return
     word = (_NOT_LETTERS.sub("", reason) or "Unknown")[:128]
-    for obj in objs if isinstance(objs, (list, tuple)) else [objs]:
-        record = partial(
-            environment.recorder.event,
-            _regarding(obj),
-            "Normal" if kind == "Normal" else "Warning",
-            word,
-            message,
-        )
+    regarding = objs if isinstance(objs, (list, tuple)) else [objs]
+    event_type: EventType = "Normal" if kind == "Normal" else "Warning"
+    for obj in regarding:
+        record = partial(environment.recorder.event, _regarding(obj), event_type, word, message)
         environment.loop.call_soon_threadsafe(record)  # handlers run in threads, too
 
 

@@ -19,7 +19,6 @@ _MAX_CHILDREN: Final = 1000
 """Sub-handlers of a handler: the progress of more does not fit into the 256 KiB that all annotations may have."""
 _MAX_DELAY: Final = 10 * 365 * 86400.0
 """Seconds; a later time would not be a valid date."""
-_TIMES: Final = ("started", "stopped", "delayed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,30 +49,24 @@ class HandlerState:
     @classmethod
     def parse(cls, record: ProgressRecord, now: datetime.datetime) -> Self:
         """Return the state in a stored record; fields that are not valid count as absent."""
-        retries, children = record.get("retries"), record.get("subrefs")
-        started, stopped, delayed = (_parse_time(record.get(name)) for name in _TIMES)
         return cls(
-            started=started or now,
-            stopped=stopped,
-            delayed=delayed,
+            started=_parse_time(record.get("started")) or now,
+            stopped=_parse_time(record.get("stopped")),
+            delayed=_parse_time(record.get("delayed")),
             purpose=_text(record.get("purpose")),
-            retries=retries if isinstance(retries, int) and 0 <= retries < _MAX_RETRIES else 0,
+            retries=_parse_retries(record.get("retries")),
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=_text(record.get("message")),
-            children=frozenset(filter(_text, children[:_MAX_CHILDREN]))
-            if isinstance(children, list)
-            else frozenset(),
+            children=_parse_children(record.get("subrefs")),
         )
 
     def record(self) -> ProgressRecord:
         """Return the record to store."""
-        times = {name: getattr(self, name) for name in _TIMES}
         return {
-            **{
-                name: value and value.isoformat(timespec="microseconds")
-                for name, value in times.items()
-            },
+            "started": _format_time(self.started),
+            "stopped": _format_time(self.stopped),
+            "delayed": _format_time(self.delayed),
             "purpose": self.purpose,
             "retries": self.retries,
             "success": self.success,
@@ -89,17 +82,21 @@ class HandlerState:
 
     def delay(self, now: datetime.datetime) -> float:
         """Return the seconds until the next call."""
-        return max(0.0, (self.delayed - now).total_seconds()) if self.delayed is not None else 0.0
+        if self.delayed is None:
+            return 0.0
+        return max(0.0, (self.delayed - now).total_seconds())
 
     def after(self, outcome: Outcome, now: datetime.datetime) -> HandlerState:
         """Return the state after a call."""
-        error, delay = outcome.exception, outcome.delay
+        error = outcome.exception
+        delayed = None
+        if outcome.delay is not None:
+            seconds = min(max(outcome.delay, 0.0), _MAX_DELAY)
+            delayed = now + datetime.timedelta(seconds=seconds)
         return replace(
             self,
             stopped=now if outcome.final else None,
-            delayed=None
-            if delay is None
-            else now + datetime.timedelta(seconds=min(max(delay, 0.0), _MAX_DELAY)),
+            delayed=delayed,
             retries=self.retries + 1,
             success=outcome.final and error is None,
             failure=outcome.final and error is not None,
@@ -119,12 +116,13 @@ class Progress:
 
     def due(self) -> list[Handler]:
         """Return the handlers that must be called now."""
-        now, states = self._environment.now(), self.states
-        return [
-            item
-            for item in self.handlers
-            if not states[item.id].finished and not states[item.id].delay(now)
-        ]
+        now = self._environment.now()
+        due = []
+        for handler in self.handlers:
+            state = self.states[handler.id]
+            if not state.finished and not state.delay(now):
+                due.append(handler)
+        return due
 
     def record(self, handler: Handler, outcome: Outcome) -> None:
         """Record a call of a handler."""
@@ -140,9 +138,8 @@ class Progress:
     def delay(self) -> float | None:
         """Return the seconds until the next call of a handler; ``None`` if all have finished."""
         now = self._environment.now()
-        return min(
-            (state.delay(now) for state in self.states.values() if not state.finished), default=None
-        )
+        delays = [state.delay(now) for state in self.states.values() if not state.finished]
+        return min(delays, default=None)
 
 
 class StoredProgress(Progress):
@@ -150,14 +147,16 @@ class StoredProgress(Progress):
 
     def __init__(self, owned: Collection[ChangingHandler], cause: ObjectCause) -> None:
         assert cause.change is not None
-        environment, self._cause = cause.environment, cause
+        environment = cause.environment
         super().__init__(select_changing(owned, cause), environment)
+        self._cause = cause
         self._storage = environment.settings.persistence.progress_storage
         self._owned = {handler.id for handler in owned}
         records = {
             identity: self._storage.fetch(key=identity, body=cause.body) for identity in self._owned
         }
-        now, purpose = environment.now(), cause.change.reason
+        now = environment.now()
+        purpose = cause.change.reason
         self._stored = {
             name: HandlerState.parse(record, now)
             for name, record in records.items()
@@ -182,8 +181,10 @@ class StoredProgress(Progress):
 
     def purge(self) -> None:
         """Remove all stored progress in the patch, also that of sub-handlers."""
-        states = [*self.states.values(), *self._stored.values()]
-        for identity in self._owned.union(self.states, *(state.children for state in states)):
+        identities = self._owned | self.states.keys()
+        for state in (*self.states.values(), *self._stored.values()):
+            identities |= state.children
+        for identity in identities:
             self._storage.purge(key=identity, body=self._cause.body, patch=self._cause.patch)
 
 
@@ -192,6 +193,22 @@ def _parse_time(value: Any) -> datetime.datetime | None:
         return parse_time(value)
     except ValueError:
         return None
+
+
+def _format_time(time: datetime.datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="microseconds")
+
+
+def _parse_retries(value: Any) -> int:
+    if isinstance(value, int) and 0 <= value < _MAX_RETRIES:
+        return value
+    return 0
+
+
+def _parse_children(value: Any) -> frozenset[str]:
+    if not isinstance(value, list):
+        return frozenset()
+    return frozenset(filter(_text, value[:_MAX_CHILDREN]))
 
 
 def _text(value: Any) -> str | None:

@@ -100,22 +100,15 @@ class ResourceHandlers:
             return True
         if any(path[0] not in ("spec", "metadata") for path in self._fields):
             return True
-        before, after = event.old.meta, event.new.meta
-        return not after.generation or (
-            (
-                before.generation,
-                before.labels,
-                before.finalizers,
-                before.deletion_timestamp,
-                before.uid,
-            )
-            != (
-                after.generation,
-                after.labels,
-                after.finalizers,
-                after.deletion_timestamp,
-                after.uid,
-            )
+        before = event.old.meta
+        after = event.new.meta
+        return (
+            not after.generation  # kinds without one change it never
+            or before.generation != after.generation
+            or before.labels != after.labels
+            or before.finalizers != after.finalizers
+            or before.deletion_timestamp != after.deletion_timestamp
+            or before.uid != after.uid
             or before.raw_annotations != after.raw_annotations
         )
 
@@ -151,7 +144,8 @@ class ResourceHandlers:
         if known is not None and known.uid == uid_of(obj):
             return known
         self._stop_daemons(known, DaemonStoppingReason.RESOURCE_DELETED)
-        memory = self._memories[key] = Memory(obj, self.environment.memo)
+        memory = Memory(obj, self.environment.memo)
+        self._memories[key] = memory
         return memory
 
     async def reconcile(self, request: Request) -> Result:
@@ -161,24 +155,28 @@ class ResourceHandlers:
         obj = await self._read(request)
         if obj is None:
             self.events.initial.pop(request, None)
-            self._stop_daemons(
-                self._memories.pop(request, None), DaemonStoppingReason.RESOURCE_DELETED
-            )
+            memory = self._memories.pop(request, None)
+            self._stop_daemons(memory, DaemonStoppingReason.RESOURCE_DELETED)
             return Result()
         if self._async_indexes:
-            cause = ObjectCause(self.environment, self.resource, Body(obj), self.environment.memo)
-            for handler in self._async_indexes:
-                result = (
-                    (await call_handler(handler, cause)).result if matches(handler, cause) else None
-                )
-                self._store_in_index(handler, request, result)
+            await self._call_async_indexes(request, obj)
         if not (self.changing or self._background):
             return Result()
         return await self._reconcile(request, obj)
 
+    async def _call_async_indexes(self, request: Request, obj: Object) -> None:
+        cause = ObjectCause(self.environment, self.resource, Body(obj), self.environment.memo)
+        for handler in self._async_indexes:
+            result: Any = None
+            if matches(handler, cause):
+                outcome = await call_handler(handler, cause)
+                result = outcome.result
+            self._store_in_index(handler, request, result)
+
     async def _read(self, request: Request) -> Object | None:
         """Return the object from the cache, or from the API server after a write whose outcome is unknown."""
-        client, gvk = self.environment.client, self.resource.gvk
+        client = self.environment.client
+        gvk = self.resource.gvk
         if client.cache.is_uncertain(gvk, request):
             return await client.get(gvk, request, live=True)
         return self.informer.reader.get(request)
@@ -197,13 +195,13 @@ class ResourceHandlers:
             await apply_patch(self.environment, self.resource, obj, cause.patch, cause.logger)
 
     async def _reconcile(self, request: Request, obj: Object) -> Result:
-        environment, initial = self.environment, self.events.initial
-        change = detect_change(
-            environment, obj, self._fields, initial=initial.get(request) == obj["metadata"]["uid"]
-        )
-        nothing = change.reason in (Reason.NOOP, Reason.FREE) or (
-            change.reason is Reason.RESUME and not self.changing
-        )
+        environment = self.environment
+        initial = self.events.initial
+        is_initial = initial.get(request) == uid_of(obj)
+        change = detect_change(environment, obj, self._fields, initial=is_initial)
+        nothing = change.reason in (Reason.NOOP, Reason.FREE)
+        if change.reason is Reason.RESUME and not self.changing:
+            nothing = True
         finalizer = environment.settings.persistence.finalizer
         if nothing and not (self._blocks_deletion or has_finalizer(obj, finalizer)):
             initial.pop(request, None)
@@ -223,30 +221,32 @@ class ResourceHandlers:
                 return Result()
             obj = stored
             body.replace(obj)
-        for handler in wanted if not is_deleting(obj) else ():
-            if isinstance(handler, DaemonHandler) and handler.id not in memory.daemons:
-                own = ObjectCause(environment, self.resource, body, memory.memo)
-                self._daemons.start(Daemon(handler, own, memory, self.channel))
-        delay = (
-            await self._handle_change(obj, cause, change)
-            if concerned and change.reason in _TITLES
-            else None
-        )
-        if delay is not None:
-            return Result(requeue_after=max(delay, _SOON))
+        if not is_deleting(obj):
+            self._start_daemons(wanted, memory, body)
+        if concerned and change.reason in _TITLES:
+            delay = await self._handle_change(obj, cause, change)
+            if delay is not None:
+                return Result(requeue_after=max(delay, _SOON))
         if change.reason is not Reason.DELETE:
             initial.pop(request, None)
-        elif (
-            not memory.is_accompanied
-        ):  # otherwise the end of a daemon or a timer enqueues the object again
+        elif not memory.is_accompanied:
+            # Otherwise the end of a daemon or a timer enqueues the object again.
             current = self.informer.reader.get(request)
             if current is not None:
                 await set_finalizer(environment.client, current, finalizer, present=False)
         return Result()
 
+    def _start_daemons(self, wanted: list[BackgroundHandler], memory: Memory, body: Body) -> None:
+        for handler in wanted:
+            if isinstance(handler, DaemonHandler) and handler.id not in memory.daemons:
+                cause = ObjectCause(self.environment, self.resource, body, memory.memo)
+                self._daemons.start(Daemon(handler, cause, memory, self.channel))
+
     async def _handle_change(self, obj: Object, cause: ObjectCause, change: Change) -> float | None:
         """Call the handlers of a change; return the seconds until the next call, or ``None`` if all have finished."""
-        logger, title, patch = cause.logger, _TITLES[change.reason], cause.patch
+        logger = cause.logger
+        title = _TITLES[change.reason]
+        patch = cause.patch
         progress = StoredProgress(self.changing, cause)
         for purpose in progress.superseded:
             if purpose in _TITLES:  # stored in the object, where any user can write
@@ -259,9 +259,8 @@ class ResourceHandlers:
         else:
             if progress.handlers:
                 failed = len(progress.failed)
-                logger.info(
-                    f"{title} is processed: {len(progress.states) - failed} succeeded; {failed} failed."
-                )
+                succeeded = len(progress.states) - failed
+                logger.info(f"{title} is processed: {succeeded} succeeded; {failed} failed.")
             progress.purge()
             if change.reason in (Reason.CREATE, Reason.UPDATE) and change.new is not None:
                 storage = self.environment.settings.persistence.diffbase_storage
@@ -294,5 +293,7 @@ class ResourceHandlers:
         return wanted
 
     def _stop_daemons(self, memory: Memory | None, reason: DaemonStoppingReason) -> None:
-        for daemon in list(memory.daemons.values()) if memory is not None else ():
+        if memory is None:
+            return
+        for daemon in list(memory.daemons.values()):
             self._daemons.stop_daemon(daemon, reason)

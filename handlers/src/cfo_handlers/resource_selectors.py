@@ -104,11 +104,13 @@ class Selector:
             case []:
                 pass
             case [str() as text] if _NAME_VERSION_GROUP.fullmatch(text):
-                values |= dict(
-                    zip(("any_name", "version", "group"), text.split(".", 2), strict=False)
-                )
+                name, version, *rest = text.split(".", 2)
+                values |= {"any_name": name, "version": version}
+                if rest:
+                    values["group"] = rest[0]
             case [str() as text] if "." in text:
-                values |= dict(zip(("any_name", "group"), text.split(".", 1), strict=True))
+                name, _, group_name = text.partition(".")
+                values |= {"any_name": name, "group": group_name}
             case [str() | Marker() as name]:
                 values["any_name"] = name
             case [function] if callable(function):
@@ -150,10 +152,9 @@ class Selector:
         for name in ("group", "version", "kind", "plural", "singular"):
             if getattr(self, name) not in (None, getattr(resource, name)):
                 return False
-        if self.shortcut not in (None, *resource.shortcuts) or self.category not in (
-            None,
-            *resource.categories,
-        ):
+        if self.shortcut is not None and self.shortcut not in resource.shortcuts:
+            return False
+        if self.category is not None and self.category not in resource.categories:
             return False
         is_event = resource.plural == "events" and resource.group in ("", "events.k8s.io")
         if self.function is not None:
@@ -167,7 +168,8 @@ class Selector:
         """Return the resources that match; those of the core group have priority, as in kubectl."""
         found = [resource for resource in resources if self.check(resource)]
         if self.is_specific:
-            return [resource for resource in found if resource.group == ""] or found
+            core = [resource for resource in found if resource.group == ""]
+            return core or found
         return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import anyio
@@ -59,9 +59,8 @@ class Handlers:
         self._unresolved: set[Selector] = set()
         self._reported: set[Selector] = set()
         self._names: set[str] = set()
-        environment.connect(
-            manager.client, manager.events(environment.settings.posting.reporting_component)
-        )
+        recorder = manager.events(environment.settings.posting.reporting_component)
+        environment.connect(manager.client, recorder)
         manager.add(self._daemons, phase=Phase.LEADER)
         manager.add(self, phase=Phase.ALL_REPLICAS)
 
@@ -132,56 +131,62 @@ class Handlers:
         cache = self._manager.cache
         if resource.gvk != SECRET:
             return cache.informer(resource.gvk)
-        own = [handler for handler in handlers if handler.selector.check(resource)]
-        labels = [
-            {
-                (key, value)
-                for key, value in (handler.labels or {}).items()
-                if isinstance(value, str)
-            }
-            for handler in own
-        ]
-        common = set.intersection(*labels)
-        return cache.informer(
-            resource.gvk, label_selector=",".join(f"{key}={value}" for key, value in sorted(common))
-        )
+        common: set[tuple[str, str]] | None = None
+        for handler in handlers:
+            if handler.selector.check(resource):
+                labels = _required_labels(handler)
+                common = labels if common is None else common & labels
+        selector = ",".join(f"{key}={value}" for key, value in sorted(common or ()))
+        return cache.informer(resource.gvk, label_selector=selector)
 
     def _add_controllers(self, handlers: ResourceHandlers) -> None:
-        manager, resource = self._manager, handlers.resource
-        options = ControllerOptions(
-            max_concurrent_reconciles=self.environment.settings.queueing.worker_limit
-        )
         indexed: list[Source] = [
             InformerSync(other.informer)
             for other in self.resources.values()
             if other.index_handlers and other is not handlers
         ]
-
-        def add(
-            name: str, reconciler: ResourceHandlers | Timer, events: EventHandler, *sources: Source
-        ) -> None:
-            metrics, clock = manager.metrics, manager.clock
-            controller = Controller(
-                name, reconciler, kind=resource.gvk, options=options, metrics=metrics, clock=clock
-            )
-            kind = Kind(
-                handlers.informer,
-                events,
-                reconciler.is_relevant,
-                mapper=manager.mapper,
-                clock=clock,
-            )
-            for source in (kind, *indexed, *sources):
-                controller.watch(source)
-            manager.add_controller(controller)
-
+        name = str(handlers.resource)
         if handlers.reconciles:
-            add(str(resource), handlers, handlers.events, handlers.channel)
+            sources = [self._kind(handlers, handlers.events, handlers), handlers.channel, *indexed]
+            self._add_controller(name, handlers.resource, handlers, sources)
         for timer in handlers.timers:
-            add(f"{resource}/{timer.handler.id}", timer, EnqueueRequestForObject())
+            sources = [self._kind(handlers, EnqueueRequestForObject(), timer), *indexed]
+            self._add_controller(f"{name}/{timer.handler.id}", handlers.resource, timer, sources)
+
+    def _kind(
+        self, handlers: ResourceHandlers, events: EventHandler, reconciler: ResourceHandlers | Timer
+    ) -> Source:
+        """Return the source of the events of a resource that concern a reconciler."""
+        return Kind(
+            handlers.informer,
+            events,
+            reconciler.is_relevant,
+            mapper=self._manager.mapper,
+            clock=self._manager.clock,
+        )
+
+    def _add_controller(
+        self,
+        name: str,
+        resource: Resource,
+        reconciler: ResourceHandlers | Timer,
+        sources: Iterable[Source],
+    ) -> None:
+        worker_limit = self.environment.settings.queueing.worker_limit
+        controller = Controller(
+            name,
+            reconciler,
+            kind=resource.gvk,
+            options=ControllerOptions(max_concurrent_reconciles=worker_limit),
+            metrics=self._manager.metrics,
+            clock=self._manager.clock,
+        )
+        for source in sources:
+            controller.watch(source)
+        self._manager.add_controller(controller)
 
     async def _register_webhooks(self) -> None:
-        from cfo_handlers.admission import register_webhooks  # lazily: loads cryptography
+        from cfo_handlers.admission import register_webhooks  # loads cryptography
 
         served = await self._served()
         managed = self.environment.settings.admission.managed or "handlers"
@@ -210,12 +215,15 @@ class Handlers:
                     break
 
     def _on_definition(self, event: Event) -> None:
-        if (
-            event.new is not None
-            and self._unresolved
-            and not (event.initial and event.key.name in self._names)
-        ):
+        is_known = event.initial and event.key.name in self._names
+        if event.new is not None and self._unresolved and not is_known:
             self._changed.set()
+
+
+def _required_labels(handler: ResourceHandler) -> set[tuple[str, str]]:
+    """Return the labels, with their values, that a handler requires."""
+    labels = handler.labels or {}
+    return {(key, value) for key, value in labels.items() if isinstance(value, str)}
 
 
 def add_to(
@@ -230,6 +238,5 @@ def add_to(
     Login handlers are not called, because the manager is connected. Call it in the event loop, before the manager runs.
     Admission handlers need ``ManagerOptions.webhook``.
     """
-    return Handlers(
-        manager, Environment(registry, settings, memo, clock=manager.clock), started_up=False
-    )
+    environment = Environment(registry, settings, memo, clock=manager.clock)
+    return Handlers(manager, environment, started_up=False)

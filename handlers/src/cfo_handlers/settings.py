@@ -148,7 +148,8 @@ class OperatorSettings:
         self.posting = PostingSettings("posting")
         self.peering = PeeringSettings("peering")
         self.watching = Settings("watching")
-        self.queueing = self.batching = QueueingSettings("queueing")
+        self.queueing = QueueingSettings("queueing")
+        self.batching = self.queueing
         self.scanning = ScanningSettings("scanning")
         self.admission = AdmissionSettings("admission")
         self.execution = ExecutionSettings("execution")

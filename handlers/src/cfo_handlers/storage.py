@@ -50,7 +50,9 @@ def _encode(value: Any, option: int = 0) -> str:
 
 
 def _decode(text: Any) -> dict[str, Any] | None:
-    """Return the value of an annotation, which any user can write; ``None`` if it is not valid."""
+    """Return the value of an annotation, which any user can write; ``None`` if it is absent or not valid."""
+    if text is None:
+        return None
     try:
         decoded = orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError):
@@ -125,11 +127,10 @@ class _Annotations:
 
         A ReplicaSet does not inherit them from its Deployment, whose annotations are copied to it.
         """
-        owners = resolve(body, ("metadata", "ownerReferences")) or ()
-        if body.get("kind") == "ReplicaSet" and any(
-            owner.get("kind") == "Deployment" for owner in owners
-        ):
-            key = f"{key}-ofDRS"
+        if body.get("kind") == "ReplicaSet":
+            owners = resolve(body, ("metadata", "ownerReferences")) or ()
+            if any(owner.get("kind") == "Deployment" for owner in owners):
+                key = f"{key}-ofDRS"
         safe = key.translate(_SAFE)
         suffix = _suffix(key) if len(key) > _MAX_NAME else ""
         names = [f"{self.prefix}/{safe[: _MAX_NAME - len(suffix)]}{suffix}"]
@@ -141,23 +142,24 @@ class _Annotations:
 
     def _read(self, key: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         annotations = resolve(body, ("metadata", "annotations")) or {}
-        decoded = (
-            _decode(annotations[name]) for name in self._names(key, body) if name in annotations
-        )
-        return next((value for value in decoded if value is not None), None)
+        for name in self._names(key, body):
+            decoded = _decode(annotations.get(name))
+            if decoded is not None:
+                return decoded
+        return None
 
     def _mark(self, patch: Patch, body: Mapping[str, Any]) -> None:
         """Mark the annotations of another prefix as those of a kopf operator, whose changes other ones ignore."""
         key = f"{self.prefix}/{_MARKER}"
-        if (
-            not self.prefix.startswith("kopf.")
-            and resolve(body, ("metadata", "annotations", key)) is None
-        ):
+        is_marked = resolve(body, ("metadata", "annotations", key)) is not None
+        if not is_marked and not self.prefix.startswith("kopf."):
             patch.metadata.annotations[key] = "yes"
 
 
 def _field(name: str, field: FieldSpec) -> FieldPath:
-    return parse_field(field.format(name=name) if isinstance(field, str) else field)
+    if isinstance(field, str):
+        return parse_field(field.format(name=name))
+    return parse_field(field)
 
 
 class AnnotationsDiffBaseStorage(_Annotations, DiffBaseStorage):
@@ -195,30 +197,36 @@ class AnnotationsDiffBaseStorage(_Annotations, DiffBaseStorage):
     def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
         """Add the configuration, or its digest if it is too large, to a patch of the object."""
         encoded = _encode(essence)
-        small = len(encoded.encode()) <= MAX_STORED
-        if not small:
+        if len(encoded.encode()) > MAX_STORED:
             _log.warning(
                 "Configuration too large to be stored, storing its digest", size=len(encoded)
             )
-        stored = resolve(body, ("metadata", "annotations")) or {}
-        for key, value in (
-            (self.key, f"{encoded}\n" if small else None),
-            (self._digest_key, None if small else _digest(essence)),
-        ):
-            for name in self._names(key, body):
-                if value is not None or name in stored:
-                    patch.metadata.annotations[name] = value
+            self._replace(self.key, None, body, patch)
+            self._replace(self._digest_key, _digest(essence), body, patch)
+        else:
+            self._replace(self.key, f"{encoded}\n", body, patch)
+            self._replace(self._digest_key, None, body, patch)
         self._mark(patch, body)
+
+    def _replace(self, key: str, value: str | None, body: Mapping[str, Any], patch: Patch) -> None:
+        """Set the annotations for ``key``; ``None`` removes those that the object has."""
+        stored = resolve(body, ("metadata", "annotations")) or {}
+        for name in self._names(key, body):
+            if value is not None or name in stored:
+                patch.metadata.annotations[name] = value
 
     def is_stored_digest(self, *, body: Mapping[str, Any], essence: BodyEssence) -> bool | None:
         """Return whether the digest of ``essence`` is stored; ``None`` if no digest is stored."""
         annotations = resolve(body, ("metadata", "annotations")) or {}
-        (name, *_) = self._names(self._digest_key, body)
-        return annotations[name] == _digest(essence) if name in annotations else None
+        name = self._names(self._digest_key, body)[0]
+        if name not in annotations:
+            return None
+        return bool(annotations[name] == _digest(essence))
 
 
 def _digest(essence: BodyEssence) -> str:
-    return f"sha256:{hashlib.sha256(_encode(essence, orjson.OPT_SORT_KEYS).encode()).hexdigest()}"
+    encoded = _encode(essence, orjson.OPT_SORT_KEYS).encode()
+    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):
@@ -236,8 +244,7 @@ class StatusDiffBaseStorage(DiffBaseStorage):
 
     def fetch(self, *, body: Mapping[str, Any]) -> BodyEssence | None:
         """Return the stored configuration, or ``None``."""
-        text = resolve(body, self.field)
-        return _decode(text) if text is not None else None
+        return _decode(resolve(body, self.field))
 
     def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
         """Add the configuration to a patch of the object."""
@@ -250,8 +257,11 @@ class _Several:
     storages: Collection[Any]
 
     def fetch(self, **keywords: Any) -> Any:
-        found = (storage.fetch(**keywords) for storage in self.storages)
-        return next((value for value in found if value is not None), None)
+        for storage in self.storages:
+            found = storage.fetch(**keywords)
+            if found is not None:
+                return found
+        return None
 
     def store(self, **keywords: Any) -> None:
         for storage in self.storages:

@@ -52,7 +52,8 @@ class WebhookServer:
         """Return the options of the server; ``name``: the webhook configurations and the Secret."""
         certificates: CertificateFiles | None = None
         if self.certfile and self.pkeyfile:
-            certificate, key = Path(self.certfile), Path(self.pkeyfile)
+            certificate = Path(self.certfile)
+            key = Path(self.pkeyfile)
             if certificate.parent != key.parent:
                 raise ValueError("certfile and pkeyfile must be in the same directory")
             ca = Path(self.cafile).name if self.cafile else certificate.name
@@ -60,12 +61,12 @@ class WebhookServer:
                 directory=certificate.parent, certificate=certificate.name, key=key.name, ca=ca
             )
         service = ServiceReference(namespace, name.replace(".", "-"))
-        return _options(
-            service, name, certificates, url=WebhookURL(self.host, self.port or free_port())
-        )
+        url = WebhookURL(self.host, self.port or free_port())
+        return _options(service, name, certificates, url=url)
 
 
-WebhookAutoServer = WebhookAutoTunnel = WebhookServer
+WebhookAutoServer = WebhookServer
+WebhookAutoTunnel = WebhookServer
 """Webhooks at the loopback address, without a tunnel; clusters in virtual machines need the class of their host."""
 
 

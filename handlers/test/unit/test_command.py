@@ -1,0 +1,46 @@
+"""Errors of the command ``cfo-handlers`` are one line, with the exit code 2 for invalid input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cfo_handlers as kopf
+from cfo_handlers.command import command
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("cfo_handlers.declarations._default", [kopf.OperatorRegistry()])
+    monkeypatch.setattr("cfo_handlers.command.configure", lambda **_: None)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    file = tmp_path / "program.py"
+    file.touch()
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--unknown"], "No such option"),
+        (["-n", "dev-*"], "namespace 'dev-*': must be a name; patterns are not supported"),
+        (["-A", "-n", "dev"], "either clusterwide or namespaces can be given, not both"),
+        (["-L", "tcp://x"], "liveness endpoint 'tcp://x': must be http://HOST:PORT/PATH"),
+        (["-L", "http://x:y/"], "liveness endpoint 'http://x:y/': must be http://HOST:PORT/PATH"),
+    ],
+)
+def test_invalid_arguments_are_one_line(program: str, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(command, ["run", *arguments, program], prog_name="cfo-handlers")
+    assert result.exit_code == 2, result.output
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"Error: {message}")
+
+
+def test_missing_cluster_is_one_line(program: str) -> None:
+    result = CliRunner().invoke(command, ["run", program])
+    assert result.exit_code == 1, result.output
+    (line,) = result.output.splitlines()
+    assert "missing" in line
