@@ -90,10 +90,11 @@ class AddressInUse(Exception):
     @classmethod
     def by(cls, cause: AddressUnavailable, config_map: NamespacedName, setting: str = "") -> Self:
         """Return the error for a server that cannot listen on its address."""
-        disable = "" if cause.server == "webhook" else ', or "0" to disable the server'
+        if setting:
+            return cls(f"{setting}: {cause.strerror}; choose another port")
         where = f"{cause.server}.bindAddress in ConfigMap {config_map}"
-        remedy = "choose another port" if setting else f"set another port there{disable}"
-        return cls(f"{setting or where}: {cause.strerror}; {remedy}")
+        disable = "" if cause.server == "webhook" else ', or "0" to disable the server'
+        return cls(f"{where}: {cause.strerror}; set another port there{disable}")
 
 
 def rules(namespace: str) -> list[Rule]:
@@ -158,9 +159,9 @@ def leader_election_options(
     If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
     there.
     """
-    enabled = (
-        target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
-    )
+    enabled = configuration.leader_elect
+    if enabled is None:
+        enabled = target.in_cluster
     if not enabled:
         return None
     return LeaderElectionOptions(
@@ -185,10 +186,10 @@ def webhook_options(
     configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
 ) -> WebhookOptions:
     """Return the webhook options for an operator in ``namespace``; with ``url``, it runs outside the cluster."""
-    certificates: RotatedCertificates | CertificateFiles = CertificateFiles(
-        directory=Path(configuration.cert_dir)
-    )
-    if configuration.rotate_certificates:
+    certificates: RotatedCertificates | CertificateFiles
+    if not configuration.rotate_certificates:
+        certificates = CertificateFiles(directory=Path(configuration.cert_dir))
+    else:
         certificates = RotatedCertificates(
             secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME),
             common_name="codeflare",
@@ -214,12 +215,14 @@ def webhook_configurations(
     """Return the webhook configurations of an operator with ``configuration`` (default: all defaults) for manifests."""
     configuration = configuration or OperatorConfiguration()
     options = webhook_options(configuration.webhook, namespace)
-    webhooks = new_manager(
-        ClientConfig(server="https://localhost"), configuration, namespace, options
-    ).webhooks
-    names = configuration.webhook.configurations
-    configurations = (webhooks.configuration(kind, name, options.service) for kind, name in names)
-    return [item for item in configurations if item is not None]
+    target = ClientConfig(server="https://localhost")
+    manager = new_manager(target, configuration, namespace, options)
+    found = []
+    for kind, name in configuration.webhook.configurations:
+        rendered = manager.webhooks.configuration(kind, name, options.service)
+        if rendered is not None:
+            found.append(rendered)
+    return found
 
 
 def _with_mounted_certificate(
@@ -284,14 +287,18 @@ async def _check_webhook_owner(
             stored = await client.get(kind, NamespacedName("", name), live=True)
         except Forbidden:
             continue  # the roles of older releases do not allow it
-        if stored and (other := await served_elsewhere(stored, own)):
-            remedy = "stop it" if options.url else _ONE_OPERATOR
-            setting = f"{kind.kind.removesuffix('WebhookConfiguration').lower()}ConfigurationName"
-            raise AddressInUse(
-                f"{'--webhook-url' if options.url else 'webhooks'}: another operator serves the webhooks of "
-                f"{kind.kind} {name} at {other}; {remedy}, or set another webhook.{setting} in ConfigMap {config_map} "
-                "(--config selects another ConfigMap)"
-            )
+        if stored is None:
+            continue
+        other = await served_elsewhere(stored, own)
+        if not other:
+            continue
+        subject = "--webhook-url" if options.url else "webhooks"
+        remedy = "stop it" if options.url else _ONE_OPERATOR
+        setting = f"{kind.kind.removesuffix('WebhookConfiguration').lower()}ConfigurationName"
+        raise AddressInUse(
+            f"{subject}: another operator serves the webhooks of {kind.kind} {name} at {other}; {remedy}, or set "
+            f"another webhook.{setting} in ConfigMap {config_map} (--config selects another ConfigMap)"
+        )
 
 
 def new_manager(
@@ -380,6 +387,7 @@ async def run(
     :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
     :meth:`cfo.runtime.manager.manager.Manager.run`.
     """
+    webhook = None
     try:
         async with Transport(target) as transport:
             mapper = RESTMapper(transport)
@@ -388,7 +396,6 @@ async def run(
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:
                 settings = _with_mounted_certificate(settings, webhook_cert_dir)
-            webhook = None
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
                 await _check_webhook_owner(client, settings, webhook, config_map)
@@ -411,11 +418,9 @@ async def run(
     try:
         await manager.run(handle_signals=handle_signals)
     except RunnableFailed as error:
-        if not isinstance(error.__cause__, AddressUnavailable):
+        cause = error.__cause__
+        if not isinstance(cause, AddressUnavailable):
             raise
-        setting = (
-            "--webhook-url"
-            if error.__cause__.server == "webhook" and webhook_url is not None
-            else ""
-        )
-        raise AddressInUse.by(error.__cause__, config_map, setting) from error
+        is_url = cause.server == "webhook" and webhook_url is not None
+        setting = "--webhook-url" if is_url else ""
+        raise AddressInUse.by(cause, config_map, setting) from error

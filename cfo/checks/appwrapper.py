@@ -18,11 +18,9 @@ from cfo.runtime import NamespacedName
 async def kueue(subject: Subject) -> Iterable[Finding]:
     """Check Kueue."""
     crd = await read_custom_resource(subject.client, "workloads.kueue.x-k8s.io")
-    found = (
-        await read_deployments(subject.client, ["kueue"], "kueue-controller-manager")
-        if crd.exists
-        else []
-    )
+    found = []
+    if crd.exists:
+        found = await read_deployments(subject.client, ["kueue"], "kueue-controller-manager")
     return check_kueue(crd, found, subject.configuration, subject.tested["Kueue"])
 
 

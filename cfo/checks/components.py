@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.checks.findings import Finding, ok, skip, warn
-from cfo.runtime import DEPLOYMENT, Client, NamespacedName, name_of, namespace_of
+from cfo.runtime import DEPLOYMENT, Client, NamespacedName, key_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
@@ -39,23 +39,28 @@ async def read_custom_resource(client: Client, name: str) -> CustomResource:
 async def read_deployments(
     client: Client, names: Iterable[str], deployment: str
 ) -> list[tuple[NamespacedName, str]]:
-    """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
-    ``deployment``, with the image of their first container."""
+    """Return Deployments with the image of their first container.
+
+    They have one of ``names`` in the label ``app.kubernetes.io/name``; if there are none, they are called
+    ``deployment``.
+    """
     selector = f"app.kubernetes.io/name in ({','.join(names)})"
     found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
-    found = found or await client.list(
-        DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True
-    )
-    return [
-        (NamespacedName(namespace_of(each), name_of(each)), str(containers[0].get("image") or ""))
-        for each in found
-        if (containers := each["spec"]["template"]["spec"].get("containers"))
-    ]
+    if not found:
+        by_name = f"metadata.name={deployment}"
+        found = await client.list(DEPLOYMENT, field_selector=by_name, live=True)
+    images = []
+    for each in found:
+        containers = each["spec"]["template"]["spec"].get("containers")
+        if containers:
+            images.append((key_of(each), str(containers[0].get("image") or "")))
+    return images
 
 
 def version_finding(where: str, image: str, tested: str) -> Finding:
     """Return whether ``image``, which runs in ``where``, has the ``tested`` version."""
-    found, wanted = version_of(image), parse_version(tested)
+    found = version_of(image)
+    wanted = parse_version(tested)
     if found is None or wanted is None:
         return skip(f"{where}: the image {image} has no version in its tag; tested with {tested}")
     if found[:2] == wanted[:2]:
@@ -67,7 +72,9 @@ def version_finding(where: str, image: str, tested: str) -> Finding:
 
 def tag_of(image: str) -> str:
     """Return the tag of ``image``; empty if there is none, or only a digest."""
-    _, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    without_digest, _, _ = image.partition("@")
+    _, _, name = without_digest.rpartition("/")
+    _, _, tag = name.partition(":")
     return tag
 
 
@@ -79,4 +86,6 @@ def version_of(image: str) -> tuple[int, ...] | None:
 def parse_version(version: str) -> tuple[int, ...] | None:
     """Return the numbers of the version with which ``version`` begins."""
     matched = _VERSION.match(version)
-    return tuple(int(part or 0) for part in matched.groups()) if matched else None
+    if matched is None:
+        return None
+    return tuple(int(part or 0) for part in matched.groups())

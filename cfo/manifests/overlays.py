@@ -180,7 +180,9 @@ def render(
     ``components`` are names in :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs
     from which webhooks can be called; every address if there are none.
     """
-    objects = [deepcopy(obj) for group in bases(namespace, image).values() for obj in group]
+    objects: list[Object] = []
+    for group in bases(namespace, image).values():
+        objects += deepcopy(group)
     for name in sorted(set(components)):
         objects = COMPONENTS[name](objects, namespace)
     blocks = tuple(api_servers)

@@ -120,9 +120,9 @@ async def _run(all_checks: dict[str, _Check]) -> Findings:
             try:
                 with anyio.fail_after(_TIMEOUT):
                     found = check()
-                    results[name] = list(
-                        dict.fromkeys(await found if isinstance(found, Awaitable) else found)
-                    )
+                    if isinstance(found, Awaitable):
+                        found = await found
+                    results[name] = list(dict.fromkeys(found))
             except Exception as error:  # noqa: BLE001 (an object with fields that no server should have stored)
                 results[name] = [_failure(error)]
 

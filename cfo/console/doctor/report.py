@@ -16,20 +16,16 @@ Findings = Mapping[str, Sequence[Finding]]
 
 def with_options(findings: Findings, namespace: str, components: Iterable[str]) -> Findings:
     """Add ``namespace`` and ``components`` to the command ``cfo manifests`` in all remedies."""
-    command = " ".join(
-        [
-            MANIFESTS,
-            "--namespace",
-            shlex.quote(namespace),
-            *(f"--with {name}" for name in components),
-        ]
-    )
-    return {
-        check: [
-            replace(finding, remedy=finding.remedy.replace(MANIFESTS, command)) for finding in found
-        ]
-        for check, found in findings.items()
-    }
+    command = f"{MANIFESTS} --namespace {shlex.quote(namespace)}"
+    for name in components:
+        command += f" --with {name}"
+    changed: dict[str, list[Finding]] = {}
+    for check, found in findings.items():
+        changed[check] = []
+        for finding in found:
+            remedy = finding.remedy.replace(MANIFESTS, command)
+            changed[check].append(replace(finding, remedy=remedy))
+    return changed
 
 
 def has_failed(findings: Findings) -> bool:
