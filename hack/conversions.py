@@ -71,7 +71,7 @@ ALLOWED: Final = {
     "cfo/config/model.py": "the administrator's configuration",
     "cfo/dashboard/in_cluster.py": _OWN,
     "cfo/console/demo/raycluster_nodes.py": _DECLARED,
-    "cfo/checks/findings.py": _DIGITS,
+    "cfo/checks/components.py": _DIGITS,
     "cfo/console/migrate/raycluster/injected.py": _DIGITS,
     "cfo/controllers/flux/fluxjob/reconciler.py": _DECLARED,
     "cfo/controllers/flux/minicluster/job_changes.py": _DIGITS,
